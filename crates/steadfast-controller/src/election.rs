@@ -325,10 +325,10 @@ impl LeaderElection {
     /// Waits until the holder differs from `known`, a result of [`holder`](Self::holder), or the election stops. Returns
     /// the holder.
     pub async fn holder_changed(&self, known: Option<&str>) -> Option<String> {
-        let mut standing = self.handle.state.status.subscribe();
-        let is_changed = |standing: &ElectionStatus| standing.holder.as_deref() != known || standing.stopped.is_some();
+        let mut status = self.handle.state.status.subscribe();
+        let is_changed = |status: &ElectionStatus| status.holder.as_deref() != known || status.stopped.is_some();
         // The handle owns the sender, so the wait cannot fail.
-        standing.wait_for(is_changed).await.ok()?.holder.clone()
+        status.wait_for(is_changed).await.ok()?.holder.clone()
     }
 
     /// Returns the last error of lease requests, with the missing permission if that is the cause. None after success.
@@ -342,20 +342,20 @@ impl LeaderElection {
     ///
     /// A candidate that lacks a permission waits too; [`trouble`](Self::trouble) returns the missing permission.
     pub async fn until_leader(&self) -> Option<Leader> {
-        let mut standing = self.handle.state.status.subscribe();
+        let mut status = self.handle.state.status.subscribe();
         loop {
             {
-                let standing = standing.borrow_and_update();
-                if standing.stopped.is_some() || *self.handle.state.stopping.borrow() {
+                let status = status.borrow_and_update();
+                if status.stopped.is_some() || *self.handle.state.stopping.borrow() {
                     return None;
                 }
                 // A term with a closed fence has already expired, although the task has not removed it yet.
-                if let Some(term) = standing.term.clone().filter(|term| term.fence.is_open()) {
+                if let Some(term) = status.term.clone().filter(|term| term.fence.is_open()) {
                     return Some(Leader { term, handle: self.handle.clone() });
                 }
             }
             // The handle owns the sender, so the wait cannot fail.
-            standing.changed().await.ok()?;
+            status.changed().await.ok()?;
         }
     }
 
@@ -369,9 +369,9 @@ impl LeaderElection {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
         // `wait_for` also checks the current value, so an end before the subscription is not missed.
-        let mut standing = state.status.subscribe();
-        let stopped = standing.wait_for(|standing| standing.stopped.is_some()).await;
-        stopped.ok().and_then(|standing| standing.stopped).unwrap_or(false)
+        let mut status = state.status.subscribe();
+        let stopped = status.wait_for(|status| status.stopped.is_some()).await;
+        stopped.ok().and_then(|status| status.stopped).unwrap_or(false)
     }
 }
 

@@ -222,7 +222,7 @@ impl Connection {
 
     /// Returns a place among the full transfers if a place is free now and no task waits for it.
     pub(crate) fn spare_transfer(&self, path: &str) -> Option<TransferSlot> {
-        self.inner.transfers.spare(path)
+        self.inner.transfers.request_copy(path)
     }
 
     /// Returns the probes that informers on this connection share.
@@ -232,38 +232,38 @@ impl Connection {
 
     /// Lists the resource in pages until `until`, because the server did not stream its list but sent pages (R3).
     ///
-    /// `everywhere` is the path of the resource in all namespaces.
-    pub(crate) fn remember_pages(&self, everywhere: &str, until: Instant) {
-        self.inner.paged.remember(everywhere, until);
+    /// `all_namespaces_path` is the path of the resource in all namespaces.
+    pub(crate) fn remember_pages(&self, all_namespaces_path: &str, until: Instant) {
+        self.inner.paged.remember(all_namespaces_path, until);
     }
 
-    /// Returns the time until which the resource must be listed in pages. `everywhere` is its path in all namespaces.
-    pub(crate) fn remembers_pages(&self, everywhere: &str) -> Option<Instant> {
-        self.inner.paged.until(everywhere, self.environment().now())
+    /// Returns the time until which the resource must be listed in pages. `all_namespaces_path` is its path in all namespaces.
+    pub(crate) fn remembers_pages(&self, all_namespaces_path: &str) -> Option<Instant> {
+        self.inner.paged.until(all_namespaces_path, self.environment().now())
     }
 
     /// Requests the resource in JSON until `until`, because its protobuf failed to decode.
     ///
-    /// `everywhere` is the path of the resource in all namespaces.
-    pub(crate) fn remember_json(&self, everywhere: &str, until: Instant) {
-        self.inner.in_json.remember(everywhere, until);
+    /// `all_namespaces_path` is the path of the resource in all namespaces.
+    pub(crate) fn remember_json(&self, all_namespaces_path: &str, until: Instant) {
+        self.inner.in_json.remember(all_namespaces_path, until);
     }
 
-    /// Returns the time until which the resource must be requested in JSON. `everywhere` is its path in all namespaces.
-    pub(crate) fn remembers_json(&self, everywhere: &str) -> Option<Instant> {
-        self.inner.in_json.until(everywhere, self.environment().now())
+    /// Returns the time until which the resource must be requested in JSON. `all_namespaces_path` is its path in all namespaces.
+    pub(crate) fn remembers_json(&self, all_namespaces_path: &str) -> Option<Instant> {
+        self.inner.in_json.until(all_namespaces_path, self.environment().now())
     }
 
     /// Relists the resource in full until `until`, because the server does not serve its metadata alone.
     ///
-    /// `everywhere` is the path of the resource in all namespaces.
-    pub(crate) fn remember_full(&self, everywhere: &str, until: Instant) {
-        self.inner.in_full.remember(everywhere, until);
+    /// `all_namespaces_path` is the path of the resource in all namespaces.
+    pub(crate) fn remember_full(&self, all_namespaces_path: &str, until: Instant) {
+        self.inner.in_full.remember(all_namespaces_path, until);
     }
 
-    /// Returns the time until which relists of the resource must be full. `everywhere` is its path in all namespaces.
-    pub(crate) fn remembers_full(&self, everywhere: &str) -> Option<Instant> {
-        self.inner.in_full.until(everywhere, self.environment().now())
+    /// Returns the time until which relists of the resource must be full. `all_namespaces_path` is its path in all namespaces.
+    pub(crate) fn remembers_full(&self, all_namespaces_path: &str) -> Option<Instant> {
+        self.inner.in_full.until(all_namespaces_path, self.environment().now())
     }
 
     /// Returns the recordings of the writes of this connection's clients.
@@ -300,21 +300,22 @@ impl Connection {
         let known = inner.reloader.generation();
         // The caller's own credentials cannot be renewed here.
         let fixed = is_proxied(request.uri().path()) || auth::is_authorized(request.headers());
-        let spare = transport::copy_request(&request);
+        let request_copy = transport::copy_request(&request);
         let (response, generation) = self.send_once(request).await?;
         let response = match response {
             Err(error @ TransportError::Tls { .. }) => {
                 // The handshake failed before any request was sent, so a retry is safe even for a write. Reloaded
                 // certificates may fix the handshake.
-                let Some(spare) = spare else { return Err(error.into()) };
+                let Some(request_copy) = request_copy else { return Err(error.into()) };
                 if !inner.reloader.refused(known).await {
                     return Err(error.into());
                 }
-                return Ok(self.send_once(spare).await?.0?);
+                return Ok(self.send_once(request_copy).await?.0?);
             }
             response => response?,
         };
-        let Some(spare) = spare.filter(|_| response.status() == StatusCode::UNAUTHORIZED && !fixed) else {
+        let Some(request_copy) = request_copy.filter(|_| response.status() == StatusCode::UNAUTHORIZED && !fixed)
+        else {
             return Ok(response);
         };
         let renewed = authorizer.renew(generation).await;
@@ -327,7 +328,7 @@ impl Connection {
         }
         // Frees the stream of the 401 before the retry needs one.
         drop(response);
-        let response = self.send_once(spare).await?.0?;
+        let response = self.send_once(request_copy).await?.0?;
         if response.status() == StatusCode::UNAUTHORIZED {
             authorizer.warn_of_rejection();
         }

@@ -426,7 +426,7 @@ impl<K: Cacheable> Driver<K> {
             // Remembered by the connection as well, so that a new informer of this resource does not fail first.
             let until = self.shared.environment.now() + JSON_FALLBACK_DURATION;
             self.request_builder.json_until = Some(until);
-            self.request_builder.connection.remember_json(&self.request_builder.everywhere, until);
+            self.request_builder.connection.remember_json(&self.request_builder.all_namespaces_path, until);
             self.diagnostics.push(Diagnostic::FellBackToJson { why: failure.why.clone() });
         }
     }

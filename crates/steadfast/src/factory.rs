@@ -844,10 +844,10 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         settings.rules.selective = self.scope.can_objects_leave();
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
-        if let Some(until) = connection.remembers_pages(self.collection.everywhere()) {
+        if let Some(until) = connection.remembers_pages(self.collection.all_namespaces_path()) {
             reflector.list_in_pages_until(until);
         }
-        if let Some(until) = connection.remembers_full(self.collection.everywhere()) {
+        if let Some(until) = connection.remembers_full(self.collection.all_namespaces_path()) {
             reflector.list_in_full_until(until);
         }
         let resource = self.collection.name().to_owned();

@@ -119,9 +119,9 @@ mod tests {
     fn handler_registration_takes_constant_steps() {
         const MANY: usize = 10_000;
         let mut registry = HandlerRegistry::default();
-        let seats: Vec<_> = (0..MANY).map(|_| add_handler(&mut registry)).collect();
+        let members: Vec<_> = (0..MANY).map(|_| add_handler(&mut registry)).collect();
         assert_eq!(registry.steps, 0, "a new handler visits no other handler");
-        for slot in seats {
+        for slot in members {
             slot.release();
             add_handler(&mut registry).release();
         }

@@ -119,13 +119,13 @@ mod tests {
         board.request("pods", environment.now() - SECOND, environment, probe).await
     }
 
-    fn stage() -> (ProbeBoard, SharedEnvironment, AtomicUsize) {
+    fn probe_board() -> (ProbeBoard, SharedEnvironment, AtomicUsize) {
         (ProbeBoard::default(), Arc::new(Local::over_tcp(1)), AtomicUsize::new(0))
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_probe_serves_concurrent_callers() {
-        let (board, environment, probe_count) = stage();
+        let (board, environment, probe_count) = probe_board();
         tokio::time::sleep(SECOND * 10).await;
         let requests = (0..50).map(|_| request(&board, &environment, &probe_count, Some(Ok(SECOND / 2))));
         let started_at = environment.now();
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failure_is_returned_only_to_its_caller() {
-        let (board, environment, probe_count) = stage();
+        let (board, environment, probe_count) = probe_board();
         let refused = || Some(Err(Failure::unreachable("forbidden")));
         let (first, second, third) = tokio::join!(
             request(&board, &environment, &probe_count, refused()),
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stuck_probe_blocks_no_other_probe() {
-        let (board, environment, probe_count) = stage();
+        let (board, environment, probe_count) = probe_board();
         let stuck = tokio::time::timeout(SECOND * 5, request(&board, &environment, &probe_count, None));
         let others = (0..50).map(|_| request(&board, &environment, &probe_count, Some(Ok(SECOND))));
         let started_at = environment.now();

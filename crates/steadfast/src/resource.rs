@@ -21,7 +21,7 @@ pub(crate) fn is_cluster_scoped<R: Resource + 'static>() -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Collection {
     path: String,
-    everywhere: String,
+    all_namespaces_path: String,
     name: String,
     list_kind: Option<String>,
     api_version: Arc<str>,
@@ -48,7 +48,7 @@ impl Collection {
         let list_kind = (!group.contains('.')).then(|| format!("{}List", K::kind(kind)));
         Self {
             path: K::url_path(kind, scope.in_namespace()),
-            everywhere: K::url_path(kind, None),
+            all_namespaces_path: K::url_path(kind, None),
             name,
             list_kind,
             api_version: K::api_version(kind).into(),
@@ -66,8 +66,8 @@ impl Collection {
     }
 
     /// Returns the path of the resource in all namespaces, as a key for facts that hold for the whole resource.
-    pub(crate) fn everywhere(&self) -> &str {
-        &self.everywhere
+    pub(crate) fn all_namespaces_path(&self) -> &str {
+        &self.all_namespaces_path
     }
 
     /// Returns true if the objects are known to be cluster-scoped.

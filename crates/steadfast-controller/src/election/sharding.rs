@@ -209,18 +209,18 @@ impl Sharding {
     /// if the lease may have expired, the client of the guard sends nothing more.
     pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
         // The borrow lock is held while the term is cloned, so the guard belongs to the current distribution.
-        let standing = self.handle.state.status.borrow();
-        let term = standing.term_for(key).filter(|term| term.fence.is_open())?;
+        let status = self.handle.state.status.borrow();
+        let term = status.term_for(key).filter(|term| term.fence.is_open())?;
         Some(KeyGuard { term: term.clone() })
     }
 
     /// Waits until the set of own keys changes. `seen` must start at 0, and is updated. Returns false after the stop.
     pub async fn changed(&self, seen: &mut u64) -> bool {
-        let mut standing = self.handle.state.status.subscribe();
-        let changed = standing.wait_for(|standing| standing.number != *seen || standing.stopped.is_some()).await;
-        changed.is_ok_and(|standing| {
-            *seen = standing.number;
-            standing.stopped.is_none()
+        let mut status = self.handle.state.status.subscribe();
+        let changed = status.wait_for(|status| status.number != *seen || status.stopped.is_some()).await;
+        changed.is_ok_and(|status| {
+            *seen = status.number;
+            status.stopped.is_none()
         })
     }
 
@@ -243,8 +243,8 @@ impl Sharding {
         let changes = futures::stream::unfold(
             // Stores only the gains: the whole status would keep its term alive while the stream is not polled.
             (self.handle.state.status.subscribe(), 0, GainTracker::default(), keys),
-            |(mut standings, number, before, keys)| async move {
-                let now = standings.wait_for(|now| now.number != number || now.stopped.is_some()).await.ok()?.clone();
+            |(mut statuses, number, before, keys)| async move {
+                let now = statuses.wait_for(|now| now.number != number || now.stopped.is_some()).await.ok()?.clone();
                 if now.stopped.is_some() {
                     return None;
                 }
@@ -252,7 +252,7 @@ impl Sharding {
                 let had = |key: &ObjectKey| now.number == number + 1 && before.owns(key);
                 let gained = |key: &ObjectKey| now.term_for(key).is_some() && !had(key);
                 let gained: Vec<_> = keys().into_iter().filter(gained).collect();
-                Some((futures::stream::iter(gained), (standings, now.number, now.gains, keys)))
+                Some((futures::stream::iter(gained), (statuses, now.number, now.gains, keys)))
             },
         );
         futures::StreamExt::flatten(changes)
@@ -277,9 +277,9 @@ impl Sharding {
     pub async fn stop(&self) -> bool {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
-        let mut standing = state.status.subscribe();
-        let stopped = standing.wait_for(|standing| standing.stopped.is_some()).await;
-        stopped.ok().and_then(|standing| standing.stopped).unwrap_or(false)
+        let mut status = state.status.subscribe();
+        let stopped = status.wait_for(|status| status.stopped.is_some()).await;
+        stopped.ok().and_then(|status| status.stopped).unwrap_or(false)
     }
 }
 

@@ -90,10 +90,10 @@ impl ElectionTask {
         }
         self.unregister().await;
         let released = self.release().await;
-        self.state.status.send_modify(|standing| {
-            standing.stopped = Some(released);
+        self.state.status.send_modify(|status| {
+            status.stopped = Some(released);
             if released {
-                standing.holder = None;
+                status.holder = None;
             }
         });
     }
@@ -228,11 +228,11 @@ impl ElectionTask {
             self.record("became leader");
         }
         let (term, holder) = (self.term.clone(), self.machine.holder());
-        self.state.status.send_if_modified(|standing| {
-            let same = standing.term.as_ref().map(|term| term.number) == term.as_ref().map(|term| term.number)
-                && standing.holder.as_deref() == holder;
-            standing.term = term;
-            standing.holder = holder.map(str::to_owned);
+        self.state.status.send_if_modified(|status| {
+            let same = status.term.as_ref().map(|term| term.number) == term.as_ref().map(|term| term.number)
+                && status.holder.as_deref() == holder;
+            status.term = term;
+            status.holder = holder.map(str::to_owned);
             !same
         });
     }
@@ -312,11 +312,11 @@ impl ElectionTask {
 impl Drop for ElectionTask {
     /// Also runs if the runtime ended before the task. No caller may wait forever.
     fn drop(&mut self) {
-        self.state.status.send_if_modified(|standing| {
-            let is_new = standing.stopped.is_none();
+        self.state.status.send_if_modified(|status| {
+            let is_new = status.stopped.is_none();
             if is_new {
-                standing.term = None;
-                standing.stopped = Some(false);
+                status.term = None;
+                status.stopped = Some(false);
             }
             is_new
         });

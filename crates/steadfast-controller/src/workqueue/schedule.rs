@@ -58,7 +58,7 @@ struct Item<T> {
     key: T,
     hash: u64,
     group: u64,
-    stage: KeyState,
+    state: KeyState,
     delay: Option<Delay>,
     failures: u32,
     /// Time in `idle`.
@@ -140,7 +140,7 @@ impl<T: Clone + Eq> Schedule<T> {
             self.dropped.push(key);
             return number;
         }
-        let item = Item { key, hash, group, stage: KeyState::Idle, delay: None, failures: 0, forgotten: None };
+        let item = Item { key, hash, group, state: KeyState::Idle, delay: None, failures: 0, forgotten: None };
         // Numbers above the shrunken length may remain in `vacant`, and are skipped.
         let is_vacant = |number: &Number| self.items.get(*number as usize).is_some_and(Option::is_none);
         let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as Number);
@@ -174,10 +174,10 @@ impl<T: Clone + Eq> Schedule<T> {
 
     fn add_number(&mut self, number: Number, priority: Priority, since: Instant) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
-        match item.stage {
+        match item.state {
             KeyState::Idle => {
                 let position = self.ready.push(number, priority, item.group);
-                item.stage = KeyState::Ready { position, since };
+                item.state = KeyState::Ready { position, since };
                 self.adds += 1;
                 self.newly_ready += 1;
                 if let Some(forgotten) = item.forgotten.take() {
@@ -189,7 +189,7 @@ impl<T: Clone + Eq> Schedule<T> {
                 if priority > position.priority() {
                     self.ready.remove(position);
                     let position = self.ready.push(number, priority, item.group);
-                    item.stage = KeyState::Ready { position, since };
+                    item.state = KeyState::Ready { position, since };
                 }
             }
             // A key never has two runs at a time: the addition waits for the end of the current run.
@@ -200,7 +200,7 @@ impl<T: Clone + Eq> Schedule<T> {
                 }
                 let before = requeue.unwrap_or(PendingRequeue { priority, since });
                 let requeue = PendingRequeue { priority: before.priority.max(priority), ..before };
-                item.stage = KeyState::Running { since: started, requeue: Some(requeue) };
+                item.state = KeyState::Running { since: started, requeue: Some(requeue) };
             }
         }
     }
@@ -298,10 +298,10 @@ impl<T: Clone + Eq> Schedule<T> {
             return if self.is_finished() { NextKey::Closed } else { NextKey::Later(self.next_due()) };
         };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
-        let KeyState::Ready { since, .. } = item.stage else { unreachable!("an ordered key is ready") };
+        let KeyState::Ready { since, .. } = item.state else { unreachable!("an ordered key is ready") };
         // `clone` is user code. No state has changed if it panics.
         let key = item.key.clone();
-        item.stage = KeyState::Running { since: now, requeue: None };
+        item.state = KeyState::Running { since: now, requeue: None };
         self.ready.take(position);
         self.running.insert((now, number));
         self.queued.add(now.since(since));
@@ -311,7 +311,7 @@ impl<T: Clone + Eq> Schedule<T> {
     /// Ends the processing of a key.
     pub(super) fn done(&mut self, number: Number, now: Instant) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
-        let KeyState::Running { since, requeue: again } = std::mem::replace(&mut item.stage, KeyState::Idle) else {
+        let KeyState::Running { since, requeue: again } = std::mem::replace(&mut item.state, KeyState::Idle) else {
             unreachable!("a finished key was running")
         };
         self.running.remove(&(since, number));
@@ -321,14 +321,14 @@ impl<T: Clone + Eq> Schedule<T> {
         self.requeue_pending -= 1;
         self.newly_ready += 1;
         let position = self.ready.push(number, requeue.priority, item.group);
-        item.stage = KeyState::Ready { position, since: requeue.since };
+        item.state = KeyState::Ready { position, since: requeue.since };
     }
 
     /// Removes the entry of an idle key, unless failures must be remembered.
     fn release(&mut self, number: Number, now: Instant) {
         let Some(item) = self.items[number as usize].as_mut() else { return };
         // Ready, running and delayed keys are in use.
-        if !matches!(item.stage, KeyState::Idle) || item.delay.is_some() {
+        if !matches!(item.state, KeyState::Idle) || item.delay.is_some() {
             return;
         }
         if let Some(forgotten) = item.forgotten.take() {

@@ -19,10 +19,10 @@ impl Durations {
     /// Upper bounds of all buckets but the last, in seconds: powers of ten, like client-go's.
     pub const BOUNDS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3];
 
-    pub(crate) fn add(&mut self, took: Duration) {
+    pub(crate) fn add(&mut self, duration: Duration) {
         self.count += 1;
-        self.sum = self.sum.saturating_add(took);
-        let seconds = took.as_secs_f64();
+        self.sum = self.sum.saturating_add(duration);
+        let seconds = duration.as_secs_f64();
         self.buckets[Self::BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
     }
 }
@@ -58,8 +58,9 @@ mod tests {
     #[test]
     fn duration_equal_to_bound_counts_below() {
         let mut durations = Durations::default();
-        for took in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(2), Duration::from_secs(1001)] {
-            durations.add(took);
+        for duration in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(2), Duration::from_secs(1001)]
+        {
+            durations.add(duration);
         }
         assert_eq!(durations.buckets, [1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1]);
         assert_eq!((durations.count, durations.sum), (4, Duration::from_millis(1_001_003)));

@@ -188,7 +188,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         Some(PartitionChange { name, discard_rows, head: Some(head), edit: Box::new(edit) })
     }
 
-    fn settle(&self, written: bool) {
+    fn finish_write(&self, written: bool) {
         let failures = {
             let mut state = self.state.lock();
             // Every informer of the queue is notified, also without a step in this transaction.

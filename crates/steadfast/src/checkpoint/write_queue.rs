@@ -35,7 +35,7 @@ pub(super) trait PartitionWriter: Send + Sync {
     fn step(&self) -> Option<PartitionChange<'_>>;
 
     /// Records the result of the last step: written or uncertain.
-    fn settle(&self, written: bool);
+    fn finish_write(&self, written: bool);
 
     /// Returns true if no further changes can follow.
     fn is_over(&self) -> bool;

@@ -102,7 +102,7 @@ async fn write(
         let written = queue.database.write(steps);
         // On this thread, so that the result is recorded even if the writer task was dropped.
         for attached in &all {
-            attached.settle(written.is_ok());
+            attached.finish_write(written.is_ok());
         }
         drop(done.send(written));
     }));

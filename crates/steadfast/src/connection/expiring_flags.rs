@@ -13,15 +13,15 @@ pub(super) struct ExpiringFlags {
 
 impl ExpiringFlags {
     /// Records the fact for the resource until `until`.
-    pub(super) fn remember(&self, everywhere: &str, until: Instant) {
-        self.until.lock().insert(everywhere.to_owned(), until);
+    pub(super) fn remember(&self, all_namespaces_path: &str, until: Instant) {
+        self.until.lock().insert(all_namespaces_path.to_owned(), until);
     }
 
     /// Returns the expiry for the resource, unless it is at or before `now`.
-    pub(super) fn until(&self, everywhere: &str, now: Instant) -> Option<Instant> {
+    pub(super) fn until(&self, all_namespaces_path: &str, now: Instant) -> Option<Instant> {
         let mut all = self.until.lock();
         // Expired entries of all resources are removed here, so that the map cannot grow without bound.
         all.retain(|_, until| *until > now);
-        all.get(everywhere).copied()
+        all.get(all_namespaces_path).copied()
     }
 }

@@ -113,7 +113,7 @@ impl TransferLimiter {
     }
 
     /// Returns a slot if one is free now and only suspects wait.
-    pub(super) fn spare(&self, collection: &str) -> Option<TransferSlot> {
+    pub(super) fn try_acquire(&self, collection: &str) -> Option<TransferSlot> {
         let now = self.shared.environment.now();
         let mut state = self.shared.lock();
         state.settle(now, self.shared.limit);
@@ -322,10 +322,10 @@ mod tests {
             self.shared.environment.now()
         }
 
-        async fn crowd(&self, number: usize) -> Vec<TransferSlot> {
+        async fn acquire_slots(&self, number: usize) -> Vec<TransferSlot> {
             let mut held = Vec::new();
             for index in 0..number {
-                held.push(self.wait(&format!("crowd {index}")).await);
+                held.push(self.wait(&format!("acquire_slots {index}")).await);
             }
             held
         }
@@ -338,7 +338,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn fifth_transfer_waits_while_four_make_progress() {
         let transfers = four();
-        let mut held = transfers.crowd(4).await;
+        let mut held = transfers.acquire_slots(4).await;
         let mut fifth = transfers.wait("fifth");
         for _ in 0..20 {
             pass(Duration::from_millis(900)).await;
@@ -354,7 +354,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_transfer_counts_for_30_seconds() {
         let transfers = four();
-        let mut held = transfers.crowd(4).await;
+        let mut held = transfers.acquire_slots(4).await;
         let mut fifth = transfers.wait("fifth");
         let started_at = transfers.now();
         while (&mut fifth).now_or_never().is_none() {
@@ -370,30 +370,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn resumed_transfer_counts_again() {
         let transfers = four();
-        let mut silent = transfers.crowd(4).await;
-        let others = transfers.crowd(3).await;
+        let mut silent = transfers.acquire_slots(4).await;
+        let others = transfers.acquire_slots(3).await;
         pass(Duration::from_millis(1)).await;
         silent[0].last_progress(transfers.now());
-        assert!(transfers.spare("fifth").is_none(), "the resumed transfer takes the fourth slot");
+        assert!(transfers.try_acquire("fifth").is_none(), "the resumed transfer takes the fourth slot");
         drop((silent, others));
-        assert!(transfers.spare("fifth").is_some());
+        assert!(transfers.try_acquire("fifth").is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn silent_transfers_wait_and_leave_one_slot() {
         let transfers = four();
         drop({
-            let held = transfers.crowd(8).await;
+            let held = transfers.acquire_slots(8).await;
             pass(SILENCE_TIMEOUT).await;
             transfers.shared.serve(transfers.shared.lock());
             held
         });
-        let crowd: Vec<_> = (0..8).map(|index| transfers.wait(&format!("crowd {index}"))).collect();
-        let mut crowd: Vec<_> = crowd.into_iter().map(FutureExt::now_or_never).collect();
-        assert_eq!(crowd.iter().flatten().count(), 3, "the last slot is for others");
+        let acquire_slots: Vec<_> = (0..8).map(|index| transfers.wait(&format!("acquire_slots {index}"))).collect();
+        let mut acquire_slots: Vec<_> = acquire_slots.into_iter().map(FutureExt::now_or_never).collect();
+        assert_eq!(acquire_slots.iter().flatten().count(), 3, "the last slot is for others");
         let other = transfers.wait("other").now_or_never().expect("the last slot");
         let another = transfers.wait("another");
-        crowd.clear();
+        acquire_slots.clear();
         assert!(another.now_or_never().is_some(), "it precedes silent transfers that wait longer");
         drop(other);
     }
@@ -401,7 +401,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn dropped_waiter_takes_no_slot() {
         let transfers = four();
-        let held = transfers.crowd(4).await;
+        let held = transfers.acquire_slots(4).await;
         drop(transfers.wait("gone"));
         let kept = transfers.wait("kept");
         drop(held);

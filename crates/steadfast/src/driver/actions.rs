@@ -51,10 +51,10 @@ impl<K: Cacheable> Driver<K> {
                 }
                 Output::EndComparison => self.comparison = None,
                 Output::RememberPages { until } => {
-                    self.request_builder.connection.remember_pages(&self.request_builder.everywhere, until);
+                    self.request_builder.connection.remember_pages(&self.request_builder.all_namespaces_path, until);
                 }
                 Output::RememberFull { until } => {
-                    self.request_builder.connection.remember_full(&self.request_builder.everywhere, until);
+                    self.request_builder.connection.remember_full(&self.request_builder.all_namespaces_path, until);
                 }
                 Output::Diagnostic(diagnostic) => self.diagnostics.push(diagnostic),
             }

@@ -49,7 +49,7 @@ impl<K: Cacheable> Driver<K> {
                 current_identity = &mut identity => break current_identity,
             }
         };
-        let (cluster_match, cluster) = judged(restored.as_ref(), current_identity);
+        let (cluster_match, cluster) = match_cluster(restored.as_ref(), current_identity);
         // Pending deliveries of another cluster name objects that never existed in this cluster.
         if matches!(cluster_match, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
@@ -147,7 +147,7 @@ impl<K: Cacheable> Driver<K> {
 }
 
 /// Decides how to start with the restored state on this server, and returns the server's cluster if known.
-fn judged(restored: Option<&Restored>, current_identity: ClusterIdentity) -> (ClusterMatch, Option<String>) {
+fn match_cluster(restored: Option<&Restored>, current_identity: ClusterIdentity) -> (ClusterMatch, Option<String>) {
     let before = restored.and_then(|restored| restored.cluster.clone());
     match (before, current_identity) {
         (_, ClusterIdentity::Unknown(why)) => (ClusterMatch::Unsure(why), None),

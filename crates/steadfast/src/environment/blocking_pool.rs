@@ -113,8 +113,8 @@ impl State {
 
     /// Returns true if no job has called the thread since the thread registered as idle.
     fn is_idle(&self, number: u64) -> bool {
-        let seated = self.threads.get(&number).filter(|thread| thread.affinity.is_some());
-        !self.closed && seated.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
+        let pinned = self.threads.get(&number).filter(|thread| thread.affinity.is_some());
+        !self.closed && pinned.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
     }
 
     /// Detaches a thread from its affinity. Returns true if the thread had an affinity.
@@ -307,25 +307,25 @@ mod tests {
         let pool = BlockingPool::named("test");
         let affinity = pool.affinity();
         let (done, finished) = mpsc::channel();
-        let tell = |seated: bool| -> super::Job {
+        let tell = |pinned: bool| -> super::Job {
             let done = done.clone();
-            Box::new(move || done.send((seated, thread::current().id())).expect("the test waits"))
+            Box::new(move || done.send((pinned, thread::current().id())).expect("the test waits"))
         };
-        let (mut seated, mut others) = (HashSet::new(), HashSet::new());
+        let (mut pinned, mut others) = (HashSet::new(), HashSet::new());
         for _ in 0..1000 {
             // Called directly after the previous job has signalled, before it has returned.
             affinity.run(tell(true));
             pool.run(tell(false));
             for (is_seated, thread) in finished.iter().take(2) {
                 if is_seated {
-                    seated.insert(thread)
+                    pinned.insert(thread)
                 } else {
                     others.insert(thread)
                 };
             }
         }
-        assert_eq!(seated.len(), 1);
-        assert!(seated.is_disjoint(&others), "{seated:?}, {others:?}");
+        assert_eq!(pinned.len(), 1);
+        assert!(pinned.is_disjoint(&others), "{pinned:?}, {others:?}");
         assert_eq!(pool.count().stuck, 0);
     }
 

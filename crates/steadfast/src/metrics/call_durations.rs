@@ -24,10 +24,10 @@ pub(crate) struct CallHistogram {
 
 impl CallDurations {
     /// Counts a call.
-    pub(crate) fn add(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
+    pub(crate) fn add(&self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
         self.counts[CALL_BOUNDS.partition_point(|bound| *bound < seconds)].count();
-        self.nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.nanos.add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Returns the current values.
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn call_equal_to_bound_counts_below() {
         let durations = CallDurations::default();
-        for took in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(2), Duration::from_secs(61)] {
-            durations.add(took);
+        for duration in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(2), Duration::from_secs(61)] {
+            durations.add(duration);
         }
         let CallHistogram { counts, sum } = durations.read();
         assert_eq!(counts, [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);

@@ -64,18 +64,18 @@ impl PoolCounters {
         &self,
         verb: &'static str,
         response: &Result<Response<B>, TransportError>,
-        took: Duration,
+        duration: Duration,
     ) {
         let code = match response {
             Ok(response) => Code::Status(response.status().as_u16()),
             Err(error) => Code::Error(error_name(error)),
         };
-        self.count(verb, code, took);
+        self.count(verb, code, duration);
     }
 
     /// Counts the result of a request.
-    pub(crate) fn count(&self, verb: &'static str, code: Code, took: Duration) {
-        let seconds = took.as_secs_f64();
+    pub(crate) fn count(&self, verb: &'static str, code: Code, duration: Duration) {
+        let seconds = duration.as_secs_f64();
         let mut totals = self.lock();
         *totals.requests.entry((verb, code)).or_default() += 1;
         let latencies = totals.latencies.entry(verb).or_default();

@@ -30,7 +30,7 @@ pub(crate) struct RequestBuilder {
     pub(crate) connection: Connection,
     pub(crate) path: String,
     /// Path of the resource in all namespaces, as the key of shared probes.
-    pub(crate) everywhere: String,
+    pub(crate) all_namespaces_path: String,
     /// Required `kind` of lists, if known.
     pub(crate) list_kind: Option<String>,
     /// Expected kinds of objects.
@@ -57,10 +57,10 @@ impl RequestBuilder {
     /// Creates a builder for the objects of `K` in `scope`, read by an informer.
     pub(crate) fn new<K: Cacheable>(connection: Connection, collection: &Collection, scope: &Scope) -> Self {
         Self {
-            json_until: connection.remembers_json(collection.everywhere()),
+            json_until: connection.remembers_json(collection.all_namespaces_path()),
             connection,
             path: collection.path().to_owned(),
-            everywhere: collection.everywhere().to_owned(),
+            all_namespaces_path: collection.all_namespaces_path().to_owned(),
             list_kind: collection.list_kind().map(str::to_owned),
             wanted: collection.wanted(K::metadata_only()),
             namespace: scope.in_namespace().map(str::to_owned),
@@ -200,9 +200,9 @@ impl RequestBuilder {
 
     /// Returns the path of the resource in a namespace.
     fn path_in(&self, namespace: Option<&str>) -> String {
-        match (namespace, self.everywhere.rsplit_once('/')) {
+        match (namespace, self.all_namespaces_path.rsplit_once('/')) {
             (Some(namespace), Some((group, plural))) => format!("{group}/namespaces/{namespace}/{plural}"),
-            _ => self.everywhere.clone(),
+            _ => self.all_namespaces_path.clone(),
         }
     }
 
@@ -342,7 +342,7 @@ impl RequestBuilder {
         doubted: bool,
     ) -> BoxFuture<'static, Result<Probed, Failure>> {
         let head = self.send(request, doubted);
-        let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
+        let (connection, resource) = (self.connection.clone(), self.all_namespaces_path.clone());
         Box::pin(async move {
             let probe = async {
                 let ResponseHead { encoding, body, .. } = head.await?;

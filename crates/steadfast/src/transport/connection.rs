@@ -150,7 +150,7 @@ impl TransportConnection {
     }
 
     /// Stores the driver task, so that it can be aborted with the connection.
-    pub(super) fn driven_by(&self, task: Task) {
+    pub(super) fn set_driver(&self, task: Task) {
         self.lock().driver = Some(task);
     }
 

@@ -102,15 +102,15 @@ async fn open(
         maybe_sent: false,
     };
     if protocol == Protocol::Http1 {
-        let shaken = http1::handshake(stream).await;
-        let (sender, driver) = shaken.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
+        let handshake = http1::handshake(stream).await;
+        let (sender, driver) = handshake.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
         // HTTP/1.1 has no handshake: nothing more can be proven before the first request.
         reached.prove();
         return Ok(OpenedConnection::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first HTTP/2 response");
-    let shaken = http2::handshake(stream, streams, connection.clone(), pool_handle.clone()).await;
-    let (sender, mut driver, mut pings) = shaken.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
+    let handshake = http2::handshake(stream, streams, connection.clone(), pool_handle.clone()).await;
+    let (sender, mut driver, mut pings) = handshake.map_err(|error| broken("HTTP/2", cause::http2(&error)))?;
     // The ping response follows the server's settings, so the stream limit is known from here on.
     let greeting = tokio::select! {
         biased;
@@ -148,7 +148,7 @@ async fn drive(
                 end = &mut driver => end,
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
                 how = heartbeat::beat(pings, connection, pool_handle, environment, settings) => End::Failed(how),
-                () = fall_idle(connection, environment, settings.idle_timeout) => {
+                () = wait_until_idle(connection, environment, settings.idle_timeout) => {
                     // Without senders, h2 sends a GOAWAY and closes. A peer that does not read can block the GOAWAY.
                     driver.start_close();
                     tokio::select! {
@@ -173,7 +173,7 @@ async fn drive(
                     Err(error) => End::Failed(cause::http1(&error)),
                 },
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
-                () = fall_idle(connection, environment, settings.idle_timeout) => ended(),
+                () = wait_until_idle(connection, environment, settings.idle_timeout) => ended(),
                 () = connection.end_requested.notified() => ended(),
             };
             connection.end(end.clone());
@@ -184,7 +184,7 @@ async fn drive(
 
 /// Completes after the connection was unused for `limit`, or immediately if it is draining. The connection then accepts
 /// no further request.
-async fn fall_idle(connection: &TransportConnection, environment: &SharedEnvironment, limit: Duration) {
+async fn wait_until_idle(connection: &TransportConnection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {
             None => connection.became_unused.notified().await,

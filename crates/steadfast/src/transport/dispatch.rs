@@ -146,7 +146,7 @@ impl Pool {
             attempt += 1;
             // Copied before the attempt, which consumes the request. A streamed body cannot be copied, so such a
             // request is not retried.
-            let spare = copy_request(&request);
+            let request_copy = copy_request(&request);
             let (stream_slot, sender) = tokio::select! {
                 biased;
                 place = async {
@@ -205,7 +205,7 @@ impl Pool {
                 RetrySafety::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
                 RetrySafety::Never => false,
             };
-            next = spare.filter(|_| may_retry);
+            next = request_copy.filter(|_| may_retry);
             if next.is_none() {
                 return Err(error);
             }

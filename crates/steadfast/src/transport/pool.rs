@@ -439,7 +439,7 @@ impl Inner {
             connector,
             self.settings.clone(),
         );
-        connection.driven_by(self.environment.spawn(Box::pin(task)));
+        connection.set_driver(self.environment.spawn(Box::pin(task)));
     }
 
     /// Dials a dedicated connection, driven by the task that `task` creates.
@@ -464,7 +464,7 @@ impl Inner {
         connection.occupy();
         state.connections.push(connection.clone());
         let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
-        connection.driven_by(self.environment.spawn(Box::pin(task)));
+        connection.set_driver(self.environment.spawn(Box::pin(task)));
         Ok(StreamSlot::new(connection, self.pool_handle()))
     }
 

@@ -181,13 +181,13 @@ impl UpgradeTask {
         reached.prove();
         connection.establish_occupied(peer);
         let stream = Owned { stream, cut: Some(cut), connection: connection.clone(), _held: resources };
-        let shaken = http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
+        let handshake = http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
             peer: connection.peer(),
             protocol: "HTTP/1.1",
             detail: root_cause(&error),
             maybe_sent: false,
         });
-        shaken.map(|(sender, driver)| (sender, driver, address))
+        handshake.map(|(sender, driver)| (sender, driver, address))
     }
 }
 

@@ -340,7 +340,7 @@ impl WatchReader {
             Ok(WatchRecord::Object { object, .. }) if !self.is_new_state(&object.identity.version) => None,
             Ok(WatchRecord::Object { kind, object }) => {
                 self.reach(&object.identity.version);
-                let kept = self.source.keep(&object);
+                let kept = self.source.decode(&object);
                 Some(kept.map(|object| match kind {
                     RecordKind::Added => WatchEvent::Added(object),
                     RecordKind::Modified => WatchEvent::Modified(object),

@@ -168,7 +168,7 @@ impl ListReader {
                         self.source.backoff.reset();
                         // A repeated page starts at its beginning. Objects of its first attempt are skipped by key.
                         let unknown = self.returned.insert(object.identity.key.clone());
-                        unknown.then(|| self.source.keep(&object))
+                        unknown.then(|| self.source.decode(&object))
                     }
                     Err(error) => Some(Err(self.source.unreadable(&error))),
                 });

@@ -100,7 +100,7 @@ impl StreamRequests {
     }
 
     /// Decodes the object as `K`.
-    pub(super) fn keep<K: Cacheable>(&mut self, object: &RawObject) -> Result<K, StreamError> {
+    pub(super) fn decode<K: Cacheable>(&mut self, object: &RawObject) -> Result<K, StreamError> {
         if self.request_builder.is_stray(&object.identity.key) {
             return Err(self.unreadable(&self.request_builder.why_stray(&object.identity.key)));
         }

@@ -216,14 +216,14 @@ async fn fails(settings: fn() -> Settings, behaviours: &'static [PeerBehaviour],
         let started_at = Instant::now();
         let error = text(&server.connection, write(&method)).await.expect_err("an error instead of a response");
         assert!(started_at.elapsed() <= DEADLINE, "{method} {behaviours:?}: {:?}", started_at.elapsed());
-        judge(&error, maybe_sent);
+        check_error(&error, maybe_sent);
         tokio::time::sleep(Duration::from_secs(120)).await;
         // Two minutes are enough for any delayed retry in the background.
         assert_eq!(server.requests(), requests, "{method} {behaviours:?}: {error}");
     }
 }
 
-fn judge(error: &SendError, maybe_sent: bool) {
+fn check_error(error: &SendError, maybe_sent: bool) {
     assert_eq!(error.maybe_sent(), maybe_sent, "{error}");
     let message = error.to_string();
     assert_eq!(message.contains(MAYBE), maybe_sent, "{message}");
@@ -261,7 +261,7 @@ async fn unprocessed_write_is_retried_elsewhere() {
 async fn streamed_body_is_sent_once() {
     let server = server(http2(), &[PeerBehaviour::Refuse, PeerBehaviour::Respond]).await;
     let error = text(&server.connection, streamed(vec![Ok(b"{}")]).await).await.expect_err("refused");
-    judge(&error, false);
+    check_error(&error, false);
     assert!(error.to_string().contains(SURELY_NOT), "{error}");
     assert_eq!(server.requests(), 1);
 }
@@ -272,7 +272,7 @@ async fn failing_body_is_reported_as_upload_error() {
         let server = server(settings, &[PeerBehaviour::Swallow]).await;
         let request = streamed(vec![Ok(b"{"), Err(io::Error::other("the disk is gone"))]).await;
         let error = text(&server.connection, request).await.expect_err("the body failed");
-        judge(&error, true);
+        check_error(&error, true);
         assert!(matches!(error, SendError::Transport(TransportError::Upload { .. })), "{error:?}");
         assert!(error.to_string().contains("its body failed (the disk is gone)"), "{error}");
         assert!(server.requests() <= 1);
@@ -292,7 +292,7 @@ async fn unreachable_server_received_nothing() {
             let started_at = Instant::now();
             let error = text(&connection, write(&method)).await.expect_err("every dial fails");
             assert!(started_at.elapsed() <= DEADLINE, "{:?}", started_at.elapsed());
-            judge(&error, false);
+            check_error(&error, false);
         }
     }
 }
@@ -305,7 +305,7 @@ async fn closed_idle_connection_retries_only_reads() {
         let server = server(Settings::default(), PEER_BEHAVIOURS).await;
         text(&server.connection, get(PODS)).await.expect("a response");
         // The server may have executed the write before it closed the idle connection (RFC 9110, section 9.2.2).
-        judge(&text(&server.connection, write(&method)).await.expect_err("closed"), true);
+        check_error(&text(&server.connection, write(&method)).await.expect_err("closed"), true);
         assert_eq!(server.requests(), 2, "{method}");
     }
     let server = server(Settings::default(), PEER_BEHAVIOURS).await;
@@ -324,7 +324,7 @@ async fn unsent_write_is_reported_and_never_sent() {
     assert_eq!(started_at.elapsed(), DEADLINE);
     // No byte was sent before the deadline, so the write is certainly not executed.
     assert!(matches!(error, SendError::Transport(TransportError::HeadersTimeout { .. })), "{error:?}");
-    judge(&error, false);
+    check_error(&error, false);
     server.stuck.store(false, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(server.requests(), 1, "only the first request must arrive");
@@ -335,7 +335,7 @@ async fn queued_request_moves_to_another_connection() {
     let server = server(http2(), &[PeerBehaviour::Respond]).await;
     text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
-    judge(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);
+    check_error(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);
     let started_at = Instant::now();
     let response = text(&server.connection, post(PODS, "{}")).await.expect("a response");
     assert_eq!(response, "well");

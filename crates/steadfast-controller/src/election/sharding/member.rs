@@ -96,7 +96,7 @@ impl Member {
             }
         }
         let released = self.release().await;
-        self.state.status.send_modify(|standing| standing.stopped = Some(released));
+        self.state.status.send_modify(|status| status.stopped = Some(released));
     }
 
     /// Waits until `until`, and reads the other leases or hands over keys in the meantime. Returns false at the stop.
@@ -279,12 +279,12 @@ impl Member {
             self.start_term(number, until);
         }
         let (part, term) = (self.membership.owned_keys(), self.term.as_ref().map(|(_, term)| term));
-        self.state.status.send_if_modified(|standing| {
+        self.state.status.send_if_modified(|status| {
             let number = |term: Option<&Arc<Term>>| term.map(|term| term.number);
-            if standing.owned_keys.as_deref() == part.as_ref() && number(standing.term.as_ref()) == number(term) {
+            if status.owned_keys.as_deref() == part.as_ref() && number(status.term.as_ref()) == number(term) {
                 return false;
             }
-            standing.change(part, term.cloned());
+            status.change(part, term.cloned());
             true
         });
     }
@@ -347,7 +347,7 @@ impl Member {
     }
 
     fn publish_nothing(&self) {
-        self.state.status.send_modify(|standing| standing.change(None, None));
+        self.state.status.send_modify(|status| status.change(None, None));
     }
 
     /// Returns the time of the clock for lease durations, which includes suspend time.
@@ -369,11 +369,11 @@ impl Member {
 impl Drop for Member {
     /// Also runs if the runtime ended before the task. No caller may wait forever.
     fn drop(&mut self) {
-        self.state.status.send_if_modified(|standing| {
-            let is_new = standing.stopped.is_none();
+        self.state.status.send_if_modified(|status| {
+            let is_new = status.stopped.is_none();
             if is_new {
-                standing.change(None, None);
-                standing.stopped = Some(false);
+                status.change(None, None);
+                status.stopped = Some(false);
             }
             is_new
         });

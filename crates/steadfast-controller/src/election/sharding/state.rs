@@ -76,7 +76,7 @@ impl MemberState {
         let number = readers.last().map_or(0, |(last, _)| last + 1);
         readers.push((number, catch_up));
         let count = readers.len();
-        self.status.send_modify(|standing| standing.readers = count);
+        self.status.send_modify(|status| status.readers = count);
         number
     }
 
@@ -85,10 +85,10 @@ impl MemberState {
         let mut readers = self.readers();
         readers.retain(|(other, _)| *other != number);
         let count = readers.len();
-        self.status.send_modify(|standing| {
-            standing.number += 1;
-            standing.readers = count;
-            standing.skip_catch_up();
+        self.status.send_modify(|status| {
+            status.number += 1;
+            status.readers = count;
+            status.skip_catch_up();
         });
     }
 
@@ -98,18 +98,17 @@ impl MemberState {
 
     /// Lets the caches catch up after each gain, and then publishes the gained keys. Runs until the stop.
     pub(super) async fn publish_gains(&self) {
-        let mut standings = self.status.subscribe();
+        let mut statuses = self.status.subscribe();
         loop {
-            let lags =
-                |standing: &MemberStatus| standing.stopped.is_some() || (standing.readers > 0 && standing.gains.lags());
-            let lagging = standings.wait_for(lags).await.map(|standing| (standing.number, standing.stopped.is_some()));
+            let lags = |status: &MemberStatus| status.stopped.is_some() || (status.readers > 0 && status.gains.lags());
+            let lagging = statuses.wait_for(lags).await.map(|status| (status.number, status.stopped.is_some()));
             let Ok((number, false)) = lagging else { return };
             // The readers run without the lock and may take a long time. Changes in the meantime start another pass.
             let all: Vec<_> = self.readers().iter().map(|(_, catch_up)| catch_up()).collect();
             join_all(all).await;
-            self.status.send_modify(|standing| {
-                standing.gains.caught_up(number);
-                standing.number += 1;
+            self.status.send_modify(|status| {
+                status.gains.caught_up(number);
+                status.number += 1;
             });
         }
     }

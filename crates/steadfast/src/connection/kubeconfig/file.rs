@@ -111,13 +111,13 @@ impl KubeconfigFile {
 
 /// Decodes the text in `bytes`: UTF-8, or UTF-16 with a byte order mark.
 fn decode(bytes: &[u8]) -> Option<String> {
-    let wide = |bytes: &[u8], read: fn([u8; 2]) -> u16| {
+    let decode_utf16 = |bytes: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]])).collect();
         bytes.len().is_multiple_of(2).then(|| String::from_utf16(&units).ok()).flatten()
     };
     match bytes {
-        [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
-        [0xfe, 0xff, rest @ ..] => wide(rest, u16::from_be_bytes),
+        [0xff, 0xfe, rest @ ..] => decode_utf16(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => decode_utf16(rest, u16::from_be_bytes),
         [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8(rest.to_vec()).ok(),
         bytes => String::from_utf8(bytes.to_vec()).ok(),
     }

@@ -152,10 +152,10 @@ fn errors_name_field_without_secret() {
 #[test]
 fn text_may_be_utf16_or_json() {
     let folder = Folder::new();
-    let mut wide = vec![0xff, 0xfe];
-    wide.extend(WHOLE.encode_utf16().flat_map(u16::to_le_bytes));
-    let path = folder.0.join("wide");
-    fs::write(&path, wide).expect("a file");
+    let mut utf16 = vec![0xff, 0xfe];
+    utf16.extend(WHOLE.encode_utf16().flat_map(u16::to_le_bytes));
+    let path = folder.0.join("utf16");
+    fs::write(&path, utf16).expect("a file");
     assert!(KubeconfigFiles::from_path(path).read().and_then(|merged| merged.config(None)).is_ok());
     let json = r#"{"clusters":[{"name":"k","cluster":{"server":"https://one.example"}}],
         "contexts":[{"name":"c","context":{"cluster":"k","user":"absent"}}],"current-context":"c"}"#;

@@ -46,10 +46,10 @@ pub(super) async fn request_tunnel(
             Err(error) => return Err(lost(error)),
         }
     }
-    judge(&head, login.is_some())
+    check_response(&head, login.is_some())
 }
 
-fn judge(head: &[u8], known: bool) -> Result<(), String> {
+fn check_response(head: &[u8], known: bool) -> Result<(), String> {
     // Only the status line counts. RFC 9110 ignores the content headers of a successful CONNECT response.
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
