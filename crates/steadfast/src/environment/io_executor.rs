@@ -40,10 +40,10 @@ const MAX_BLOCKING_STEPS: u32 = 4;
 const BLOCKING_STEPS_WINDOW: Duration = Duration::from_secs(1);
 
 /// Maximum duration of a prompt step.
-const PROMPT: Duration = CHECK_INTERVAL;
+const MAX_PROMPT_STEP_DURATION: Duration = CHECK_INTERVAL;
 
 /// Time of only prompt steps after which a task returns from a thread of its own.
-const PROBATION: Duration = Duration::from_secs(1);
+const PROMPT_PERIOD_BEFORE_RETURN: Duration = Duration::from_secs(1);
 
 /// Handle of the threads, which end when it is dropped.
 pub(super) struct IoExecutor {
@@ -54,30 +54,30 @@ struct Inner {
     handle: Handle,
     state: Mutex<State>,
     /// Interrupts the runtime of the leading thread.
-    called: Notify,
+    interrupt: Notify,
     /// Wakes the standby thread.
-    relief: Condvar,
+    standby_wake: Condvar,
     /// Wakes the first thread, which waits to lead again.
-    returned: Condvar,
+    first_may_lead: Condvar,
     pool: BlockingPool,
 }
 
 struct State {
     /// `None` after the shutdown.
     runtime: Option<Arc<Runtime>>,
-    /// Number of changes of the leading thread so far. Identifies the current one.
-    charge: u64,
+    /// Number of changes of the leading thread so far. Identifies the current leading thread.
+    leader_epoch: u64,
     /// True while the leading thread is inside the runtime.
     serving: bool,
     first: FirstThread,
     /// Relieved threads that are still in their step, with the time of the change.
-    relieved: BTreeMap<u64, Instant>,
+    relieved_threads: BTreeMap<u64, Instant>,
     /// Task of the current step.
-    stepping: Option<Arc<UserTask>>,
+    current_task: Option<Arc<UserTask>>,
     /// Number of started steps.
     steps: u64,
     /// True while the standby thread sleeps until the next step.
-    asleep: bool,
+    standby_is_asleep: bool,
     ready: VecDeque<Arc<UserTask>>,
     closed: bool,
 }
@@ -86,9 +86,9 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstThread {
     /// Leading, or in the step in which it was relieved.
-    AtWork,
+    Working,
     /// Relieved, finished with its step, and waiting to lead again.
-    Back,
+    WantsToLead,
 }
 
 impl IoExecutor {
@@ -96,13 +96,13 @@ impl IoExecutor {
     pub(super) fn new(pool: BlockingPool) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let state = State {
-            charge: 0,
+            leader_epoch: 0,
             serving: false,
-            first: FirstThread::AtWork,
-            relieved: BTreeMap::new(),
-            stepping: None,
+            first: FirstThread::Working,
+            relieved_threads: BTreeMap::new(),
+            current_task: None,
             steps: 0,
-            asleep: false,
+            standby_is_asleep: false,
             ready: VecDeque::new(),
             closed: false,
             runtime: None,
@@ -110,16 +110,16 @@ impl IoExecutor {
         let inner = Arc::new(Inner {
             handle: runtime.handle().clone(),
             state: Mutex::new(state),
-            called: Notify::new(),
-            relief: Condvar::new(),
-            returned: Condvar::new(),
+            interrupt: Notify::new(),
+            standby_wake: Condvar::new(),
+            first_may_lead: Condvar::new(),
             pool,
         });
         inner.lock().runtime = Some(Arc::new(runtime));
-        inner.begin("steadfast-io", Inner::lead_and_return).inspect_err(|_| shut(inner.lock()))?;
+        inner.start_thread("steadfast-io", Inner::run_first_thread).inspect_err(|_| shut_down(inner.lock()))?;
         // If the second thread cannot be created, dropping this handle ends the first.
         let executor = Self { inner };
-        executor.inner.begin("steadfast-relief", Inner::relieve_stalls)?;
+        executor.inner.start_thread("steadfast-relief", Inner::relieve_stalls)?;
         Ok(executor)
     }
 
@@ -131,13 +131,14 @@ impl IoExecutor {
     /// Returns the threads that were left to a blocked task, apart from the pool's threads.
     pub(super) fn relieved(&self) -> BlockingThreads {
         let state = self.inner.lock();
-        let stuck = state.relieved.values().filter(|since| since.elapsed() > STUCK_AFTER).count();
-        BlockingThreads { threads: state.relieved.len(), running: state.relieved.len(), stuck }
+        let stuck = state.relieved_threads.values().filter(|since| since.elapsed() > STUCK_AFTER).count();
+        BlockingThreads { threads: state.relieved_threads.len(), running: state.relieved_threads.len(), stuck }
     }
 
     /// Spawns a task that may block its thread.
     pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
-        let step = Mutex::new(UserTaskState { task_state: TaskState::Ready, held_up: None, last_long_step: None });
+        let step =
+            Mutex::new(UserTaskState { task_state: TaskState::Ready, blocking_steps: None, last_long_step: None });
         let future = Mutex::new(Some(future));
         let task =
             Arc::new(UserTask { executor: self.inner.clone(), affinity: self.inner.pool.affinity(), step, future });
@@ -154,14 +155,14 @@ impl IoExecutor {
 impl Drop for IoExecutor {
     fn drop(&mut self) {
         self.inner.lock().closed = true;
-        self.inner.called.notify_one();
-        self.inner.relief.notify_all();
-        self.inner.returned.notify_all();
+        self.inner.interrupt.notify_one();
+        self.inner.standby_wake.notify_all();
+        self.inner.first_may_lead.notify_all();
     }
 }
 
 impl Inner {
-    fn begin(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> io::Result<()> {
+    fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> io::Result<()> {
         let inner = self.clone();
         thread::Builder::new().name(name.to_owned()).spawn(move || run(&inner)).map(drop)
     }
@@ -188,30 +189,30 @@ impl Inner {
         // Outside the runtime, the leading thread checks `ready` before it enters the runtime again.
         if state.serving {
             drop(state);
-            self.called.notify_one();
+            self.interrupt.notify_one();
         }
     }
 
     /// Main loop of the first thread, which leads unless a step blocks it.
-    fn lead_and_return(self: &Arc<Self>) {
-        let mut charge = 0;
+    fn run_first_thread(self: &Arc<Self>) {
+        let mut leader_epoch = 0;
         loop {
-            self.lead(charge);
+            self.lead(leader_epoch);
             let mut state = self.lock();
             if state.closed {
                 return;
             }
-            state.first = FirstThread::Back;
+            state.first = FirstThread::WantsToLead;
             if state.serving {
-                self.called.notify_one();
+                self.interrupt.notify_one();
             }
-            while state.first == FirstThread::Back {
+            while state.first == FirstThread::WantsToLead {
                 if state.closed {
                     return;
                 }
-                self.returned.wait(&mut state);
+                self.first_may_lead.wait(&mut state);
             }
-            charge = state.charge;
+            leader_epoch = state.leader_epoch;
         }
     }
 
@@ -219,36 +220,36 @@ impl Inner {
     /// wants to lead again, or at shutdown.
     ///
     /// No thread is inside the runtime during a step, so a relieving thread can enter it.
-    fn lead(self: &Arc<Self>, charge: u64) {
+    fn lead(self: &Arc<Self>, leader_epoch: u64) {
         let mut steps = 0;
         let mut started_at = Instant::now();
         let mut state = self.lock();
         loop {
-            if state.charge != charge {
-                state.relieved.remove(&charge);
+            if state.leader_epoch != leader_epoch {
+                state.relieved_threads.remove(&leader_epoch);
                 return;
             }
-            state.stepping = None;
+            state.current_task = None;
             if state.closed {
                 break;
             }
-            if std::mem::replace(&mut state.first, FirstThread::AtWork) == FirstThread::Back {
-                state.charge += 1;
+            if std::mem::replace(&mut state.first, FirstThread::Working) == FirstThread::WantsToLead {
+                state.leader_epoch += 1;
                 drop(state);
-                self.returned.notify_one();
+                self.first_may_lead.notify_one();
                 return;
             }
             // Each turn runs at least one step, so that the steps always progress.
-            let continues = steps == 0 || (steps < MAX_STEPS && started_at.elapsed() < MAX_TURN_DURATION);
-            let next = if continues { state.ready.pop_front() } else { None };
+            let may_step = steps == 0 || (steps < MAX_STEPS && started_at.elapsed() < MAX_TURN_DURATION);
+            let next = if may_step { state.ready.pop_front() } else { None };
             if let Some(task) = next {
                 steps += 1;
                 state.steps += 1;
-                state.stepping = Some(task.clone());
-                let asleep = std::mem::take(&mut state.asleep);
+                state.current_task = Some(task.clone());
+                let standby_is_asleep = std::mem::take(&mut state.standby_is_asleep);
                 drop(state);
-                if asleep {
-                    self.relief.notify_one();
+                if standby_is_asleep {
+                    self.standby_wake.notify_one();
                 }
                 task.step();
                 drop(task);
@@ -260,7 +261,7 @@ impl Inner {
                 // With ready steps, the runtime only polls the sockets once. Without, it sleeps until a socket or a step
                 // is ready.
                 if idle {
-                    runtime.block_on(self.called.notified());
+                    runtime.block_on(self.interrupt.notified());
                 } else {
                     runtime.block_on(tokio::task::yield_now());
                 }
@@ -268,11 +269,11 @@ impl Inner {
                 started_at = Instant::now();
             }
             state = self.lock();
-            if state.charge == charge {
+            if state.leader_epoch == leader_epoch {
                 state.serving = false;
             }
         }
-        shut(state);
+        shut_down(state);
     }
 
     /// Checks if the leading thread is blocked, and relieves it.
@@ -284,31 +285,31 @@ impl Inner {
         loop {
             if state.closed {
                 // The leading thread handles the shutdown, unless it is in a step, which may never end.
-                if state.stepping.is_some() {
-                    state.charge += 1;
-                    shut(state);
+                if state.current_task.is_some() {
+                    state.leader_epoch += 1;
+                    shut_down(state);
                 }
                 return;
             }
-            let seen = state.steps;
-            if state.stepping.is_none() {
+            let steps_at_check = state.steps;
+            if state.current_task.is_none() {
                 // A wake-up for each step would cost more than polling. The thread sleeps only if no step was started
                 // between two checks.
-                if idle.replace(seen) == Some(seen) {
-                    state.asleep = true;
-                    self.relief.wait(&mut state);
+                if idle.replace(steps_at_check) == Some(steps_at_check) {
+                    state.standby_is_asleep = true;
+                    self.standby_wake.wait(&mut state);
                 } else {
-                    self.relief.wait_for(&mut state, CHECK_INTERVAL);
+                    self.standby_wake.wait_for(&mut state, CHECK_INTERVAL);
                 }
                 continue;
             }
-            let wait = self.relief.wait_for(&mut state, CHECK_INTERVAL);
-            if state.closed || state.steps != seen || !wait.timed_out() {
+            let wait = self.standby_wake.wait_for(&mut state, CHECK_INTERVAL);
+            if state.closed || state.steps != steps_at_check || !wait.timed_out() {
                 continue;
             }
-            let Some(task) = state.stepping.clone() else { continue };
+            let Some(task) = state.current_task.clone() else { continue };
             drop(state);
-            match self.begin("steadfast-relief", Self::relieve_stalls) {
+            match self.start_thread("steadfast-relief", Self::relieve_stalls) {
                 Ok(()) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut is_reported, true) {
@@ -320,15 +321,15 @@ impl Inner {
             }
             state = self.lock();
             // The step may have ended while the lock was released.
-            if state.steps == seen && state.stepping.take().is_some() && !state.closed {
-                let relieved = state.charge;
-                state.relieved.insert(relieved, Instant::now());
-                state.charge += 1;
-                let charge = state.charge;
+            if state.steps == steps_at_check && state.current_task.take().is_some() && !state.closed {
+                let relieved_epoch = state.leader_epoch;
+                state.relieved_threads.insert(relieved_epoch, Instant::now());
+                state.leader_epoch += 1;
+                let leader_epoch = state.leader_epoch;
                 drop(state);
-                task.held_up();
+                task.record_blocking_step();
                 drop(task);
-                self.lead(charge);
+                self.lead(leader_epoch);
             }
             return;
         }
@@ -336,12 +337,12 @@ impl Inner {
 }
 
 /// Shuts down the runtime with all sockets, and drops the queued tasks.
-fn shut(mut state: MutexGuard<'_, State>) {
-    let (runtime, stepping) = (state.runtime.take(), state.stepping.take());
+fn shut_down(mut state: MutexGuard<'_, State>) {
+    let (runtime, current_task) = (state.runtime.take(), state.current_task.take());
     let ready = std::mem::take(&mut state.ready);
     drop(state);
     // Outside the lock: the `Drop` of a task's future is user code.
-    drop((stepping, ready));
+    drop((current_task, ready));
     if let Some(runtime) = runtime.and_then(Arc::into_inner) {
         // Waiting for threads that resolve names could take long.
         runtime.shutdown_background();
@@ -361,7 +362,7 @@ struct UserTask {
 struct UserTaskState {
     task_state: TaskState,
     /// Number of blocking steps in close succession, and the time of the last.
-    held_up: Option<(u32, Instant)>,
+    blocking_steps: Option<(u32, Instant)>,
     /// Time of the last long step, if the task runs on a thread of its own.
     last_long_step: Option<Instant>,
 }
@@ -377,7 +378,7 @@ enum TaskState {
     SteppingAgain,
     /// Must end in this step or the next.
     Aborted,
-    Over,
+    Finished,
 }
 
 impl UserTask {
@@ -386,11 +387,12 @@ impl UserTask {
     }
 
     /// Records that the task blocks other tasks.
-    fn held_up(&self) {
+    fn record_blocking_step(&self) {
         let now = Instant::now();
         let mut step = self.lock();
-        let before = step.held_up.filter(|(_, last)| now - *last < BLOCKING_STEPS_WINDOW).map_or(0, |(times, _)| times);
-        step.held_up = Some((before + 1, now));
+        let before =
+            step.blocking_steps.filter(|(_, last)| now - *last < BLOCKING_STEPS_WINDOW).map_or(0, |(times, _)| times);
+        step.blocking_steps = Some((before + 1, now));
         if before + 1 >= MAX_BLOCKING_STEPS {
             step.last_long_step = Some(now);
         }
@@ -400,7 +402,7 @@ impl UserTask {
         let (idle, on_own_thread) = {
             let mut step = self.lock();
             let idle = step.task_state == TaskState::Idle;
-            if step.task_state != TaskState::Over {
+            if step.task_state != TaskState::Finished {
                 step.task_state = TaskState::Aborted;
             }
             (idle, step.last_long_step.is_some())
@@ -431,7 +433,7 @@ impl UserTask {
                 _ => false,
             };
             if is_finished {
-                step.task_state = TaskState::Over;
+                step.task_state = TaskState::Finished;
             } else if step.task_state != TaskState::Aborted {
                 step.task_state = if is_ready { TaskState::Ready } else { TaskState::Idle };
             }
@@ -448,9 +450,9 @@ impl UserTask {
         self.step();
         let ended = Instant::now();
         let mut step = self.lock();
-        if ended - started_at > PROMPT {
+        if ended - started_at > MAX_PROMPT_STEP_DURATION {
             step.last_long_step = Some(ended);
-        } else if step.last_long_step.is_some_and(|last| ended - last > PROBATION) {
+        } else if step.last_long_step.is_some_and(|last| ended - last > PROMPT_PERIOD_BEFORE_RETURN) {
             step.last_long_step = None;
         }
     }
@@ -544,7 +546,7 @@ mod tests {
             done.send("stepped").expect("the test waits");
         }));
         let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)]
-            .map(|result| result.expect("the executor continues"));
+            .map(|result| result.expect("the executor may_step"));
         all.sort_unstable();
         assert_eq!(all, ["served", "stepped"]);
     }
@@ -578,7 +580,7 @@ mod tests {
                 loop {
                     let (sender, poll_result) = mpsc::channel();
                     executor.spawn(Box::pin(async move { sender.send(name()).expect("the test waits") }));
-                    let by = poll_result.recv_timeout(LONG).expect("the executor continues").expect("a thread name");
+                    let by = poll_result.recv_timeout(LONG).expect("the executor may_step").expect("a thread name");
                     assert!(started_at.elapsed() < LONG, "by {by}");
                     if (by == "steadfast-io") != held {
                         break;
@@ -602,7 +604,7 @@ mod tests {
             }
         }));
         for time in 0.. {
-            let name = threads.recv_timeout(LONG).expect("the executor continues");
+            let name = threads.recv_timeout(LONG).expect("the executor may_step");
             if name == OWN {
                 assert!(time >= MAX_BLOCKING_STEPS, "after {time} times");
                 break;
@@ -665,7 +667,7 @@ mod tests {
             drop(release);
             let started_at = Instant::now();
             while inner.strong_count() > 0 {
-                assert!(started_at.elapsed() < LONG, "a thread continues");
+                assert!(started_at.elapsed() < LONG, "a thread may_step");
                 thread::yield_now();
             }
         }
