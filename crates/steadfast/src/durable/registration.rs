@@ -42,10 +42,10 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
     /// # use steadfast::{Event, Informer, Lazy};
     /// # async fn register(id: &str, pod: &str) -> std::io::Result<()> { Ok(()) }
     /// # fn example(pods: &Informer<Lazy<Pod>>) -> Result<(), steadfast::HandlerError> {
-    /// pods.durable("registry").on_event(|told| async move {
-    ///     match &told.event {
+    /// pods.durable("registry").on_event(|durable| async move {
+    ///     match &durable.event {
     ///         Event::Deleted { last, .. } => println!("{} out of the registry", last.key()),
-    ///         event => register(&told.id, event.object().key().name()).await?,
+    ///         event => register(&durable.id, event.object().key().name()).await?,
     ///     }
     ///     Ok::<_, std::io::Error>(())
     /// })?;
