@@ -222,7 +222,7 @@ impl Connection {
 
     /// Returns a place among the full transfers if a place is free now and no task waits for it.
     pub(crate) fn spare_transfer(&self, path: &str) -> Option<TransferSlot> {
-        self.inner.transfers.request_copy(path)
+        self.inner.transfers.try_acquire(path)
     }
 
     /// Returns the probes that informers on this connection share.

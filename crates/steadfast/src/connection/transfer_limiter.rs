@@ -373,7 +373,7 @@ mod tests {
         let mut silent = transfers.acquire_slots(4).await;
         let others = transfers.acquire_slots(3).await;
         pass(Duration::from_millis(1)).await;
-        silent[0].last_progress(transfers.now());
+        silent[0].record_progress(transfers.now());
         assert!(transfers.try_acquire("fifth").is_none(), "the resumed transfer takes the fourth slot");
         drop((silent, others));
         assert!(transfers.try_acquire("fifth").is_some());
