@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use steadfast::{FieldPath, Lazy, ObjectKey};
 use steadfast_controller::{
-    Changes, Controller as LibraryController, Leader, LeaderElection, RunningController, Source, WhenStale, back_off,
+    ChangeFilter, Controller as LibraryController, Leader, LeaderElection, RunningController, Source, StalePolicy, back_off,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -61,12 +61,12 @@ impl RelevantChange {
         })
     }
 
-    fn filter(self) -> Changes<Tree> {
+    fn filter(self) -> ChangeFilter<Tree> {
         match self {
-            Self::Generation => Changes::of_generation(),
-            Self::Labels => Changes::of_labels(),
-            Self::Annotations => Changes::of_annotations(),
-            Self::Field(path) => Changes::of(move |tree: &Tree| values(tree, &path)),
+            Self::Generation => ChangeFilter::of_generation(),
+            Self::Labels => ChangeFilter::of_labels(),
+            Self::Annotations => ChangeFilter::of_annotations(),
+            Self::Field(path) => ChangeFilter::of(move |tree: &Tree| values(tree, &path)),
         }
     }
 }
@@ -216,7 +216,7 @@ fn build(
 ) -> LibraryController<Lazy<Tree>> {
     let resource = objects.resource();
     let mut source = Source::from(objects.informer.clone());
-    if let Some(changes) = settings.changes.into_iter().map(RelevantChange::filter).reduce(Changes::or) {
+    if let Some(changes) = settings.changes.into_iter().map(RelevantChange::filter).reduce(ChangeFilter::or) {
         source = source.filter_changes(changes);
     }
     if let Some(seconds) = settings.resync {
@@ -225,9 +225,9 @@ fn build(
     let mut controller = LibraryController::new_with(&session.factory, resource.served.api_resource.clone(), source)
         .concurrency(settings.concurrency)
         .timeout(settings.timeout.map(seconds_to_duration))
-        .when_stale(match settings.pause_when_stale {
-            Some(seconds) => WhenStale::wait(seconds_to_duration(seconds)),
-            None => WhenStale::act(),
+        .stale_policy(match settings.pause_when_stale {
+            Some(seconds) => StalePolicy::wait(seconds_to_duration(seconds)),
+            None => StalePolicy::act(),
         });
     if let Some(name) = settings.name {
         controller = controller.name(name);

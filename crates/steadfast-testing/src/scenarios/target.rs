@@ -23,7 +23,7 @@ pub struct ScenarioTarget {
     pub(super) form: CachedForm,
     #[cfg(feature = "fault-injection")]
     pub(super) fault: Option<InjectedFault>,
-    pub(super) helpers: Helpers,
+    pub(super) helpers: HelperThreads,
     adjust: Arc<SettingsAdjustment>,
     pub(super) server_fault: Arc<ServerFaultInjection>,
 }

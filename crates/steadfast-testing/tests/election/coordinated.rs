@@ -7,7 +7,7 @@ use kube::api::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::{Connection, kube};
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Candidate, ElectionError, LeaderElection};
+use steadfast_controller::{CandidateVersions, ElectionError, LeaderElection};
 use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 use tokio::time::timeout;

@@ -131,7 +131,7 @@ async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(500));
     let started = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
-    assert!(failed.contains("to be asked nothing more") && failed.contains("look first"), "{failed}");
+    assert!(failed.contains("may send no further requests") && failed.contains("check the object first"), "{failed}");
     assert!(
         started.elapsed() <= 10 * SECOND,
         "the server's timeout of a minute must not apply: {:?}",

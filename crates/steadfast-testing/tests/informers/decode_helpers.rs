@@ -18,7 +18,7 @@ fn event_text(event: &Event<ConfigMap>) -> String {
 
 /// Runs the history of `seed`: a list and bursts of changes with some undecodable objects, deletions, and relists
 /// after missed changes. Returns each event, each undecodable object, and the final cache.
-async fn run_with_helpers(seed: usize, helpers: Helpers) -> Result<[Vec<String>; 3], TestError> {
+async fn run_with_helpers(seed: usize, helpers: HelperThreads) -> Result<[Vec<String>; 3], TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let name = |number: usize| format!("c-{:02}", number % 40);
     for number in 0..40 {

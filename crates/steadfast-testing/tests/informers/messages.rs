@@ -99,7 +99,7 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
     let logged = CapturedLog::capture();
-    let warned = || logged.lines("nobody holds this informer or its factory any more");
+    let warned = || logged.lines("this informer and its factory were dropped");
     let fixture = InformerFixture::new().await?;
     let informer = fixture.synced().await?;
     let (_told, registration) = follow(&informer);

@@ -187,7 +187,7 @@ async fn version_of_other_history_is_expired() -> Result<(), TestError> {
             .await
             .ok_or("it has ended")?
             .expect_err("the text is not a valid version");
-        assert!(error.to_string().contains("is no version to go on from"), "{error}");
+        assert!(error.to_string().contains("is not a version that a watch can start from"), "{error}");
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     fixture.write("a", "2")?;
     let started = tokio::time::Instant::now();
     let next = timeout(3 * MINUTE, changes.next()).await?.ok_or("it has ended")??;
-    assert!(matches!(next, Change::Modified(_)), "{next:?}");
+    assert!(matches!(next, WatchEvent::Modified(_)), "{next:?}");
     assert!(started.elapsed() < Duration::from_secs(130), "{:?}", started.elapsed());
 
     fixture.server.faults().cut();

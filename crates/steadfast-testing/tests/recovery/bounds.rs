@@ -171,17 +171,17 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
     let connection = fixture.factory.connection().clone();
     fixture.server.faults().accept_and_close(true);
     fixture.server.faults().reset();
-    let before = steadfast::unstable::dialled(&connection);
-    until(Duration::from_millis(250), || steadfast::unstable::dialled(&connection) > before).await?;
+    let before = steadfast::unstable::dial_count(&connection);
+    until(Duration::from_millis(250), || steadfast::unstable::dial_count(&connection) > before).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let dialled = steadfast::unstable::dial_count(&connection) - before;
     assert!((5..=100).contains(&dialled), "{dialled} dials in the first minute");
-    let dialled = steadfast::unstable::dialled(&connection);
+    let dialled = steadfast::unstable::dial_count(&connection);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(
-        steadfast::unstable::dialled(&connection) - dialled <= 60,
+        steadfast::unstable::dial_count(&connection) - dialled <= 60,
         "{} dials in the next minute",
-        steadfast::unstable::dialled(&connection) - dialled
+        steadfast::unstable::dial_count(&connection) - dialled
     );
     fixture.server.faults().accept_and_close(false);
     fixture.server.create(&config_map("a", "1"))?;

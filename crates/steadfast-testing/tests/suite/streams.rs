@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use steadfast::{Change, Changes, List, ResourceVersion, StreamError, list, watch_from};
+use steadfast::{Changes, List, ResourceVersion, StreamError, WatchEvent, list, watch_from};
 use steadfast_testing::TestError;
 use steadfast_testing::cluster::TestCluster;
 use tokio::time::timeout;

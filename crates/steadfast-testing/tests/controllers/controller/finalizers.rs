@@ -186,7 +186,7 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestErr
         }
     };
     let all = Api::<Deployment>::namespaced(fixture.connection.client(), "default");
-    let source = Source::from(Scope::all()).filter_changes(Changes::of_generation());
+    let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_generation());
     let _controller =
         Controller::<Deployment>::new(&fixture.factory, source).run(reconcile, back_off, Arc::new(all))?;
     fixture.server.create(&json!({

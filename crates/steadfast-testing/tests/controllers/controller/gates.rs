@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use steadfast::Scope;
 use steadfast_apiserver::{InjectedResponse, RequestRule};
-use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
+use steadfast_controller::{Action, Controller, RunningController, StalePolicy, back_off};
 use steadfast_testing::{TestError, config_map};
 
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key};
@@ -36,8 +36,9 @@ async fn start_gated_controller(
 
 #[tokio::test(start_paused = true)]
 async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
-    let choose =
-        |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
+    let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| {
+        controller.stale_policy(StalePolicy::wait(20 * SECOND))
+    };
     let (fixture, controller, log) = start_gated_controller(choose).await?;
     fixture.network.cut();
     advance(10 * SECOND).await;
@@ -71,7 +72,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
-    let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
+    let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| controller.stale_policy(StalePolicy::act());
     let (fixture, controller, log) = start_gated_controller(choose).await?;
     fixture.network.cut();
     advance(600 * SECOND).await;
@@ -86,7 +87,7 @@ async fn staleness_gate_can_be_disabled() -> Result<(), TestError> {
 async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), TestError> {
     let safe = |key: &steadfast::ObjectKey| key.name() == "a";
     let choose = |_: &ControllerFixture, controller: Controller<ConfigMap>| {
-        controller.when_stale(WhenStale::only(20 * SECOND, safe))
+        controller.stale_policy(StalePolicy::only(20 * SECOND, safe))
     };
     let (fixture, controller, log) = start_gated_controller(choose).await?;
     fixture.network.cut();

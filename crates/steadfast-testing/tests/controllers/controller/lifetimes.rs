@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use steadfast::Scope;
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
-use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
+use steadfast_controller::{Action, Controller, RunningController, StalePolicy, back_off};
 use steadfast_testing::{TestError, config_map};
 use tokio::sync::oneshot;
 
@@ -267,7 +267,7 @@ async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
     let _controller = slow(&fixture, &log, &running, |controller| {
-        controller.owns::<Service>(Scope::all()).when_stale(WhenStale::act())
+        controller.owns::<Service>(Scope::all()).stale_policy(StalePolicy::act())
     })?;
     advance(5 * SECOND).await;
     let times = log.times("begins a");
@@ -285,7 +285,7 @@ async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
     let fixture = world_with_config_maps(&["a"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&fixture, &log, &running, |controller| controller.when_stale(WhenStale::act()))?;
+    let _controller = slow(&fixture, &log, &running, |controller| controller.stale_policy(StalePolicy::act()))?;
     advance(120 * SECOND).await;
     let missing = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
     assert!(log.all().len() == 1 && log.all()[0].starts_with(missing), "{:?}", log.all());
@@ -302,7 +302,7 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
     let (log, running) = (EventLog::default(), Arc::default());
     let only = StalePolicy::only(10 * SECOND, |key| key.name() == "safe");
     let controller =
-        slow(&fixture, &log, &running, |controller| controller.owns::<Service>(Scope::all()).when_stale(only))?;
+        slow(&fixture, &log, &running, |controller| controller.owns::<Service>(Scope::all()).stale_policy(only))?;
     advance(60 * SECOND).await;
     let times = log.times("begins safe");
     assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", log.all());

@@ -10,7 +10,7 @@ use kube::core::PartialObjectMeta;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast::{Informer, Scope};
-use steadfast_controller::{Action, Changes, Controller, Source, back_off};
+use steadfast_controller::{Action, ChangeFilter, Controller, Source, back_off};
 use steadfast_testing::{FaultSchedule, TestError, widget_definition};
 
 use super::sources::{kind_of, tenant_definition};
@@ -53,7 +53,7 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
         }
     };
     let _controller = Controller::new_with(&fixture.factory, kind.clone(), owners)
-        .owns::<Deployment>(Source::from(children).filter_changes(Changes::of_generation()))
+        .owns::<Deployment>(Source::from(children).filter_changes(ChangeFilter::of_generation()))
         .run(reconcile, back_off, Arc::new(()))?;
 
     let owned_by = |owner: Option<&str>| {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use steadfast::{ObjectKey, Scope};
-use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
+use steadfast_controller::{Action, Controller, RunningController, StalePolicy, back_off};
 use steadfast_testing::{TestError, config_map};
 
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance};

@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde_json::json;
 use steadfast::{ObjectKey, Scope};
 use steadfast_apiserver::{InjectedResponse, RequestRule};
-use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
+use steadfast_controller::{Action, ChangeFilter, Controller, RunningController, Source, back_off};
 use steadfast_testing::{TestError, config_map, config_map_in, widget_definition};
 
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key};
@@ -157,7 +157,7 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), TestError> 
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let source = Source::from(Scope::all()).filter_changes(Changes::of_labels());
+    let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_labels());
     let _controller = start_logging_controller(Controller::new(&fixture.factory, source), &log)?;
     advance(SECOND).await;
     log.take();
@@ -181,7 +181,7 @@ async fn resync_enqueues_objects_after_changes() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let source = Source::from(Scope::all()).filter_changes(Changes::of_labels()).resync(10 * SECOND);
+    let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_labels()).resync(10 * SECOND);
     let _controller = start_logging_controller(Controller::new(&fixture.factory, source), &log)?;
     advance(65 * SECOND).await;
     let calls = log.take().len();
@@ -332,7 +332,7 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), TestError> {
     }
     fixture.server.create(&deployment_of("a"))?;
     let log = EventLog::default();
-    let source = Source::from(Scope::all()).filter_changes(Changes::of_generation());
+    let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_generation());
     let controller = Controller::new(&fixture.factory, Scope::all()).owns::<Deployment>(source);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
@@ -365,7 +365,7 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), TestError> {
         let names = secret.annotations().get("for").map(|names| names.split(',').map(key).collect::<Vec<_>>());
         names.unwrap_or_default()
     };
-    let source = Source::from(Scope::all()).filter_changes(Changes::of_labels());
+    let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_labels());
     let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(source, of);
     let _controller = start_logging_controller(controller, &log)?;
     fixture.server.create(&json!({

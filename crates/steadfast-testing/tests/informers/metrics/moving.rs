@@ -80,7 +80,7 @@ async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
     assert!(fixture.value("steadfast_requests_total", &[("verb", "WATCH"), ("code", "dial")])? >= 2.0);
     assert!(fixture.value("steadfast_connection_received_bytes_total", &[])? >= received, "a counter never falls");
     let dials = fixture.value("steadfast_connection_dials_total", &[])?;
-    assert_eq!(dials, steadfast::unstable::dialled(fixture.factory.connection()) as f64);
+    assert_eq!(dials, steadfast::unstable::dial_count(fixture.factory.connection()) as f64);
 
     let lost = [("request", "streamed_list"), ("outcome", "unreachable")];
     assert_eq!(fixture.value("steadfast_informer_requests_ended_total", &lost)?, 1.0);

@@ -37,7 +37,7 @@ async fn collector_does_not_keep_connection_alive() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
     drop(fixture.synced().await?);
     let MetricsFixture { server, factory, registry } = fixture;
-    assert!(steadfast::unstable::dialled(factory.connection()) > 0);
+    assert!(steadfast::unstable::dial_count(factory.connection()) > 0);
     drop(factory);
     settle().await;
     let mut text = String::new();

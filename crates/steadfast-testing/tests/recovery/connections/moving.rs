@@ -100,7 +100,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     // R1 bounds the time until the dead connection is closed.
     tokio::time::sleep_until(started + Duration::from_secs(15)).await;
     let ended = fixture.connection.recently_closed();
-    assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
+    assert!(ended.iter().any(|ended| ended.why.contains("no response to a ping")), "{ended:?}");
     assert_eq!(log.text(), "", "a timely move must not be logged");
     Ok(())
 }
@@ -109,7 +109,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
 async fn late_pong_moves_no_watch() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
     let seen = fixture.start_informers(30).await?;
-    let (watches, dialled) = (fixture.watches(), steadfast::unstable::dialled(&fixture.connection));
+    let (watches, dialled) = (fixture.watches(), steadfast::unstable::dial_count(&fixture.connection));
     tokio::time::sleep(Duration::from_secs(20)).await;
     fixture.server.faults().black_hole(true);
     let suspect = || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
@@ -121,7 +121,7 @@ async fn late_pong_moves_no_watch() -> Result<(), TestError> {
     until(EVENT_TIMEOUT, "all are well", || !suspect() && !another()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
-    assert_eq!(steadfast::unstable::dialled(&fixture.connection), dialled + 1);
+    assert_eq!(steadfast::unstable::dial_count(&fixture.connection), dialled + 1);
     assert!(fixture.watches() - watches <= 30, "at most once each: {}", fixture.watches() - watches);
     for index in 0..30 {
         fixture.update(index, "1")?;
@@ -135,7 +135,7 @@ async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
     let seen = fixture.start_informers(3).await?;
     fixture.server.faults().no_bookmarks(true);
-    let (started, dialled) = (Instant::now(), steadfast::unstable::dialled(&fixture.connection));
+    let (started, dialled) = (Instant::now(), steadfast::unstable::dial_count(&fixture.connection));
     while started.elapsed() < Duration::from_secs(3600) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for seen in &seen {
@@ -146,7 +146,7 @@ async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     // One probe per minute serves all three informers.
     assert!((50..=70).contains(&fixture.server.request_counts().probes), "{:?}", fixture.server.request_counts());
     assert_eq!(
-        steadfast::unstable::dialled(&fixture.connection),
+        steadfast::unstable::dial_count(&fixture.connection),
         dialled,
         "{:?}",
         fixture.connection.recently_closed()
