@@ -15,7 +15,7 @@ use crate::clock::precise;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EventLine<'a> {
+struct JsonEvent<'a> {
     time: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -94,7 +94,7 @@ pub(super) fn event(
         let changes: Vec<&Change<'_>> = shown.changes.iter().collect();
         manager::managers(old, &event.object, &changes)
     });
-    encoded(&EventLine {
+    encoded(&JsonEvent {
         time: precise(now),
         kind: event.name,
         context: subject.context.as_deref(),
@@ -129,7 +129,7 @@ pub(super) fn printable(subject: &Subject, event: &DecodedEvent<'_>, content: Co
 
 /// Formats the line after the initial objects.
 pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&ResourceVersion>) -> String {
-    encoded(&EventLine {
+    encoded(&JsonEvent {
         time: precise(now),
         kind: "Synced",
         context: subject.context.as_deref(),
