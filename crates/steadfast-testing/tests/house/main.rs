@@ -7,6 +7,7 @@
 //! Tests inside a file are ignored.
 
 mod commands;
+mod duplicates;
 mod errors;
 mod import_cycles;
 mod imports;

@@ -19,6 +19,8 @@ pub(crate) struct Module {
     pub(crate) children: BTreeMap<String, Id>,
     /// Names of the module's own items.
     pub(crate) items: Vec<String>,
+    /// Names of the module's own types and traits.
+    pub(crate) types: Vec<String>,
     /// Imports and re-exports, by their name in this module.
     pub(crate) imports: BTreeMap<String, Vec<String>>,
     /// Modules of glob imports, and whether the import is a re-export.
@@ -65,6 +67,7 @@ impl Modules {
             parent,
             children: BTreeMap::new(),
             items: Vec::new(),
+            types: Vec::new(),
             imports: BTreeMap::new(),
             globs: Vec::new(),
             paths: Vec::new(),
@@ -101,6 +104,7 @@ impl Modules {
             }
             let module = &mut self.all[id];
             module.items.extend(names_defined(declared));
+            module.types.extend(type_defined(declared));
             module.extensions.extend(Extension::read(declared));
             if let [Tree::Word(keyword), names @ .., Tree::Sign(';')] = declared
                 && keyword == "use"
@@ -299,6 +303,18 @@ pub(crate) fn is_test(item: &[Tree]) -> bool {
         assert!(!inner.first().is_some_and(|word| word.is_word("path")), "`#[path]` is not supported");
         matches!(&inner[..], [cfg, Tree::Group('(', condition)] if cfg.is_word("cfg") && condition == &[Tree::Word("test".into())])
     })
+}
+
+/// Returns the name of the type or trait that the item defines.
+fn type_defined(declared: &[Tree]) -> Option<String> {
+    match declared {
+        [Tree::Word(keyword), Tree::Word(name), ..]
+            if matches!(keyword.as_str(), "struct" | "enum" | "union" | "trait" | "type") =>
+        {
+            Some(name.clone())
+        }
+        _ => None,
+    }
 }
 
 /// Returns the names that the item defines. A macro call may define any name in its arguments.
