@@ -150,16 +150,16 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
 }
 
 /// A watched cluster.
-struct Cluster {
+struct WatchedCluster {
     /// Name of the context, if several are watched.
     context: Option<String>,
     connection: Connection,
 }
 
 /// Connects to the embedded server, or to all requested contexts.
-async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<Cluster>, Failure> {
+async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<WatchedCluster>, Failure> {
     if let Some(fleet) = fleet {
-        return Ok(vec![Cluster { context: None, connection: fleet.connect().await? }]);
+        return Ok(vec![WatchedCluster { context: None, connection: fleet.connect().await? }]);
     }
     let mut contexts: Vec<Option<String>> = Vec::new();
     for context in &args.contexts {
@@ -175,7 +175,7 @@ async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<C
     for context in contexts {
         let (user, groups) = (args.impersonated_user.clone(), args.impersonated_groups.clone());
         let connection = connect_as(args.kubeconfig.clone(), context.clone(), Impersonation { user, groups }).await?;
-        clusters.push(Cluster { context: context.filter(|_| has_several), connection });
+        clusters.push(WatchedCluster { context: context.filter(|_| has_several), connection });
     }
     Ok(clusters)
 }
@@ -272,7 +272,7 @@ impl WatchOutput {
 /// The watched resources of a cluster.
 struct WatchSession {
     factory: InformerFactory,
-    cluster: Cluster,
+    cluster: WatchedCluster,
     owners: Owners,
     output: WatchOutput,
     /// Resources that are watched already, so that repeated arguments have no effect.
@@ -280,7 +280,7 @@ struct WatchSession {
 }
 
 impl WatchSession {
-    fn new(cluster: Cluster, output: WatchOutput) -> Self {
+    fn new(cluster: WatchedCluster, output: WatchOutput) -> Self {
         let (factory, owners) = (InformerFactory::new(&cluster.connection), Owners::start(&cluster.connection));
         Self { factory, cluster, owners, output, known: Vec::new() }
     }
@@ -319,7 +319,7 @@ impl WatchSession {
             return Ok(());
         }
         let (resource, object) = &place;
-        let Cluster { context, connection } = &self.cluster;
+        let WatchedCluster { context, connection } = &self.cluster;
         let columns = discovery::printer_columns(connection, resource).await;
         for scope in scopes(args, resource, object.as_deref(), connection) {
             discovery::check_selectors(connection, resource, &scope).await?;

@@ -86,7 +86,7 @@ impl StatusBoard {
 }
 
 impl Board {
-    fn status(&mut self, now: Instant, time: Timestamp) -> Status {
+    fn status(&mut self, now: Instant, time: Timestamp) -> StatusContent {
         let mut doubts = 0;
         let (mut doubt, mut proof_age) = (None, Some(Duration::ZERO));
         for watched in &self.watched {
@@ -114,7 +114,7 @@ impl Board {
             }
             None => State::Fresh { since: *self.fresh_since.get_or_insert(time) },
         };
-        Status { state, proof_age, changes_a_minute: self.rate.record(now, total), reconnects, gaps }
+        StatusContent { state, proof_age, changes_a_minute: self.rate.record(now, total), reconnects, gaps }
     }
 }
 
@@ -139,7 +139,7 @@ impl ChangeRate {
 
 /// Content of the status line.
 #[derive(Debug)]
-struct Status {
+struct StatusContent {
     state: State,
     /// Age of the oldest proof of all resources; `None` before the first proof of a resource.
     proof_age: Option<Duration>,
@@ -160,7 +160,7 @@ enum State {
     },
 }
 
-impl Status {
+impl StatusContent {
     fn render(&self, clock: &Clock, has_color: bool, columns: usize) -> String {
         if columns < MIN_COLUMNS {
             return String::new();
@@ -211,16 +211,16 @@ mod tests {
     use super::*;
     use crate::changes::text::width;
 
-    fn status(state: State) -> Status {
+    fn status(state: State) -> StatusContent {
         let proof_age = Some(Duration::from_millis(800));
-        Status { state, proof_age, changes_a_minute: 36, reconnects: 2, gaps: 1 }
+        StatusContent { state, proof_age, changes_a_minute: 36, reconnects: 2, gaps: 1 }
     }
 
-    fn fresh() -> Status {
+    fn fresh() -> StatusContent {
         status(State::Fresh { since: "2026-01-02T08:04:05.678Z".parse().expect("a time") })
     }
 
-    fn rendered(status: &Status, columns: usize) -> String {
+    fn rendered(status: &StatusContent, columns: usize) -> String {
         status.render(&Clock::choose(true), false, columns)
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let text = "pods stale for 3.2 s: reset".to_owned();
         let doubt = rendered(&status(State::Doubt { text, others: 1 }), 200);
         assert!(doubt.ends_with("1 gap repaired │ 1 more in doubt; pods stale for 3.2 s: reset"), "{doubt}");
-        let before = Status { proof_age: None, ..fresh() };
+        let before = StatusContent { proof_age: None, ..fresh() };
         assert!(rendered(&before, 120).contains("│ no proof yet │"));
     }
 
