@@ -174,7 +174,7 @@ impl Body for ResponseBody {
             Poll::Pending => {
                 let waited = ready!(this.stall_timer.poll(context, &this.environment));
                 // Dropping the source cancels the response, so that a stalled response does not occupy a stream.
-                this.source = Source::Over;
+                this.source = BodySource::Over;
                 let stalled = TransportError::BodyStalled { peer: this.peer.clone(), waited };
                 return Poll::Ready(Some(Err(stalled)));
             }
