@@ -98,11 +98,11 @@ fn only_settled_traces_with_changes_pass() {
     assert!(scenario.report().passed(), "{:#?}", scenario.report());
 
     // A misspelt resource name has the same effect: no change ever happens to that resource.
-    let mut nothing = Scenario::with_object_a();
-    (nothing.history, nothing.trace) = (History::new(), Trace::new());
-    assert!(missing_evidence(&nothing).contains("no informer was recorded"));
-    nothing.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
-    assert!(missing_evidence(&nothing).contains("its plural name is needed"));
+    let mut empty = Scenario::with_object_a();
+    (empty.history, empty.trace) = (History::new(), Trace::new());
+    assert!(missing_evidence(&empty).contains("no informer was recorded"));
+    empty.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
+    assert!(missing_evidence(&empty).contains("its plural name is needed"));
 }
 
 #[test]

@@ -240,10 +240,10 @@ fn errors_have_position_and_remedy() {
 #[test]
 fn yaml_alias_cycles_and_bombs_are_rejected() {
     let cycle = "sinks: &all\n  log: *all\nrules: []\n";
-    let told_of = errors_in("a.yaml", cycle);
+    let reported = errors_in("a.yaml", cycle);
     assert!(
-        told_of.starts_with("a.yaml:2:8: the alias refers to") && told_of.contains("replace the alias"),
-        "{told_of}"
+        reported.starts_with("a.yaml:2:8: the alias refers to") && reported.contains("replace the alias"),
+        "{reported}"
     );
 
     let mut bomb = "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n".to_owned();
@@ -251,8 +251,8 @@ fn yaml_alias_cycles_and_bombs_are_rejected() {
         let aliases = vec![format!("*x{}", level - 1); 10].join(", ");
         bomb += &["x", &level.to_string(), ": &x", &level.to_string(), " [", &aliases, "]\n"].concat();
     }
-    let told_of = errors_in("a.yaml", &bomb);
-    assert!(told_of.starts_with("a.yaml:") && told_of.contains("budget breached"), "{told_of}");
+    let reported = errors_in("a.yaml", &bomb);
+    assert!(reported.starts_with("a.yaml:") && reported.contains("budget breached"), "{reported}");
 }
 
 #[test]

@@ -78,20 +78,20 @@ async fn connection_limit_reserves_share_for_informers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn elsewhere_uses_new_connection() {
+async fn recent_placement_uses_new_connection() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
-    let doubted = watch(&connection).await;
+    let first_watch = watch(&connection).await;
     // `Placement::Recent` permits only recently opened connections. After the pause, the first one is excluded.
     tokio::time::sleep(std::time::Duration::from_secs(120)).await;
-    let elsewhere = || {
+    let open_elsewhere = || {
         let mut request = get(crate::world::WATCH);
         request.extensions_mut().insert(Placement::Recent);
         connection.send(request)
     };
-    let (first, second) = tokio::join!(elsewhere(), elsewhere());
+    let (first, second) = tokio::join!(open_elsewhere(), open_elsewhere());
     let first = first.expect("a watch").into_body().connection();
-    assert_ne!(first, doubted.body().connection());
+    assert_ne!(first, first_watch.body().connection());
     assert_eq!(
         first,
         second.expect("a watch").body().connection(),
@@ -100,7 +100,7 @@ async fn elsewhere_uses_new_connection() {
 }
 
 #[tokio::test]
-async fn many_at_once_over_tcp_and_tls() {
+async fn many_concurrent_requests_share_few_connections() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let connection = over_tcp(&server, Settings::default()).await;
     let responses = join_all((0..300).map(|_| text(&connection, get(PODS)))).await;
