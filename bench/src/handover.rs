@@ -16,13 +16,13 @@ use crate::BenchError;
 use crate::median::median;
 
 /// Size of a record in bytes. A record starts with the time of its write.
-const RECORD: usize = 2048;
+const RECORD_BYTES: usize = 2048;
 
 /// Capacity of the channel in chunks.
-const CAPACITY: usize = 16;
+const CHANNEL_CAPACITY: usize = 16;
 
 /// Passes over a record, which cost about as much as the processing of an event.
-const PASSES: usize = 4;
+const PASSES_PER_RECORD: usize = 4;
 
 /// Arguments of the measurement.
 #[derive(clap::Args)]
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
     for &pause in &args.pause_us {
         let mut runs = [Vec::new(), Vec::new()];
         for _ in 0..args.runs.max(1) {
-            for (passes_on, runs) in [false, true].into_iter().zip(&mut runs) {
-                runs.push(measure(args.records, Duration::from_micros(pause), passes_on)?);
+            for (uses_second_thread, runs) in [false, true].into_iter().zip(&mut runs) {
+                runs.push(measure(args.records, Duration::from_micros(pause), uses_second_thread)?);
             }
         }
         for (name, runs) in ["one thread", "a thread in between"].iter().zip(&runs) {
@@ -77,8 +77,9 @@ fn runtime() -> Result<Runtime, BenchError> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Sends and processes all records. With `passes_on`, the socket's thread passes the records to another thread.
-fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, BenchError> {
+/// Sends and processes all records. With `uses_second_thread`, the socket's thread passes the records to another
+/// thread.
+fn measure(records: usize, pause: Duration, uses_second_thread: bool) -> Result<Figures, BenchError> {
     let reader = runtime()?;
     let (address, listener) = reader.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -90,7 +91,7 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
         use std::io::Write as _;
         let mut socket = std::net::TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
-        let mut record = vec![b'x'; RECORD];
+        let mut record = vec![b'x'; RECORD_BYTES];
         for number in 0..records {
             // A thread that slept for longer than the pause catches up without pauses.
             let due = started + pause * u32::try_from(number).unwrap_or(u32::MAX);
@@ -101,8 +102,8 @@ fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, 
         socket.shutdown(std::net::Shutdown::Write)
     });
     let mut processor = Processor { started, rest: Vec::new(), delays: Vec::with_capacity(records) };
-    let processed = if passes_on {
-        let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CAPACITY);
+    let processed = if uses_second_thread {
+        let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);
         let processing = std::thread::spawn(move || -> Result<Processor, std::io::Error> {
             Builder::new_current_thread().build()?.block_on(async {
                 while let Some(chunk) = chunks.recv().await {
@@ -151,10 +152,10 @@ struct Processor {
 impl Processor {
     fn take(&mut self, chunk: &[u8]) {
         self.rest.extend_from_slice(chunk);
-        let complete_bytes = self.rest.len() / RECORD * RECORD;
-        for record in self.rest[..complete_bytes].chunks_exact(RECORD) {
+        let complete_bytes = self.rest.len() / RECORD_BYTES * RECORD_BYTES;
+        for record in self.rest[..complete_bytes].chunks_exact(RECORD_BYTES) {
             let mut sum = 0_u64;
-            for _ in 0..PASSES {
+            for _ in 0..PASSES_PER_RECORD {
                 sum = std::hint::black_box(record).iter().fold(sum, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
             }
             std::hint::black_box(sum);

@@ -85,11 +85,11 @@ struct Real<'a> {
 impl Real<'_> {
     /// `before` is the server's processor time before the client started.
     async fn run(mut self, before: f64) -> Result<(), BenchError> {
-        let keeps = self.session.synced().await?;
+        let has_cache = self.session.synced().await?;
         // The time is read at once, because the server's background work would add to it.
         let used = processor_time(self.server)? - before;
         self.session.record("sync, server's CPU time", "s", &Value::from(used));
-        if !keeps {
+        if !has_cache {
             return Ok(());
         }
         self.session.memory().await?;
@@ -122,15 +122,15 @@ impl Real<'_> {
     }
 
     fn writer(&self, count: usize) -> Result<Process, BenchError> {
-        let mut stamp = Command::new(&self.workspace.programs.go);
+        let mut stamp_command = Command::new(&self.workspace.programs.go);
         let resource = if self.session.variant.resource == Resource::Widgets { "widgets" } else { "pods" };
-        stamp
+        stamp_command
             .arg("stamp")
             .arg(format!("-kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("-resource={resource}"));
-        stamp.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.workspace.seed));
-        stamp.arg(format!("-count={count}")).arg(format!("-rate={}", WRITES.1));
-        Process::start(stamp)
+        stamp_command.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.workspace.seed));
+        stamp_command.arg(format!("-count={count}")).arg(format!("-rate={}", WRITES.1));
+        Process::start(stamp_command)
     }
 }
 

@@ -81,19 +81,22 @@ fn human_duration(duration: SignedDuration) -> String {
         return "<invalid>".to_owned();
     }
     let seconds = seconds.max(0);
-    let two = |large: i64, letter: char, small: i64, second: char| match (seconds / large, seconds % large / small) {
-        (whole, 0) => format!("{whole}{letter}"),
-        (whole, rest) => format!("{whole}{letter}{rest}{second}"),
+    let two_units = |large: i64, large_letter: char, small: i64, small_letter: char| match (
+        seconds / large,
+        seconds % large / small,
+    ) {
+        (whole, 0) => format!("{whole}{large_letter}"),
+        (whole, rest) => format!("{whole}{large_letter}{rest}{small_letter}"),
     };
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..600 => two(MINUTE, 'm', 1, 's'),
+        120..600 => two_units(MINUTE, 'm', 1, 's'),
         600..10_800 => format!("{}m", seconds / MINUTE),
-        10_800..28_800 => two(HOUR, 'h', MINUTE, 'm'),
+        10_800..28_800 => two_units(HOUR, 'h', MINUTE, 'm'),
         28_800..172_800 => format!("{}h", seconds / HOUR),
-        172_800..691_200 => two(DAY, 'd', HOUR, 'h'),
+        172_800..691_200 => two_units(DAY, 'd', HOUR, 'h'),
         _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
-        _ if seconds < 8 * YEAR => two(YEAR, 'y', DAY, 'd'),
+        _ if seconds < 8 * YEAR => two_units(YEAR, 'y', DAY, 'd'),
         _ => format!("{}y", seconds / YEAR),
     }
 }

@@ -115,11 +115,11 @@ impl Choices {
         if running_faults != faults {
             differences.push(difference("injected faults", &running_faults, &faults));
         }
-        differences.extend(self.transforms(requested));
+        differences.extend(self.transform_difference(requested));
         differences
     }
 
-    fn transforms(&self, requested: &Self) -> Option<SettingMismatch> {
+    fn transform_difference(&self, requested: &Self) -> Option<SettingMismatch> {
         let (running, requested) = match (self.transform, requested.transform) {
             (None, None) => return None,
             (Some(running), Some(requested)) if running.is(requested) => return None,

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_mutable_fields_are_selective() {
+    fn only_mutable_fields_let_objects_leave() {
         assert!(!Scope::all().can_objects_leave());
         assert!(!Scope::object("shop", "web-0").can_objects_leave());
         assert!(!Scope::namespace("shop").can_objects_leave());

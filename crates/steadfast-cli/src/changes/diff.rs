@@ -62,12 +62,12 @@ impl<'a> Walk<'a> {
     fn compare(&mut self, old: Option<&'a Value>, new: Option<&'a Value>) {
         let leaves = self.detail == Detail::Leaves;
         match (old, new) {
-            (Some(Value::Object(old)), Some(Value::Object(new))) => self.fields(Some(old), Some(new)),
-            (Some(Value::Object(old)), None) if leaves && !old.is_empty() => self.fields(Some(old), None),
-            (None, Some(Value::Object(new))) if leaves && !new.is_empty() => self.fields(None, Some(new)),
-            (Some(Value::Array(old)), Some(Value::Array(new))) => self.lists(old, new),
-            (Some(Value::Array(old)), None) if leaves && !old.is_empty() => self.one_list(old, true),
-            (None, Some(Value::Array(new))) if leaves && !new.is_empty() => self.one_list(new, false),
+            (Some(Value::Object(old)), Some(Value::Object(new))) => self.compare_fields(Some(old), Some(new)),
+            (Some(Value::Object(old)), None) if leaves && !old.is_empty() => self.compare_fields(Some(old), None),
+            (None, Some(Value::Object(new))) if leaves && !new.is_empty() => self.compare_fields(None, Some(new)),
+            (Some(Value::Array(old)), Some(Value::Array(new))) => self.compare_lists(old, new),
+            (Some(Value::Array(old)), None) if leaves && !old.is_empty() => self.add_or_remove_list(old, true),
+            (None, Some(Value::Array(new))) if leaves && !new.is_empty() => self.add_or_remove_list(new, false),
             (old, new) if old == new => {}
             (old, new) => self.push(old.map(Cow::Borrowed), new.map(Cow::Borrowed)),
         }
@@ -78,19 +78,19 @@ impl<'a> Walk<'a> {
     }
 
     /// Compares two values below `segment`.
-    fn below(&mut self, segment: Segment<'a>, old: Option<&'a Value>, new: Option<&'a Value>) {
+    fn compare_below(&mut self, segment: Segment<'a>, old: Option<&'a Value>, new: Option<&'a Value>) {
         self.path.0.push(segment);
         self.compare(old, new);
         self.path.0.pop();
     }
 
-    fn fields(&mut self, old: Option<&'a Map<String, Value>>, new: Option<&'a Map<String, Value>>) {
+    fn compare_fields(&mut self, old: Option<&'a Map<String, Value>>, new: Option<&'a Map<String, Value>>) {
         for (name, value) in old.into_iter().flatten() {
-            self.below(Segment::Field(name), Some(value), new.and_then(|new| new.get(name)));
+            self.compare_below(Segment::Field(name), Some(value), new.and_then(|new| new.get(name)));
         }
         let is_added = |name: &str| old.is_none_or(|old| !old.contains_key(name));
         for (name, value) in new.into_iter().flatten().filter(|(name, _)| is_added(name)) {
-            self.below(Segment::Field(name), None, Some(value));
+            self.compare_below(Segment::Field(name), None, Some(value));
         }
     }
 
@@ -98,50 +98,50 @@ impl<'a> Walk<'a> {
         merge_keys::of(self.path.last_field().unwrap_or_default(), old, new)
     }
 
-    fn lists(&mut self, old: &'a Vec<Value>, new: &'a Vec<Value>) {
+    fn compare_lists(&mut self, old: &'a Vec<Value>, new: &'a Vec<Value>) {
         // Most lists are equal, and the search for keys costs more than the comparison.
         if old == new {
             return;
         }
         if let Some(keys) = self.keys(old, new) {
-            return self.keyed(keys, old, new);
+            return self.compare_by_key(keys, old, new);
         }
         let both = old.len().min(new.len());
         if old.len() == new.len() && old.iter().chain(new).all(Value::is_object) {
             for (at, (old, new)) in old.iter().zip(new).enumerate() {
-                self.below(Segment::Index(at), Some(old), Some(new));
+                self.compare_below(Segment::Index(at), Some(old), Some(new));
             }
         } else if old.iter().chain(new).all(Value::is_object) && old[..both] == new[..both] {
             // From the end, so that earlier positions remain valid.
             for (at, value) in old.iter().enumerate().skip(both).rev() {
-                self.below(Segment::Index(at), Some(value), None);
+                self.compare_below(Segment::Index(at), Some(value), None);
             }
             for (at, value) in new.iter().enumerate().skip(both) {
-                self.below(Segment::Index(at), None, Some(value));
+                self.compare_below(Segment::Index(at), None, Some(value));
             }
         } else {
-            self.whole(old, new);
+            self.push_whole_lists(old, new);
         }
     }
 
-    fn whole(&mut self, old: &[Value], new: &[Value]) {
+    fn push_whole_lists(&mut self, old: &[Value], new: &[Value]) {
         let (old, new) = (Value::Array(old.to_vec()), Value::Array(new.to_vec()));
         self.push(Some(Cow::Owned(old)), Some(Cow::Owned(new)));
     }
 
     /// Adds the changes of an added or removed list, by element if its elements have keys.
-    fn one_list(&mut self, list: &'a Vec<Value>, is_removed: bool) {
+    fn add_or_remove_list(&mut self, list: &'a Vec<Value>, is_removed: bool) {
         let Some(keys) = self.keys(list, &[]) else {
             let list = Some(Cow::Owned(Value::Array(list.clone())));
             return if is_removed { self.push(list, None) } else { self.push(None, list) };
         };
         for element in list {
             let (old, new) = if is_removed { (Some(element), None) } else { (None, Some(element)) };
-            self.below(segment(keys, element), old, new);
+            self.compare_below(segment(keys, element), old, new);
         }
     }
 
-    fn keyed(&mut self, keys: Keys, old: &'a [Value], new: &'a [Value]) {
+    fn compare_by_key(&mut self, keys: Keys, old: &'a [Value], new: &'a [Value]) {
         let identify = |list: &'a [Value]| -> Vec<(String, &'a Value)> {
             list.iter().map(|element| (merge_keys::identity(keys, element), element)).collect()
         };
@@ -152,12 +152,12 @@ impl<'a> Walk<'a> {
         let mut order: Vec<&Value> = Vec::new();
         for (id, element) in &old {
             let successor = in_new.get(id.as_str()).copied();
-            self.below(segment(keys, element), Some(element), successor);
+            self.compare_below(segment(keys, element), Some(element), successor);
             order.extend(successor);
         }
         for (id, element) in &new {
             if !in_old.contains_key(id.as_str()) {
-                self.below(segment(keys, element), None, Some(element));
+                self.compare_below(segment(keys, element), None, Some(element));
                 order.push(element);
             }
         }

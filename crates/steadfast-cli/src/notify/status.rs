@@ -22,20 +22,21 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let acting = state_folder::lock_holder(&plan.state).map_err(|error| cannot(&plan, &error))?;
-    let remembered = state_folder::read_mirror_memory(&plan.state).map_err(|error| cannot(&plan, &error))?;
-    let letters = match std::fs::read_to_string(&plan.dead_letters) {
+    let lock_holder = state_folder::lock_holder(&plan.state).map_err(|error| state_folder_error(&plan, &error))?;
+    let mirror_memory =
+        state_folder::read_mirror_memory(&plan.state).map_err(|error| state_folder_error(&plan, &error))?;
+    let dead_letters = match std::fs::read_to_string(&plan.dead_letters) {
         Ok(text) => text.lines().count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(Failure::run(format!("{}: {error}", plan.dead_letters.display()))),
     };
-    let pending_approvals = remembered.approvals();
-    let acting_process = acting.as_ref().map(|(process, _)| process);
+    let pending_approvals = mirror_memory.approvals();
+    let acting_process = lock_holder.as_ref().map(|(process, _)| process);
     let mut status = json!({
-        "acting": acting_process, "dead_letters": letters, "pending_approvals": pending_approvals,
+        "acting": acting_process, "dead_letters": dead_letters, "pending_approvals": pending_approvals,
     });
     // Only a process with `--metrics` has recorded an address.
-    if let Some((_, Some(address))) = acting {
+    if let Some((_, Some(address))) = lock_holder {
         status["now"] = request_status(address).await?;
     }
     match output {
@@ -44,20 +45,20 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
     }
 }
 
-fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
+fn state_folder_error(plan: &Plan, error: &std::io::Error) -> Failure {
     Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state.display()))
 }
 
 async fn request_status(address: SocketAddr) -> Result<Value, Failure> {
-    let wrong =
+    let status_error =
         |reason: String| Failure::run(format!("the status of the program at {address} cannot be read: {reason}"));
     let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     // The peer is the process that recorded this address in the state folder, so its response has no size limit.
     let response = timeout(STATUS_TIMEOUT, exchange(address, &request, u64::MAX)).await;
-    let response = response.map_err(|_| wrong(format!("no response within {} s", STATUS_TIMEOUT.as_secs())))?;
-    let response = response.map_err(|error| wrong(error.to_string()))?;
+    let response = response.map_err(|_| status_error(format!("no response within {} s", STATUS_TIMEOUT.as_secs())))?;
+    let response = response.map_err(|error| status_error(error.to_string()))?;
     let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).map_err(|error| wrong(error.to_string()))
+    serde_json::from_str(body).map_err(|error| status_error(error.to_string()))
 }
 
 /// Formats the status as text.
@@ -89,16 +90,16 @@ fn text_of(status: &Value) -> String {
         let _ = writeln!(text, "rule {rule}: could not be evaluated {times} times");
     }
     for cluster in list(&now["clusters"]) {
-        let of = name(&cluster["cluster"]);
+        let cluster_name = name(&cluster["cluster"]);
         if let (Some(reason), Some(since)) = (cluster["reason"].as_str(), cluster["since_seconds"].as_f64()) {
-            let _ = writeln!(text, "cluster {of}: {} for {since:.1} s: {reason}", name(&cluster["state"]));
+            let _ = writeln!(text, "cluster {cluster_name}: {} for {since:.1} s: {reason}", name(&cluster["state"]));
         } else {
-            let _ = writeln!(text, "cluster {of}: {}", name(&cluster["state"]));
+            let _ = writeln!(text, "cluster {cluster_name}: {}", name(&cluster["state"]));
         }
         for missing in list(&cluster["missing"]) {
             let (rule, resource, reason) =
                 (name(&missing["rule"]), name(&missing["resource"]), name(&missing["reason"]));
-            let _ = writeln!(text, "rule {rule}: {resource} of {of}: missing: {reason}");
+            let _ = writeln!(text, "rule {rule}: {resource} of {cluster_name}: missing: {reason}");
         }
     }
     for (task, times) in now["restarts"].as_object().into_iter().flatten().filter(|(_, times)| **times != 0) {

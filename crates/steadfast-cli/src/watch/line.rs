@@ -92,8 +92,9 @@ impl Style {
                 EventLine { text: Some(text), counted }
             }
             Format::Text { color, width, clock, extras } => {
-                let place = place(event, width.columns());
-                let Some(mut line) = text(&clock.of_day(now), &place, subject, event, replacement, self.content) else {
+                let path = object_path(event, width.columns());
+                let Some(mut line) = event_line(&clock.of_day(now), &path, subject, event, replacement, self.content)
+                else {
                     return EventLine { text: None, counted: Counted::Hidden };
                 };
                 add_extras(&mut line, extras, subject, event, self.content);
@@ -105,8 +106,9 @@ impl Style {
                 EventLine { text: Some(text), counted }
             }
             Format::Objects { format, clock } => {
-                let place = place(event, None);
-                let Some(comment) = text(&clock.of_day(now), &place, subject, event, replacement, self.content) else {
+                let path = object_path(event, None);
+                let Some(comment) = event_line(&clock.of_day(now), &path, subject, event, replacement, self.content)
+                else {
                     return EventLine { text: None, counted: Counted::Hidden };
                 };
                 let object = json_line::printable(subject, event, self.content);
@@ -188,7 +190,7 @@ fn add_extras(line: &mut TextLine, extras: &Extras, subject: &Subject, event: &D
 }
 
 /// Returns namespace, owners and name of the object, for a terminal of this width.
-fn place(event: &DecodedEvent<'_>, columns: Option<usize>) -> String {
+fn object_path(event: &DecodedEvent<'_>, columns: Option<usize>) -> String {
     let name = event.metadata("name").unwrap_or_default();
     let owners = event.owners.prefix(name, columns);
     match event.metadata("namespace") {
@@ -199,9 +201,9 @@ fn place(event: &DecodedEvent<'_>, columns: Option<usize>) -> String {
 }
 
 /// Returns the line of an event, or `None` if only noise changed.
-fn text(
+fn event_line(
     clock: &str,
-    place: &str,
+    path: &str,
     subject: &Subject,
     event: &DecodedEvent<'_>,
     replacement: Option<&str>,
@@ -214,7 +216,7 @@ fn text(
     };
     let mut line = TextLine::default();
     line.add(None, clock);
-    line.add(Some(color), &format!("{symbol} {} {place}", subject.title()));
+    line.add(Some(color), &format!("{symbol} {} {path}", subject.title()));
     // Merged changes are marked, so that the reader does not take them for one change.
     let merged = (event.call.changes > 1).then(|| format!("{} changes", event.call.changes));
     if let Some(old) = &event.old {
@@ -224,7 +226,7 @@ fn text(
         }
         line.add_phrases(&description.phrases);
         line.add(None, &in_brackets(None, merged));
-        line.add_dim(&by(&description.managers));
+        line.add_dim(&managers_suffix(&description.managers));
         return Some(line);
     }
     line.add(None, &state(&subject.kind, &subject.columns, &event.object));
@@ -232,18 +234,18 @@ fn text(
         line.add(None, &in_brackets(Some(format!("{}: {}", deletion.certainty, deletion.reason)), merged));
     } else {
         line.add(None, &in_brackets(replacement.map(str::to_owned), merged));
-        line.add_dim(&by(manager::latest(&event.object).as_slice()));
+        line.add_dim(&managers_suffix(manager::latest(&event.object).as_slice()));
     }
     Some(line)
 }
 
 /// Returns the details in brackets; empty without details.
-fn in_brackets(known: Option<String>, merged: Option<String>) -> String {
-    let details: Vec<String> = known.into_iter().chain(merged).collect();
+fn in_brackets(detail: Option<String>, merged: Option<String>) -> String {
+    let details: Vec<String> = detail.into_iter().chain(merged).collect();
     if details.is_empty() { String::new() } else { format!("({})", details.join("; ")) }
 }
 
-fn by<M: Borrow<str>>(managers: &[M]) -> String {
+fn managers_suffix<M: Borrow<str>>(managers: &[M]) -> String {
     if managers.is_empty() { String::new() } else { format!("by {}", managers.join(" and ")) }
 }
 
@@ -416,8 +418,11 @@ mod tests {
         let mut call = call(1);
         assert_eq!(plain().missed(&pods(), call), None);
         call.missed = 4;
-        let aside = plain().missed(&pods(), call).expect("a warning");
-        assert!(aside.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"), "{aside}");
+        let warning = plain().missed(&pods(), call).expect("a warning");
+        assert!(
+            warning.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"),
+            "{warning}"
+        );
         assert_eq!(json(false).missed(&pods(), call), None);
         let json = as_json(false, &DecodedEvent { call, ..added() });
         assert_eq!((&json["changeCount"], &json["missed"]), (&json!(1), &json!(4)));

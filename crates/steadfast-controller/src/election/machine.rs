@@ -296,8 +296,8 @@ impl ElectionMachine {
                 self.is_version_unconfirmed = true;
                 // The first conflict is retried immediately. After a second conflict in a row the candidate waits, or
                 // two candidates would loop.
-                let hurry = !std::mem::replace(&mut self.retried_immediately, true);
-                self.next = if hurry { now } else { now + self.retry_delay_with_jitter(chance) };
+                let is_first_conflict = !std::mem::replace(&mut self.retried_immediately, true);
+                self.next = if is_first_conflict { now } else { now + self.retry_delay_with_jitter(chance) };
             }
             StepResult::States(_) | StepResult::NoResponse => self.record_failure(sent, now, chance),
         }
@@ -406,9 +406,9 @@ impl ElectionMachine {
             + if is_coordinated { self.max_duration } else { record::duration(&observed.lease, &self.timing) }
     }
 
-    /// Records a state of the lease seen at `now`. `next` is true if this state directly follows the known one. Only a
-    /// change of the record restarts its expiry: a new label is not a renewal.
-    fn observe(&mut self, lease: Box<Lease>, now: Instant, next: bool) {
+    /// Records a state of the lease seen at `now`. `directly_follows` is true if this state directly follows the known
+    /// one. Only a change of the record restarts its expiry: a new label is not a renewal.
+    fn observe(&mut self, lease: Box<Lease>, now: Instant, directly_follows: bool) {
         self.is_version_unconfirmed = false;
         // The longest duration ever seen bounds how long any earlier holder may act.
         self.max_duration = self.max_duration.max(record::duration(&lease, &self.timing));
@@ -421,7 +421,13 @@ impl ElectionMachine {
             .filter(|before| record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec);
         let since = same.map_or(now, |before| before.since);
         if let Some(previous_holder) = self.previous_holder.as_mut().filter(|_| same.is_none()) {
-            previous_holder.observe(&lease, before.map(|before| &*before.lease), next, now, self.max_duration);
+            previous_holder.observe(
+                &lease,
+                before.map(|before| &*before.lease),
+                directly_follows,
+                now,
+                self.max_duration,
+            );
         }
         self.known = LeaseKnowledge::Lease(Observed { lease, since });
     }

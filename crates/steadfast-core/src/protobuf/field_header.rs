@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn head_is_independent_of_chunks() {
+    fn header_is_independent_of_chunks() {
         for (bytes, wanted) in [
             (&[0x12, 0x03, 1, 2, 3][..], Some((2, 3, 2))),
             (&[0x92, 0x03, 0x80, 0x01, 1, 2], Some((50, 128, 4))),

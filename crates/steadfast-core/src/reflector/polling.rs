@@ -138,8 +138,8 @@ impl Polling {
         let settings = &cache.settings;
         // A server that has just started may fail or reject requests for a short time. These failures must not cause a
         // list (R4).
-        let least = if failure.requests_delay() { settings.period } else { settings.healthy_after };
-        let is_early = self.since.is_some_and(|since| now.since(since) < least);
+        let min_duration = if failure.requests_delay() { settings.period } else { settings.healthy_after };
+        let is_early = self.since.is_some_and(|since| now.since(since) < min_duration);
         if !self.on && (is_early || self.failures < MAX_WATCH_FAILURES) {
             return retry(failure);
         }

@@ -28,8 +28,8 @@ pub(super) fn client_config(
 ) -> Result<rustls::ClientConfig, String> {
     provider()?;
     // An empty trust store fails only in the first handshake, so the error is reported here.
-    let nothing = config.root_cert.as_ref().is_some_and(Vec::is_empty);
-    if nothing && config.root_cert_file.is_none() && !config.accept_invalid_certs {
+    let has_no_roots = config.root_cert.as_ref().is_some_and(Vec::is_empty);
+    if has_no_roots && config.root_cert_file.is_none() && !config.accept_invalid_certs {
         return Err("its certificate-authority holds no certificate".to_owned());
     }
     // The configuration is built without credentials. With them, `kube` would run a credential plugin here, and would

@@ -76,7 +76,7 @@ impl Pool {
         let kind = ResponseKind::of(request.uri());
         let is_read = is_safe(request.method()) && !upgrade::is_upgrade(&request);
         // While the fence is open, reads are not tracked: only a write can take effect after the end of the leadership.
-        let under_way = match &self.inner.fence {
+        let in_flight = match &self.inner.fence {
             Some(fence) if fence.is_open() && is_read => None,
             Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.closed_error())?),
             None => None,
@@ -97,8 +97,8 @@ impl Pool {
         } else {
             self.attempts(request, placement_request, limit, kind.late && deadlines.headers.is_none()).await
         };
-        if let Some(under_way) = under_way.filter(|_| is_settled(&response)) {
-            under_way.settle();
+        if let Some(in_flight) = in_flight.filter(|_| is_settled(&response)) {
+            in_flight.settle();
         }
         self.inner.traffic.request(verb, &response, self.inner.environment.now().since(started_at));
         let mut response = response?;
@@ -155,12 +155,12 @@ impl Pool {
                         None => self.place(placement_request, &runtime, &avoid).await,
                     }
                 } => place?,
-                () = &mut deadline => return Err(self.no_place(limit)),
+                () = &mut deadline => return Err(self.busy_error(limit)),
             };
             let connection = stream_slot.connection.clone();
-            // If the byte count is still at the mark after a failure, the server has not seen the request.
-            let mark = connection.traffic.sent();
-            let alone = matches!(sender, RequestSender::Http1(_));
+            // If the byte count is unchanged after a failure, the server has not seen the request.
+            let sent_before = connection.traffic.sent();
+            let is_exclusive = matches!(sender, RequestSender::Http1(_));
             let forwarding = async {
                 match &awaited {
                     Some(awaited) => awaited.follow(&connection).await,
@@ -187,7 +187,7 @@ impl Pool {
                 },
                 () = &mut deadline, if !late => {
                     // On HTTP/2 the request may still be written, because the connection serves others.
-                    let maybe_sent = !(alone && connection.traffic.seal_at(mark));
+                    let maybe_sent = !(is_exclusive && connection.traffic.seal_at(sent_before));
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
                 }
                 never = forwarding => match never {},
@@ -215,7 +215,7 @@ impl Pool {
         }
     }
 
-    fn no_place(&self, waited: Duration) -> TransportError {
+    fn busy_error(&self, waited: Duration) -> TransportError {
         let connections = self.connections();
         let busy: usize = connections.iter().map(|connection| connection.streams).sum();
         let opening = connections.iter().filter(|connection| connection.state == ConnectionState::Connecting).count();
