@@ -35,7 +35,7 @@ pub(crate) struct EventStream {
 #[derive(Default)]
 pub(crate) struct StreamState {
     watch: Option<Watch<Lazy<Tree>>>,
-    /// Event that `ready` found, since the queue has no method that only looks.
+    /// Event that `ready` has taken from the queue, which has no method to peek.
     found: Option<Event<Lazy<Tree>>>,
     ended: bool,
 }

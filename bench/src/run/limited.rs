@@ -36,7 +36,7 @@ pub(crate) struct LimitedArgs {
 /// Limit for the second run: a factor on the memory after the sync, and additional bytes.
 const MEMORY_LIMIT: (f64, f64) = (1.2, 32e6);
 
-/// Number of objects of which one changes before the relist.
+/// One object in this number changes before the relist.
 const CHANGED_ONE_IN: usize = 100;
 
 /// Time for memory to settle before a measurement.

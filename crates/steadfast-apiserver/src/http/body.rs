@@ -1,4 +1,4 @@
-//! Response bodies that are subject to faults and counted.
+//! Response bodies, and the record of their sent bytes and of their end.
 
 use std::io;
 use std::pin::Pin;

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Maximum interval between publications of versions that moved without a change for any rule.
+/// Maximum interval between publications if the versions advance, but no change concerns a rule.
 const QUIET_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Key of the state in the Secret.
@@ -49,7 +49,8 @@ pub(super) struct Progress {
     pub(super) reached: SettledVersions,
     /// Counter that increases with each evaluated change and each finished message.
     pub(super) activity: u64,
-    /// Rules with streams that watch Secrets. A replica does not know which changes another one has settled.
+    /// Rules that send messages about Secrets. Their settled versions are never stored, so a new leader does not know
+    /// which changes the previous leader has settled.
     pub(super) unrecorded: BTreeSet<String>,
 }
 
@@ -66,7 +67,8 @@ pub(super) struct PublishedState {
     pub(super) memory: String,
 }
 
-/// Maximum size of the shared memory of mirrors, in bytes. A Secret has at most 1 MiB. Above the limit, origins of entries are left out.
+/// Maximum size of the shared memory of mirrors, in bytes. A Secret has at most 1 MiB. Above the limit, origins of
+/// entries are left out.
 pub(super) const MAX_MEMORY_BYTES: usize = 640 * 1024;
 
 /// The shared state of the replicas of one lease.
@@ -175,14 +177,15 @@ impl SharedState {
         Ok(found)
     }
 
-    /// Publishes the settled versions of this leader: immediately after a change for a rule, and otherwise every ten seconds.
-    /// Positions that are not watched now keep their published versions.
+    /// Publishes the settled versions of this leader: immediately after a change for a rule, and otherwise every ten
+    /// seconds. Positions that are not watched now keep their published versions.
     pub(super) async fn publish(&mut self, own: &Progress, memory: String) -> Result<(), String> {
         let mut settled = self.published.settled.clone();
         settled.extend(own.settled.iter().map(|(position, version)| (position.clone(), *version)));
         let has_learned = memory != self.published.memory;
         let next = PublishedState { term: self.term, settled, memory };
-        // Versions also move with changes for no rule. Publishing each of them would write the Secret every second.
+        // Versions also advance with changes that concern no rule. Publishing each version would write the Secret every
+        // second.
         let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
         let has_approvals = !self.settled_approvals.is_empty();
         let is_equal = next == self.published && !has_approvals;

@@ -46,7 +46,8 @@ impl World {
         std::fs::write(&self.configuration, text).expect("the folder is writable");
     }
 
-    /// Removes the selectors: the selector check would wait for an unreachable server.
+    /// Removes the label selector of the rule. The program checks selectors at its start, and would wait for an
+    /// unreachable server.
     fn configure_without_selectors(&self) {
         let text = std::fs::read_to_string(&self.configuration).expect("the file exists");
         std::fs::write(&self.configuration, text.replace("labels = \"app=web\"\n", ""))

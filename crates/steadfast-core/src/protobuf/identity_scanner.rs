@@ -1,4 +1,4 @@
-//! Identity of an object in a protobuf text that is too long to be held.
+//! Identity of an object in a protobuf message that is too long to be held in memory.
 
 use std::borrow::Cow;
 
@@ -135,7 +135,7 @@ impl MessageIdentityScanner {
                     metadata.name = metadata.name.filter(|_| !self.is_namespace_lost);
                     self.found.object.metadata = metadata;
                 }
-                // Only the end of the object matters, not its position.
+                // A span marks the object as complete. Callers do not use the position.
                 MessageLevel::Object => self.found.object.span = Some(0..0),
                 _ => {}
             }

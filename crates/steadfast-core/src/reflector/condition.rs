@@ -1,4 +1,4 @@
-//! Changes of the evidence and of the conditions of health.
+//! Effects of proofs, streams and failures on the evidence of freshness and on the condition of the cache.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Reflector {
         }
     }
 
-    /// Handles a proof of the state at `proven_at` from the activity alongside the watch.
+    /// Handles a proof of the state at `proven_at` that a request alongside the watch has provided.
     pub(super) fn proof_found(&mut self, now: Instant, proven_at: Instant, out: &mut Vec<Output>) {
         let is_late = inject!(self.cache.faults(), LateProof);
         if self.probe.proof_found(&self.cache) {
@@ -91,7 +91,7 @@ impl Reflector {
         self.cache.streaming.reset_after_permission();
     }
 
-    /// Sets the condition while no complete list or no stream exists.
+    /// Sets the condition after `failure`, which leaves the cache without a complete list or without a stream.
     pub(super) fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.probe.set_broken(now);
         let condition = match failure.kind {
@@ -109,8 +109,8 @@ impl Reflector {
         if self.cache.synced { Condition::Resuming } else { Condition::Starting }
     }
 
-    /// Sets the condition after a stream was opened: fresh by the last proof, unless a symptom exists. After a broken
-    /// stream, only a proof after the break counts (C10).
+    /// Sets the condition after a stream was opened. Freshness follows from the last proof, unless an unidentified
+    /// record keeps the cache in doubt. After a broken stream, only a proof after the break counts (C10).
     pub(super) fn set_streaming(&mut self, now: Instant) {
         let (condition, why) = match self.unidentified.why() {
             // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).

@@ -11,7 +11,7 @@ use crate::text;
 pub struct Failure {
     /// Kind of the failure, which determines the reaction.
     pub kind: FailureKind,
-    /// Message for logs: the event and its object.
+    /// Message for logs: the failure and the object of the failed operation, such as an address.
     pub why: Arc<str>,
     /// Delay that the server requested.
     pub retry_after: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Entries of one rule in one part of a cluster for a mirror, updated from the cache.
+//! Entries that one rule adds to a mirror, for the watched objects of one cluster. Updated from the cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl ExistenceSnapshot {
     }
 }
 
-/// A rule of a mirror with the watched part of a cluster.
+/// Rule of a mirror, and the cache of the objects that the rule watches in one cluster.
 pub struct MirrorView {
     source: RuleSource,
     /// Number of the cluster's connection.
@@ -243,7 +243,7 @@ impl MirrorView {
         true
     }
 
-    /// Removes and returns the objects that must be evaluated without a change.
+    /// Removes and returns the objects that must be evaluated although they have not changed.
     fn due(&mut self, looked_up: Option<&Lookups>, at: Timestamp) -> BTreeSet<ObjectKey> {
         let mut due = BTreeSet::new();
         while let Some((_, key)) = self.instants.take_due(at) {

@@ -49,7 +49,7 @@ struct State {
     counts: HashMap<RequestPoint, u32>,
     /// All points with their times, in order.
     points: Vec<(Duration, RequestPoint)>,
-    /// Number of requests within the current second.
+    /// The current second, and the number of requests in this second.
     within: (u64, u32),
     /// Point of each request in flight, by request number.
     in_flight: HashMap<u64, RequestPoint>,
@@ -171,7 +171,7 @@ impl SweepRunner {
         let matching_fault = self.fault.as_ref().filter(|fault| fault.point == point);
         let action = matching_fault
             .map_or(InterceptAction::Continue, |fault| self.inject_fault(&server, fault.kind, request, stage));
-        // Only other requests can end the gap. The write that opened the gap is not a repetition.
+        // Only a later write can end the gap, not the write that opened it.
         if stage == RequestStage::Processed && matching_fault.is_none() && point.is_write() {
             self.close_gap(&server, request.id);
         }

@@ -21,8 +21,8 @@ use crate::support::{
 };
 use crate::{aggregated, objects, unread};
 
-/// Maximum delay of unrelated informers. Even on a busy machine, it is far below the timeout of a list of half a
-/// minute.
+/// Maximum delay of unrelated informers. Even on a busy machine, it is far below the half minute after which a list
+/// times out.
 const UNRELATED_MAX_DELAY: Duration = Duration::from_secs(8);
 /// Maximum time until a restarted server is recognized as another one, and maximum time of the list after that.
 const NEW_CLUSTER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -20,8 +20,8 @@ const MAX_ENDED: usize = 4096;
 /// Maximum number of records that wait for the list.
 const MAX_DOUBTED: usize = 64;
 
-/// Number of consecutive lists that must confirm an out-of-order record. A single one may be a lost event that is
-/// repeated when a watch resumes.
+/// Number of consecutive lists that must confirm an out-of-order record. A single out-of-order record may be a lost
+/// event that is repeated when a watch resumes.
 const CONFIRMING_LISTS: u32 = 3;
 
 /// Observations about the order of versions.
@@ -63,8 +63,8 @@ impl OrderingDetector {
         held: Option<(&Uid, &ResourceVersion)>,
     ) -> bool {
         match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
-            // If the deletion or the end of a match were known, the cache would not contain an older state of the
-            // object.
+            // The cache still contains an older state of the object. The deletion, or the end of the match, is
+            // therefore unknown.
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
             (_, Some((_, version))) => record.version.is_newer_than(version),
@@ -97,7 +97,8 @@ impl OrderingDetector {
                 }
             }
         });
-        // One confirmed record of an unbroken stream is a proof. Otherwise several lists in a row must agree.
+        // One confirmed record is a proof if its own stream had reached a higher version. Otherwise several lists in a
+        // row must agree.
         let Some((.., first)) = was_true.next() else {
             self.consecutive_confirmations = 0;
             return false;

@@ -14,7 +14,7 @@ pub(super) const METADATA_LIST: [&str; 2] = [
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 ];
-/// List of versions, with any form of objects.
+/// List of which only the versions are used: metadata, or full objects from servers that cannot return metadata.
 pub(super) const VERSIONS: [&str; 2] = [
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\

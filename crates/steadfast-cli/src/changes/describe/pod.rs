@@ -115,7 +115,8 @@ fn termination(terminated: &Value) -> String {
     }
 }
 
-/// Describes `Ready` and conditions of other controllers. The others follow from the phase and from `Ready`.
+/// Covers the conditions that follow from the phase and from `Ready`, so that they appear only if nothing else does.
+/// The module `conditions` describes all others, including later changes of `Ready`.
 fn describe_conditions(phrases: &mut Phrases<'_>) {
     let (old, new) = (list(phrases.old, "status/conditions"), list(phrases.new, "status/conditions"));
     for kind in IMPLIED {

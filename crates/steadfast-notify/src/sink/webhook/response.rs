@@ -72,8 +72,8 @@ fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
 }
 
-/// Returns the start of a response body for an error message, as one line without control characters. Empty or a note
-/// if the body repeats a part of a secret.
+/// Returns the start of a response body for an error message, as one line without control characters. Returns an empty
+/// text for HTML and binary bodies, and a note instead of a body that repeats a part of a secret.
 pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str>) -> String {
     // Binary responses are not shown.
     let Ok(text) = std::str::from_utf8(body) else { return String::new() };
