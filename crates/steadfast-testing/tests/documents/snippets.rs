@@ -221,7 +221,7 @@ fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// docs/guide.md, "A test with a bad network in it".
+/// docs/guide.md, "A test with network faults".
 #[rustfmt::skip]
 pub(crate) async fn a_test_with_a_bad_network() -> Result<(), Box<dyn Error>> {
     let server = ApiServer::start().await?;
