@@ -29,7 +29,7 @@ use node::Node;
 pub(crate) use parse::ParseError;
 pub(crate) use value::JsonPathValue;
 
-/// Parsed JSONPath in the dialect of kubectl and of printer columns.
+/// Parsed `JSONPath` in the dialect of kubectl and of printer columns.
 ///
 /// ```
 /// use serde_json::json;

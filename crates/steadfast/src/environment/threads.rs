@@ -46,7 +46,7 @@ impl Threads {
 
     /// Allows up to `threads` helper threads to decode large inputs, such as lists of typed objects. Defaults to 0.
     ///
-    /// The first sync is fastest with one helper for each additional processor. HelperThreads cost memory, because allocators
+    /// The first sync is fastest with one helper for each additional processor. Helper threads cost memory, because allocators
     /// keep memory for each thread: memory freed by one thread is not reused by another. With glibc, 45 KB for a pod
     /// became 56 to 74 KB after each pod was replaced twice.
     #[must_use]
