@@ -37,7 +37,7 @@ pub(super) enum Recorded {
     Invalid(&'static str),
 }
 
-/// SenderAction action of the sender.
+/// Next action of the sender.
 #[derive(Debug, PartialEq)]
 pub(super) enum SenderAction {
     /// Send this request, and pass its outcome with this number to [`Correlator::on_outcome`].

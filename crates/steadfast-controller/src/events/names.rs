@@ -15,7 +15,7 @@ const MAX_NAME_BYTES: usize = 253;
 /// Maximum length of a qualified name after its prefix in bytes (`qualifiedNameMaxLength`).
 const MAX_QUALIFIED_NAME_BYTES: usize = 63;
 
-/// Returns the longest prefix of `text` with at max_bytes `max_bytes` bytes and complete characters.
+/// Returns the longest prefix of `text` with at most `max_bytes` bytes and complete characters.
 pub(super) fn truncated(text: &str, max_bytes: usize) -> &str {
     let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -24,7 +24,7 @@ pub(super) fn truncated(text: &str, max_bytes: usize) -> &str {
     &text[..end]
 }
 
-/// Returns the name of an event object_name the object `object_name`, like client-go: the name and a hexadecimal number.
+/// Returns the name of an event of the object `object_name`, like client-go: the name and a hexadecimal number.
 ///
 /// Some object names are invalid in event names, for example `system:node`. Invalid characters are replaced, so that the
 /// name still shows the object; client-go uses a random name instead.

@@ -90,6 +90,11 @@ pub async fn run_combined(target: &ScenarioTarget, faults: &[CatalogFault]) -> R
     }
 }
 
+/// Selects the same objects as the label selector `app=web`.
+fn is_web<K: CachedConfigMap>(object: &K) -> bool {
+    object.labels().unwrap_or_default().get("app").is_some_and(|app| app == "web")
+}
+
 async fn run_with_form<K: CachedConfigMap>(
     target: &ScenarioTarget,
     faults: &[CatalogFault],
@@ -146,12 +151,8 @@ async fn run_with_form<K: CachedConfigMap>(
             if filtered && informer.scope() == &Scope::all() {
                 // The filter must select the same objects for its handler as a selector for its informer, whatever
                 // happens to the stream.
-                let web = |object: &K| {
-                    let labels = object.labels().unwrap_or_default();
-                    labels.get("app").is_some_and(|app| app == "web")
-                };
                 let (scope, name) = (Scope::all().labels("app=web"), format!("client {client}, filtered"));
-                recordings.push(run.recorder.record_filtered(&informer, &name, &scope, web));
+                recordings.push(run.recorder.record_filtered(&informer, &name, &scope, is_web::<K>));
                 let name = format!("client {client}, one by one");
                 recordings.push(run.recorder.record_with_options(&informer, &name, |handler| handler.deliver_each(3)));
             }

@@ -183,7 +183,7 @@ fn differs(
         }
         _ if fault_free == with_fault => {}
         _ if shows_values => {
-            found.push(format!("{name}: {place} is {fault_free} without the fault, {with_fault} with it"))
+            found.push(format!("{name}: {place} is {fault_free} without the fault, {with_fault} with it"));
         }
         _ => found.push(format!("{name}: {place} differs")),
     }

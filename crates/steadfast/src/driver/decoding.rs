@@ -229,7 +229,7 @@ impl<K: Cacheable> Decoding<K> {
         let mut state = self.queue.lock();
         let taken = state.take();
         if taken.is_empty() {
-            // HelperThreads that are only scheduled do not count as busy. The driver waits for no thread that may never run.
+            // Helper threads that are only scheduled do not count as busy. The driver waits for no thread that may never run.
             if state.busy > 0 {
                 let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
                 self.queue.done.wait_while(&mut state, unfinished);
