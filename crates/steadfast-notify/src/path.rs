@@ -39,7 +39,8 @@ impl FromStr for ValuePath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |reason: &str| format!("{text:?} is not a valid path to a field such as `spec.replicas`: {reason}");
+        let syntax_error =
+            |reason: &str| format!("{text:?} is not a valid path to a field such as `spec.replicas`: {reason}");
         let (mut steps, mut rest) = (Vec::new(), text);
         while !rest.is_empty() || steps.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
@@ -50,11 +51,11 @@ impl FromStr for ValuePath {
                     }
                     None => inside.find(']'),
                 };
-                let end = end.ok_or_else(|| wrong("a bracket is not closed"))?;
+                let end = end.ok_or_else(|| syntax_error("a bracket is not closed"))?;
                 steps.push(match quote {
                     Some(_) => PathStep::Field(inside[1..end - 1].to_owned()),
                     None => PathStep::Item(
-                        inside[..end].parse().map_err(|_| wrong("brackets need a number or a quoted name"))?,
+                        inside[..end].parse().map_err(|_| syntax_error("brackets need a number or a quoted name"))?,
                     ),
                 });
                 rest = &inside[end + 1..];
@@ -62,7 +63,7 @@ impl FromStr for ValuePath {
                 let name = if steps.is_empty() { rest } else { rest.strip_prefix('.').unwrap_or(rest) };
                 let end = name.find(['.', '[']).unwrap_or(name.len());
                 if end == 0 {
-                    return Err(wrong("a name is empty"));
+                    return Err(syntax_error("a name is empty"));
                 }
                 steps.push(PathStep::Field(name[..end].to_owned()));
                 rest = &name[end..];

@@ -15,13 +15,14 @@ pub(super) fn merged(of: &TypeRef, live: Option<&Value>, applied: Option<&Value>
     let Some(applied_value) = applied else { return live.cloned() };
     let shape = atom.shape(applied);
     // A live value of another shape has nothing to merge with. The applied value replaces it.
-    let same = live.is_none() || atom.shape(live).is_same(&shape);
+    let has_same_shape = live.is_none() || atom.shape(live).is_same(&shape);
     match shape {
         Shape::Map(map) if !map.atomic => {
             let before = live.and_then(Value::as_object);
             let after = applied_value.as_object();
             // Both values are empty, so the result has the form of the applied value: `{}` or `null`.
-            if before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) || !same && after.is_none() {
+            if before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) || !has_same_shape && after.is_none()
+            {
                 return Some(applied_value.clone());
             }
             let mut fields = Map::new();
@@ -52,7 +53,8 @@ pub(super) fn merged(of: &TypeRef, live: Option<&Value>, applied: Option<&Value>
 /// neighbours.
 fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (steps(list, live), steps(list, applied));
-    let known: BTreeMap<&Step, usize> = applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
+    let applied_steps: BTreeMap<&Step, usize> =
+        applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
     let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
     for (step, item) in &live {
         // An item with a duplicate key is not merged.
@@ -64,38 +66,38 @@ fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value
         merged(&list.item, before.get(step).copied().flatten(), Some(item)).unwrap_or(Value::Null)
     };
     let mut items = Vec::new();
-    let mut done: BTreeSet<&Step> = BTreeSet::new();
+    let mut placed: BTreeSet<&Step> = BTreeSet::new();
     let (mut live_index, mut applied_index) = (0, 0);
     // Merges two orders: applied items keep their order, and other live items stay next to their
     // neighbours.
     while live_index < live.len() || applied_index < applied.len() {
         if let (Some((step, _)), Some((wanted, item))) = (live.get(live_index), applied.get(applied_index)) {
             if step == wanted {
-                done.insert(step);
+                placed.insert(step);
                 items.push(merge(step, item));
                 (live_index, applied_index) = (live_index + 1, applied_index + 1);
                 shared.next();
                 continue;
             }
             // The applied list contains the live item at a later position, and the applied order takes precedence.
-            if known.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
+            if applied_steps.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
                 live_index += 1;
                 continue;
             }
         }
         if let Some((step, item)) = live.get(live_index) {
-            if !known.contains_key(step) {
+            if !applied_steps.contains_key(step) {
                 items.push((*item).clone());
                 live_index += 1;
                 continue;
             }
             // An item that the applied order has already placed must not appear again.
-            if done.contains(step) {
+            if placed.contains(step) {
                 live_index += 1;
             }
         }
         if let Some((step, item)) = applied.get(applied_index) {
-            done.insert(step);
+            placed.insert(step);
             items.push(merge(step, item));
             applied_index += 1;
             if shared.peek().is_some_and(|next| *next == step) {

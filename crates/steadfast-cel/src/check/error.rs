@@ -38,14 +38,14 @@ pub(super) fn position(expr: &Expr) -> usize {
         // cel-go reports the parenthesis behind the name. `offset` is that of the name without its namespace.
         ExprKind::Call { name, .. } => offset + name.rsplit('.').next().unwrap_or_default().len(),
         ExprKind::Has { .. } => offset + "has".len(),
-        ExprKind::Comprehension(of) => offset + macro_name(of).len(),
+        ExprKind::Comprehension(comprehension) => offset + macro_name(comprehension).len(),
         ExprKind::OptionalMap { flat, .. } => offset + if *flat { "optFlatMap" } else { "optMap" }.len(),
         _ => offset,
     }
 }
 
-fn macro_name(of: &Comprehension) -> &'static str {
-    match (of.kind, &of.second, &of.body) {
+fn macro_name(comprehension: &Comprehension) -> &'static str {
+    match (comprehension.kind, &comprehension.second, &comprehension.body) {
         (ComprehensionKind::All, ..) => "all",
         (ComprehensionKind::Exists, ..) => "exists",
         (ComprehensionKind::ExistsOne, ..) => "exists_one",

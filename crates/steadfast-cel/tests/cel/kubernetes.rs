@@ -97,7 +97,7 @@ fn kubernetes_values_compare_and_nest() {
 }
 
 #[test]
-fn qualified_names_leave_variables_alone() {
+fn qualified_names_do_not_hide_variables() {
     let object = json!({"ip": "1.2.3.4", "format": "%d", "quantity": 3});
     for text in [
         "object.ip == '1.2.3.4' && object.format.format([1]) == '1' && object.quantity == 3",

@@ -26,10 +26,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 const QUIET_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Key of the state in the Secret.
-const CONTENT: &str = "state.json";
+const STATE_KEY: &str = "state.json";
 
 /// Key of the forwarded approvals in the Secret.
-const APPROVALS: &str = "approvals.json";
+const APPROVALS_KEY: &str = "approvals.json";
 
 /// Maximum number of forwarded approvals. The leader removes them within seconds.
 const MAX_APPROVALS: usize = 1000;
@@ -129,7 +129,7 @@ impl SharedState {
     }
 
     async fn try_forward(&self, approvals: &ForwardedApprovals) -> Result<Result<bool, Error>, String> {
-        let read = self.respond(self.secrets.get_opt(&self.name)).await?;
+        let read = self.await_response(self.secrets.get_opt(&self.name)).await?;
         let Some(mut secret) = read.map_err(|error| self.failed(&error))? else { return Ok(Ok(false)) };
         let data = secret.data.get_or_insert_default();
         let mut all = approvals_in(data);
@@ -141,17 +141,17 @@ impl SharedState {
             return Err(self.failed(&format!("{count} approvals wait for the leader, at most {MAX_APPROVALS} can")));
         }
         let content = serde_json::to_vec(&all).map_err(|error| self.failed(&error))?;
-        data.insert(APPROVALS.to_owned(), ByteString(content));
+        data.insert(APPROVALS_KEY.to_owned(), ByteString(content));
         // The write carries the resource version of the read, so a concurrent write of the leader or another standby
         // causes a conflict.
         let options = PostParams::default();
-        let written = self.respond(self.secrets.replace(&self.name, &options, &secret)).await?;
+        let written = self.await_response(self.secrets.replace(&self.name, &options, &secret)).await?;
         Ok(written.map(|_| true))
     }
 
     /// Returns the approvals of standbys. Reads the Secret if another client has written it.
     pub(super) async fn forwarded(&mut self) -> Result<&ForwardedApprovals, String> {
-        let read = self.respond(self.secrets.get_metadata_opt(&self.name)).await?;
+        let read = self.await_response(self.secrets.get_metadata_opt(&self.name)).await?;
         let read = read.map_err(|error| self.failed(&error))?;
         // A deleted Secret is created again by the next publication.
         if read.is_some_and(|secret| secret.metadata.resource_version != self.version) {
@@ -182,14 +182,14 @@ impl SharedState {
     pub(super) async fn publish(&mut self, own: &Progress, memory: String) -> Result<(), String> {
         let mut settled = self.published.settled.clone();
         settled.extend(own.settled.iter().map(|(position, version)| (position.clone(), *version)));
-        let has_learned = memory != self.published.memory;
+        let has_new_memory = memory != self.published.memory;
         let next = PublishedState { term: self.term, settled, memory };
         // Versions also advance with changes that concern no rule. Publishing each version would write the Secret every
         // second.
         let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
         let has_approvals = !self.settled_approvals.is_empty();
         let is_equal = next == self.published && !has_approvals;
-        if is_equal || !(is_due || has_learned || has_approvals || own.activity != self.activity) {
+        if is_equal || !(is_due || has_new_memory || has_approvals || own.activity != self.activity) {
             return Ok(());
         }
         self.write(next).await?;
@@ -199,28 +199,31 @@ impl SharedState {
     }
 
     /// Awaits the response to `request`.
-    async fn respond<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<Result<T, Error>, String> {
+    async fn await_response<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Result<T, Error>, String> {
         timeout(REQUEST_TIMEOUT, request).await.map_err(|_| self.failed(&"no response"))
     }
 
     async fn secret(&self) -> Result<Found, String> {
-        let read = self.respond(self.secrets.get_opt(&self.name)).await?;
+        let read = self.await_response(self.secrets.get_opt(&self.name)).await?;
         let Some(secret) = read.map_err(|error| self.failed(&error))? else { return Ok(Found::default()) };
         let data = secret.data.unwrap_or_default();
         // Damaged content counts as empty: the replicas deliver all pending changes once more.
-        let published = data.get(CONTENT).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
+        let published = data.get(STATE_KEY).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
         let (version, approvals) = (secret.metadata.resource_version, approvals_in(&data));
         Ok(Found { version, published: published.unwrap_or_default(), approvals })
     }
 
-    async fn write(&mut self, versions: PublishedState) -> Result<(), String> {
-        let content = serde_json::to_vec(&versions).map_err(|error| self.failed(&error))?;
+    async fn write(&mut self, state: PublishedState) -> Result<(), String> {
+        let content = serde_json::to_vec(&state).map_err(|error| self.failed(&error))?;
         let metadata = ObjectMeta {
             name: Some(self.name.clone()),
             resource_version: self.version.clone(),
             ..ObjectMeta::default()
         };
-        let mut data = BTreeMap::from([(CONTENT.to_owned(), ByteString(content))]);
+        let mut data = BTreeMap::from([(STATE_KEY.to_owned(), ByteString(content))]);
         // `self.approvals` are the approvals in this version of the Secret. If the Secret has newer approvals, the
         // write conflicts.
         let mut approvals = self.approvals.clone();
@@ -232,7 +235,7 @@ impl SharedState {
         approvals.retain(|_, ids| !ids.is_empty());
         if !approvals.is_empty() {
             let content = serde_json::to_vec(&approvals).map_err(|error| self.failed(&error))?;
-            data.insert(APPROVALS.to_owned(), ByteString(content));
+            data.insert(APPROVALS_KEY.to_owned(), ByteString(content));
         }
         let data = Some(data);
         let secret = Secret { metadata, data, ..Secret::default() };
@@ -247,7 +250,7 @@ impl SharedState {
         match timeout(REQUEST_TIMEOUT, written).await {
             Ok(Ok(secret)) => {
                 self.version = secret.metadata.resource_version;
-                (self.published, self.published_at) = (versions, Some(Instant::now()));
+                (self.published, self.published_at) = (state, Some(Instant::now()));
                 self.approvals = approvals;
                 self.settled_approvals.clear();
                 Ok(())
@@ -296,7 +299,7 @@ struct Found {
 
 /// Returns the forwarded approvals. Damaged content counts as empty: the removals still need approval.
 fn approvals_in(data: &BTreeMap<String, ByteString>) -> ForwardedApprovals {
-    let content = data.get(APPROVALS).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
+    let content = data.get(APPROVALS_KEY).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
     content.unwrap_or_default()
 }
 

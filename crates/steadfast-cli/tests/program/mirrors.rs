@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Creates a pod with a backend that responds with the name of the pod.
-    fn pod(&self, name: &str, is_ready: bool) {
+    fn create_pod(&self, name: &str, is_ready: bool) {
         let port = backend(name).to_string();
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -87,7 +87,7 @@ impl World {
         steadfast(&[&["notify"], arguments, &["-c", &self.configuration]].concat())
     }
 
-    fn until_serving(&self, names: &[&str]) {
+    fn wait_until_serving(&self, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
         eventually(&format!("{names:?} in traffic"), || self.haproxy.serving() == names);
         assert_eq!(self.haproxy.responding_backends(2 * names.len()), names);
@@ -127,8 +127,8 @@ impl Drop for RunningProgram {
 #[test]
 fn only_ready_pods_receive_traffic() {
     let Some(world) = World::start("ready") else { return };
-    world.pod("web-0", false);
-    world.pod("web-1", true);
+    world.create_pod("web-0", false);
+    world.create_pod("web-1", true);
 
     // The dry run changes nothing.
     let output = world.notify(&["--dry-run"]);
@@ -142,16 +142,16 @@ fn only_ready_pods_receive_traffic() {
 
     let mut program = world.start_program();
     program.wait_for_output("running ");
-    world.until_serving(&["web-1"]);
+    world.wait_until_serving(&["web-1"]);
     assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
     world.set_ready("web-0", true);
-    world.until_serving(&["web-0", "web-1"]);
+    world.wait_until_serving(&["web-0", "web-1"]);
     world.set_ready("web-0", false);
-    world.until_serving(&["web-1"]);
+    world.wait_until_serving(&["web-1"]);
     world.delete("web-0");
     eventually("the removal of the server", || !world.haproxy.servers().contains_key("web-0"));
-    world.pod("web-2", true);
-    world.until_serving(&["web-1", "web-2"]);
+    world.create_pod("web-2", true);
+    world.wait_until_serving(&["web-1", "web-2"]);
 
     // A second program with this configuration is rejected.
     let output = world.notify(&[]);
@@ -183,10 +183,10 @@ fn pending_approval_and_doubt_survive_a_restart() {
     let Some(world) = World::start("doubt") else { return };
     let names = ["web-0", "web-1", "web-2", "web-3", "web-4", "web-5"];
     for name in names {
-        world.pod(name, true);
+        world.create_pod(name, true);
     }
     let mut program = world.start_program();
-    world.until_serving(&names);
+    world.wait_until_serving(&names);
 
     // Deletions during an outage take effect when the server is reachable again, and not before.
     world.server.faults().cut();
@@ -198,7 +198,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
     world.server.compact();
     world.server.faults().heal();
-    world.until_serving(&names[1..]);
+    world.wait_until_serving(&names[1..]);
     drop(program);
 
     // Most pods become unready at once, while no process runs.
@@ -229,7 +229,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     assert!(stderr_text(&output).contains("the approval applies when one starts"), "{}", stderr_text(&output));
     let mut program = world.start_program();
     program.wait_for_output("approved the removal of 4 entries");
-    world.until_serving(&names[5..]);
+    world.wait_until_serving(&names[5..]);
     let output = world.notify(&["approve"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr_text(&output).contains("no removal needs approval"), "{}", stderr_text(&output));
@@ -246,10 +246,10 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world.configure("object.metadata.name", "guard = {share = 1.0, allow_empty = true}");
     world.configure_without_selectors();
     for name in ["web-0", "web-1", "web-2"] {
-        world.pod(name, true);
+        world.create_pod(name, true);
     }
     let program = world.start_program();
-    world.until_serving(&["web-0", "web-1", "web-2"]);
+    world.wait_until_serving(&["web-0", "web-1", "web-2"]);
     drop(program);
 
     world.delete("web-0");
@@ -258,7 +258,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     program.wait_for_output("running ");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
     world.server.faults().clear_rules();
-    world.until_serving(&["web-1", "web-2"]);
+    world.wait_until_serving(&["web-1", "web-2"]);
 
     // Without the annotation the address of `web-2` is unknown: the entry stays, and other entries follow their objects.
     world
@@ -269,7 +269,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
         "mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`",
     );
     world.delete("web-1");
-    world.until_serving(&["web-2"]);
+    world.wait_until_serving(&["web-2"]);
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 1));
     world.delete("web-2");
     program.wait_for_output("mirror web: the entries of all objects are valid again");
@@ -288,14 +288,14 @@ fn approval_waits_for_slow_mirror() {
                 [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nto = [\"web\"]\n\
                 send = \"{'key': object.metadata.name, 'address': '127.0.0.1', 'port': 80}\"\n";
     std::fs::write(&configuration, text).expect("the folder is writable");
-    let remembered = |ask: Value| {
+    let write_guard = |ask: Value| {
         let asks = if ask.is_null() { json!({}) } else { json!({"": {"ask": ask, "texts": {}}}) };
         let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
         let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);
         std::fs::write(state.join("new"), text).expect("the folder is writable");
         std::fs::rename(state.join("new"), state.join("mirrors.json")).expect("the folder is writable");
     };
-    remembered(json!({"id": "0123abcd", "names": ["a", "b"], "of": 3}));
+    write_guard(json!({"id": "0123abcd", "names": ["a", "b"], "of": 3}));
 
     // Simulates a slow program: the approval file is removed before its state is recorded.
     let approving = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
@@ -303,7 +303,7 @@ fn approval_waits_for_slow_mirror() {
     eventually("an approval", || approval.exists());
     std::fs::remove_file(&approval).expect("the file exists");
     std::thread::sleep(Duration::from_millis(300));
-    remembered(Value::Null);
+    write_guard(Value::Null);
     let output = finish(approving);
     assert!(output.status.success(), "{}", stderr_text(&output));
     std::fs::remove_dir_all(&folder).expect("the folder exists");
@@ -313,14 +313,14 @@ fn approval_waits_for_slow_mirror() {
 fn unconfirmed_checkpoint_removes_no_entry() {
     let Some(world) = World::start("kept") else { return };
     world.configure_without_selectors();
-    let end = |program: &mut RunningProgram| {
+    let terminate = |program: &mut RunningProgram| {
         signal(&program.child, "TERM");
         assert!(program.child.wait().expect("an exit status").success());
     };
-    world.pod("web-0", true);
+    world.create_pod("web-0", true);
     let mut program = world.start_program();
-    world.until_serving(&["web-0"]);
-    end(&mut program);
+    world.wait_until_serving(&["web-0"]);
+    terminate(&mut program);
     let folder = world.haproxy.folder.join("steadfast-state");
     let is_checkpoint = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "checkpoint");
     let mut files =
@@ -328,10 +328,10 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     let checkpoint = files.find(is_checkpoint).expect("the cache is kept");
     let before = std::fs::read(&checkpoint).expect("a readable file");
 
-    world.pod("web-1", true);
+    world.create_pod("web-1", true);
     let mut program = world.start_program();
-    world.until_serving(&["web-0", "web-1"]);
-    end(&mut program);
+    world.wait_until_serving(&["web-0", "web-1"]);
+    terminate(&mut program);
 
     // Simulates a crash before the checkpoint of `web-1`: the old checkpoint lacks the pod, and the guard allows one
     // removal without approval.
@@ -341,6 +341,6 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     program.wait_for_output("running ");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
     world.server.faults().clear_rules();
-    world.pod("web-2", true);
-    world.until_serving(&["web-0", "web-1", "web-2"]);
+    world.create_pod("web-2", true);
+    world.wait_until_serving(&["web-0", "web-1", "web-2"]);
 }

@@ -43,7 +43,7 @@ impl RequeueAll {
     }
 
     /// Requeues all keys.
-    fn add(&self) {
+    fn requeue(&self) {
         if let Some(keys) = self.0.keys.get().filter(|_| !self.0.lifecycle.is_stopping()) {
             for key in keys() {
                 // Low priority: changed objects precede this full pass.
@@ -82,7 +82,7 @@ impl RequeueAll {
                 }
                 // Other caches may lag behind this cache, and reconciles read both.
                 drop(factory.wait_for_writes(&informer.seen(), CATCH_UP_TIMEOUT).await);
-                requeue_all.add();
+                requeue_all.requeue();
             }
         };
         self.0.environment.spawn(Box::pin(self.0.lifecycle.clone().until_stopping(follow)));

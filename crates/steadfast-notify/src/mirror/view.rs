@@ -177,10 +177,10 @@ impl MirrorView {
         let at = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // Taken after the lookups, so this snapshot is at least as new.
-        let now = self.informer.snapshot();
+        let snapshot = self.informer.snapshot();
         let due = self.due(looked_up.as_deref(), at);
         self.looked_up.clone_from(&looked_up);
-        if due.is_empty() && self.last_snapshot.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &now)) {
+        if due.is_empty() && self.last_snapshot.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &snapshot)) {
             return false;
         }
         let (mut removed, mut added) = (Vec::new(), Vec::new());
@@ -190,8 +190,8 @@ impl MirrorView {
         };
         // Removed first, then evaluated: an updated object is in both lists.
         match &self.last_snapshot {
-            Some(seen) => seen.differences(&now, differ),
-            None => now.iter().for_each(|entry| differ(None, Some(entry))),
+            Some(seen) => seen.differences(&snapshot, differ),
+            None => snapshot.iter().for_each(|entry| differ(None, Some(entry))),
         }
         for key in removed {
             self.object_claims.remove(&key);
@@ -200,9 +200,9 @@ impl MirrorView {
             self.instants.set(&key, None);
         }
         // Objects in `added` are evaluated anyway.
-        let known: BTreeSet<&ObjectKey> = added.iter().map(Cached::key).collect();
-        let due = due.iter().filter(|key| !known.contains(key));
-        let due: Vec<_> = due.filter_map(|key| now.entry(key.namespace(), key.name()).cloned()).collect();
+        let added_keys: BTreeSet<&ObjectKey> = added.iter().map(Cached::key).collect();
+        let due = due.iter().filter(|key| !added_keys.contains(key));
+        let due: Vec<_> = due.filter_map(|key| snapshot.entry(key.namespace(), key.name()).cloned()).collect();
         added.extend(due);
         if self.rule.endpoints.is_some() {
             for (number, entry) in added.iter().enumerate() {
@@ -236,7 +236,7 @@ impl MirrorView {
             }
         }
         // Only after all evaluations: a cancelled call repeats the whole pass.
-        self.last_snapshot = Some(now);
+        self.last_snapshot = Some(snapshot);
         if let Some(endpoints) = &self.rule.endpoints {
             self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), entry_fields, grouping);
         }

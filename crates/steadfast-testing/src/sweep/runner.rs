@@ -76,12 +76,12 @@ impl SweepRunner {
     /// the next one.
     pub(super) fn new(server: &Arc<ApiServer>, processes: usize, fault: Option<RequestFault>) -> Arc<Self> {
         let killed = (0..processes).map(|_| Notify::new()).collect();
-        let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
-        let runner = Arc::new(Self { server: server_of, fault, killed, overrun, state: Mutex::default() });
+        let (weak_server, overrun) = (Arc::downgrade(server), Notify::new());
+        let runner = Arc::new(Self { server: weak_server, fault, killed, overrun, state: Mutex::default() });
         // The reference is weak: the server owns the closure, which must not keep the runner alive.
-        let requested = Arc::downgrade(&runner);
+        let weak_runner = Arc::downgrade(&runner);
         server.faults().intercept(move |request, stage| {
-            requested.upgrade().map_or(InterceptAction::Continue, |runner| runner.decide(request, stage))
+            weak_runner.upgrade().map_or(InterceptAction::Continue, |runner| runner.decide(request, stage))
         });
         runner
     }

@@ -86,8 +86,8 @@ async fn dead_conversion_webhook(reference: &Reference) -> Result<(), TestError>
     }
     // A list in another version than the stored one needs the webhook, which never responds.
     let requested: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
-    let never = tokio::time::timeout(Duration::from_secs(2), requested.list(&ListParams::default())).await;
-    assert!(never.is_err(), "the webhook is dead, but a response arrived: {never:?}");
+    let response = tokio::time::timeout(Duration::from_secs(2), requested.list(&ListParams::default())).await;
+    assert!(response.is_err(), "the webhook is dead, but a response arrived: {response:?}");
 
     let factory = InformerFactory::new(&reference.connection().await?);
     let scope = || Scope::namespace("default");
@@ -121,9 +121,9 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     until_fresh(&informer).await?;
 
     reference.replace_etcd().await?;
-    let opened = steadfast::unstable::dial_count(&connection);
+    let dialled_before = steadfast::unstable::dial_count(&connection);
     let reached = tokio::spawn(async move {
-        while steadfast::unstable::dial_count(&connection) == opened {
+        while steadfast::unstable::dial_count(&connection) == dialled_before {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Instant::now()
@@ -145,8 +145,8 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     until_fresh(&informer).await?;
     reference.settle(&recorder).await?;
     check(&reference.history("", "configmaps").await?, &recorder.trace())?;
-    let scenario = seen.descriptions("default/gone");
-    assert_eq!(scenario, ["Added", "Deleted Inferred Deleted"]);
+    let events = seen.descriptions("default/gone");
+    assert_eq!(events, ["Added", "Deleted Inferred Deleted"]);
     Ok(())
 }
 

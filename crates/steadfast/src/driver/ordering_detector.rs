@@ -87,7 +87,7 @@ impl OrderingDetector {
         if new_epoch || self.is_known {
             return false;
         }
-        let mut was_true = doubted.iter().filter(|(kind, record, _)| {
+        let mut confirmed = doubted.iter().filter(|(kind, record, _)| {
             let entry = listed.entry(record.key.namespace(), record.key.name());
             let same = entry.filter(|entry| entry.uid().is_same(&record.uid));
             match kind {
@@ -99,13 +99,13 @@ impl OrderingDetector {
         });
         // One confirmed record is a proof if its own stream had reached a higher version. Otherwise several lists in a
         // row must agree.
-        let Some((.., first)) = was_true.next() else {
+        let Some((.., first_reached_higher)) = confirmed.next() else {
             self.consecutive_confirmations = 0;
             return false;
         };
         self.consecutive_confirmations += 1;
-        *first
-            || was_true.any(|(.., reached_higher)| *reached_higher)
+        *first_reached_higher
+            || confirmed.any(|(.., reached_higher)| *reached_higher)
             || self.consecutive_confirmations >= CONFIRMING_LISTS
     }
 

@@ -116,7 +116,7 @@ fn repeats(text: &str, secret: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn answered(status: u16, after: Option<&str>) -> ResponseAction {
+    fn action_after(status: u16, after: Option<&str>) -> ResponseAction {
         let mut headers = HeaderMap::new();
         if let Some(after) = after {
             headers.insert(RETRY_AFTER, after.parse().expect("a value"));
@@ -128,34 +128,37 @@ mod tests {
     #[test]
     fn status_determines_the_outcome() {
         for status in [200, 202, 204] {
-            assert_eq!(answered(status, None), ResponseAction::Outcome(DeliveryOutcome::Delivered), "{status}");
+            assert_eq!(action_after(status, None), ResponseAction::Outcome(DeliveryOutcome::Delivered), "{status}");
         }
         for status in [400, 404, 410, 413, 422, 300, 301, 302, 303, 304] {
             assert!(
-                matches!(answered(status, None), ResponseAction::Outcome(DeliveryOutcome::Rejected { .. })),
+                matches!(action_after(status, None), ResponseAction::Outcome(DeliveryOutcome::Rejected { .. })),
                 "{status}"
             );
         }
         for status in [408, 425, 500, 502, 503, 504] {
-            let meaning = answered(status, None);
+            let action = action_after(status, None);
             assert!(
-                matches!(meaning, ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: None, .. })),
+                matches!(action, ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: None, .. })),
                 "{status}"
             );
         }
         assert!(matches!(
-            answered(429, Some("7")),
+            action_after(429, Some("7")),
             ResponseAction::Outcome(DeliveryOutcome::Busy { retry_after: Some(_), .. })
         ));
         for status in [401, 403, 407] {
-            assert!(matches!(answered(status, None), ResponseAction::Unauthorized(_)), "{status}");
+            assert!(matches!(action_after(status, None), ResponseAction::Unauthorized(_)), "{status}");
         }
-        assert_eq!((answered(307, None), answered(308, None)), (ResponseAction::Redirect, ResponseAction::Redirect));
+        assert_eq!(
+            (action_after(307, None), action_after(308, None)),
+            (ResponseAction::Redirect, ResponseAction::Redirect)
+        );
     }
 
     #[test]
     fn retry_after_accepts_seconds_and_dates() {
-        let after = |requested| match answered(503, Some(requested)) {
+        let after = |requested| match action_after(503, Some(requested)) {
             ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: after, .. }) => after,
             other => panic!("{other:?}"),
         };

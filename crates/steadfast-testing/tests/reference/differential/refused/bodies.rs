@@ -28,7 +28,7 @@ pub fn bodies(builder: &mut ScriptBuilder) {
     let merge = "application/merge-patch+json";
     let strategic = "application/strategic-merge-patch+json";
     let operations = "application/json-patch+json";
-    let made = match builder.chance.below(26) {
+    let request = match builder.chance.below(26) {
         0 => step("no JSON", "POST", &at, json, "{\"kind\":"),
         1 => step("no JSON", "PUT", &object, json, "nonsense"),
         2 => step("no JSON", "PATCH", &object, merge, "{"),
@@ -72,7 +72,7 @@ pub fn bodies(builder: &mut ScriptBuilder) {
             step("too large", "PATCH", &object, merge, &body)
         }
     };
-    builder.push(made);
+    builder.push(request);
 }
 
 /// Returns a string of this size. Without optimizations, structured JSON of this size would be slow.
