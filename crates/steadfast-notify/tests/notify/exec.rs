@@ -124,7 +124,7 @@ async fn cancelled_attempt_kills_the_process_group() {
     let attempt = tokio::spawn(async move { stream.deliver(&[message(&json!(1))]).await });
     let watched_folder = folder.to_owned();
     let waited = tokio::task::spawn_blocking(move || {
-        until("the family", || family(&watched_folder).iter().all(|pid| !pid.is_empty()))
+        until("the family", || family(&watched_folder).iter().all(|pid| !pid.is_empty()));
     });
     waited.await.expect("the family starts");
     attempt.abort();
