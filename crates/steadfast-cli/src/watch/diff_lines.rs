@@ -19,8 +19,11 @@ pub(super) fn render(changes: &[Change<'_>], has_color: bool) -> String {
             (Some(Value::String(old)), Some(Value::String(new))) if old.contains('\n') || new.contains('\n') => {
                 let (old, new) = different_lines(old, new);
                 push(&mut text, ' ', &format!("{path}:"), has_color);
-                old.iter().for_each(|line| push(&mut text, '-', &format!("  {line}"), has_color));
-                new.iter().for_each(|line| push(&mut text, '+', &format!("  {line}"), has_color));
+                for (sign, lines) in [('-', old), ('+', new)] {
+                    for line in lines {
+                        push(&mut text, sign, &format!("  {line}"), has_color);
+                    }
+                }
             }
             (old, new) => {
                 for (sign, value) in [('-', old), ('+', new)] {
@@ -51,8 +54,8 @@ fn push(text: &mut String, sign: char, line: &str, has_color: bool) {
     text.push('\n');
     text.push_str(INDENT);
     match color.filter(|_| has_color) {
-        Some(color) => text.push_str(&format!("\x1b[{color}m{sign} {line}\x1b[0m")),
-        None => text.push_str(&format!("{sign} {line}")),
+        Some(color) => text.extend(["\x1b[", color, "m", sign.encode_utf8(&mut [0; 4]), " ", &line, "\x1b[0m"]),
+        None => text.extend([sign.encode_utf8(&mut [0; 4]), " ", &line]),
     }
 }
 

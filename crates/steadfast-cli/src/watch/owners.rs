@@ -178,9 +178,9 @@ impl OwnerChain {
         let mut text = String::new();
         for (at, owner) in self.0.iter().enumerate() {
             if at == 0 {
-                text.push_str(&format!("{}/{} › ", short_kind(&owner.kind), escape(&owner.name)));
+                text.extend([&*short_kind(&owner.kind), "/", &escape(&owner.name), " › "]);
             } else if is_shown(owner) {
-                text.push_str(&format!("{} › ", escape(&owner.name)));
+                text.extend([&*escape(&owner.name), " › "]);
             }
         }
         text

@@ -64,7 +64,7 @@ fn type_names_occur_once_in_each_crate() {
                     used.insert(*allowed);
                 } else {
                     let files: Vec<_> = files.iter().map(|file| methods::short(file)).collect();
-                    found.push_str(&format!("{package}: {name} in {}\n", files.join(", ")));
+                    found.extend([package.as_str(), ": ", name, " in ", &files.join(", "), "\n"]);
                 }
             }
         }
