@@ -141,7 +141,7 @@ fn only_ready_pods_receive_traffic() {
     assert!(world.haproxy.servers().is_empty());
 
     let mut program = world.start_program();
-    program.wait_for_output("running ");
+    program.wait_for_output("acting by ");
     world.wait_until_serving(&["web-1"]);
     assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
     world.set_ready("web-0", true);
@@ -255,7 +255,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world.delete("web-0");
     world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = world.start_program();
-    program.wait_for_output("running ");
+    program.wait_for_output("acting by ");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
     world.server.faults().clear_rules();
     world.wait_until_serving(&["web-1", "web-2"]);
@@ -338,7 +338,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     std::fs::write(&checkpoint, before).expect("the folder is writable");
     world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = world.start_program();
-    program.wait_for_output("running ");
+    program.wait_for_output("acting by ");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
     world.server.faults().clear_rules();
     world.create_pod("web-2", true);
