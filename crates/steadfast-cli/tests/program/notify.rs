@@ -21,7 +21,10 @@ fn embedded_fleet_needs_no_cluster() {
         let output = steadfast(&["notify", "--embedded", "--for", "3", "-c", &example(name)]);
         assert!(output.status.success(), "{}", stderr_text(&output));
         let printed = stderr_text(&output);
-        assert!(printed.contains("acting by ") && printed.contains("0 dead letters, 0 failed expressions"), "{printed}");
+        assert!(
+            printed.contains("acting by ") && printed.contains("0 dead letters, 0 failed expressions"),
+            "{printed}"
+        );
         let lines = lines(&output.stdout);
         let in_traffic: Vec<&Value> = lines.iter().filter(|line| line["rule"] == "in-traffic").collect();
         assert!(in_traffic.iter().any(|line| line["type"] == "Added"), "{lines:?}");
