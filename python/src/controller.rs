@@ -99,7 +99,7 @@ pub(crate) struct Controller {
 #[derive(Default)]
 struct Running {
     controller: Mutex<Phase>,
-    /// Ends the start and the watch of the term.
+    /// True after the stop. Cancels a start that is in progress, and ends the messages.
     stopped: watch::Sender<bool>,
 }
 
@@ -308,8 +308,8 @@ impl Controller {
         Ok(Some(named))
     }
 
-    /// Starts no further reconcile, waits at most `timeout` seconds for the running ones, and cancels the rest. Returns the
-    /// number of cancelled reconciles.
+    /// Starts no further reconcile, waits at most `timeout` seconds for the running ones, and cancels the rest. Returns
+    /// the number of cancelled reconciles.
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<Py<PyAny>> {
         let running = self.running.clone();
         let work = async move {

@@ -80,7 +80,7 @@ fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<
 
 /// Returns the indexes of the selected objects, or `None` for an unsupported selector.
 ///
-/// Names are unique across namespaces. Namespace selectors without a name are not supported.
+/// Names are unique across namespaces. A request in one namespace is supported only with the name of an object.
 fn chosen(of: &Collection, in_namespace: bool, selector: Option<&String>) -> Option<Range<usize>> {
     let Some(selector) = selector else { return (!in_namespace).then_some(0..of.count()) };
     let mut names = BTreeSet::new();

@@ -25,7 +25,8 @@ pub(crate) struct Owner<K> {
 /// Callback that lets the factory drop an informer without handles and handlers.
 pub(crate) type Release = Arc<dyn Fn() + Send + Sync>;
 
-/// Common share of all handles of one informer. Dropping the last one notifies the factory.
+/// Value that all handles of one informer share. The factory is notified when the last handle is dropped, and the value
+/// with it.
 pub(crate) struct Share {
     release: Release,
 }
@@ -55,7 +56,8 @@ impl<K> InformerReference<K> {
         Self { owner, share: None }
     }
 
-    /// Returns a share for the next handle, after the last one was dropped; `None` for an informer without a factory.
+    /// Creates a share for a new handle, if all earlier handles were dropped. Returns `None` for an informer without a
+    /// factory.
     pub(crate) fn new_share(&self) -> Option<Arc<Share>> {
         self.owner.release.get().map(|release| Arc::new(Share::new(release.clone())))
     }

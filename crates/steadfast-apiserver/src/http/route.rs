@@ -17,7 +17,7 @@ pub(super) enum Route {
     GroupVersion { group: String, version: String },
     /// `/version`.
     Version,
-    /// `/livez/ping` and similar: the check itself, independent of the server's dependencies.
+    /// `/livez/ping` and similar: a check that does not depend on other components of the server.
     Ping,
     /// `/healthz`, `/livez`, `/readyz`.
     Health,

@@ -12,9 +12,8 @@
 //! ```
 //!
 //! The number is the protobuf number: a path (`2.5`) for fields of an embedded Go struct, `-` for fields without a
-//! number.
-//! `[]` is a list, `{}` a map, `?` a pointer. An `atomic` type is merged as one value. A space within a value of an `enum` is
-//! written `~`.
+//! number. `[]` is a list, `{}` a map, `?` a pointer. An `atomic` type is merged as one value. A space within a value
+//! of an `enum` is written `~`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -23,7 +22,7 @@ use serde_json::Value;
 
 static TABLE: &str = include_str!("table.txt");
 
-/// Types without a schema in a real server's documents, and values that are not objects: written by hand.
+/// Handwritten types of responses, for which the documents of a real server have no schema.
 static RESPONSES: &str = include_str!("responses.txt");
 
 /// Types by name, parsed on first use.
@@ -198,7 +197,7 @@ pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static Struct)> {
     TYPES.iter().map(|(name, of)| (*name, of))
 }
 
-/// Returns the type's name of a kind, if the table contains it.
+/// Returns the name of the type for a kind, if the table contains the type.
 pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
     let name = match group {

@@ -24,7 +24,7 @@ pub(super) struct EventPrinter {
     pub(super) printer: Printer,
     pub(super) tally: Arc<Tally>,
     pub(super) owners: Owners,
-    /// Conditions of `--until`, each with the number of this resource.
+    /// Conditions of `--until`, each with the number that the condition has assigned to this resource.
     pub(super) goals: Vec<(Goal, usize)>,
     pub(super) deletions: Mutex<Deletions>,
 }
@@ -64,7 +64,7 @@ impl Handler<CachedObject> for EventPrinter {
             Event::Deleted { .. } => goal.deleted(*number, key),
             _ => goal.updated(*number, key, &decoded.object),
         };
-        // All of them, even after the first that is reached.
+        // `count` instead of `any`: each condition must record the event, even if an earlier one is reached.
         if self.goals.iter().filter(is_reached).count() > 0 {
             self.printer.end();
         }

@@ -149,7 +149,7 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
     })
 }
 
-/// Formats a change of freshness; at its end with the numbers of changes since its start.
+/// Formats a change of freshness. At the end of a doubt, `missed` has the numbers of changes since its start.
 pub(super) fn freshness(now: Timestamp, subject: &Subject, became: &Transition, missed: Option<Counts>) -> String {
     encoded(&FreshnessLine {
         time: precise(now),
@@ -159,7 +159,7 @@ pub(super) fn freshness(now: Timestamp, subject: &Subject, became: &Transition, 
         namespace: subject.scope.in_namespace(),
         state: became.state,
         why: became.why.as_deref(),
-        // Whole milliseconds, without the digits of binary fractions.
+        // Rounded to milliseconds: an unrounded binary fraction would print many digits.
         doubt_seconds: (became.doubt_seconds * 1000.0).round() / 1000.0,
         while_disconnected: missed,
     })

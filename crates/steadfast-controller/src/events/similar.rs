@@ -18,8 +18,8 @@ pub(super) struct Similar {
 impl Similar {
     /// Records a note. Returns true if the event must be combined.
     ///
-    /// The first nine events stay separate. client-go evicts any of its ten notes at each further event, so that one of
-    /// the first nine events may be combined later.
+    /// By default, the first nine events stay separate. client-go differs: each further event evicts an arbitrary one
+    /// of its ten notes. One of the first nine events may then be combined later.
     pub(super) fn must_combine(&mut self, note: u64, now: Instant, settings: &EventSettings) -> bool {
         if now.since(self.last) > settings.similar_within {
             self.own.clear();

@@ -66,7 +66,7 @@ struct Model {
     /// Running keys with a pending requeue.
     again: BTreeMap<u32, Ready>,
     failures: BTreeMap<u32, u32>,
-    /// Idle keys with failures, since when.
+    /// Idle keys with failures, each with the time since which the key is idle.
     idle: BTreeMap<u32, Instant>,
     passed: u32,
     closed: bool,
@@ -74,7 +74,7 @@ struct Model {
     retries: u64,
     queued: Duration,
     worked: Duration,
-    /// Order of equal times.
+    /// Sequence number of the next delayed key, which orders keys that are due at the same time.
     sequence: u64,
 }
 
@@ -199,7 +199,7 @@ impl Model {
     }
 }
 
-/// Runs the steps on both, and compares their visible state.
+/// Runs the steps on the queue and on the model, and compares the visible states after each step.
 async fn run_steps(steps: Vec<Step>) {
     let queue: Workqueue<u32> = builder(11).build();
     let mut model = Model::default();

@@ -1,8 +1,8 @@
 //! Values by key, in numbered slots.
 //!
 //! A queue is as long as the first list for a short time, and nearly empty afterwards. The slots therefore form one
-//! allocation, which is returned to the system as a whole. The nodes of a tree, for 100,000 objects, would stay in the
-//! allocator below later allocations.
+//! allocation, which is returned to the system as a whole. A tree for 100,000 objects would have many small nodes. The
+//! allocator could not return their memory while later allocations use the same pages.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,8 +21,8 @@ pub(super) struct SlotMap<T> {
     len: usize,
 }
 
-/// Number of slots that are searched linearly. Few queues exceed it after the first list. An empty queue keeps this
-/// capacity.
+/// Number of slots that are searched linearly. Few queues exceed it after the first list. An empty queue
+/// keeps at most this capacity.
 const MAX_LINEAR_SLOTS: usize = 8;
 
 impl<T> SlotMap<T> {

@@ -119,8 +119,8 @@ impl Reflector {
                 self.wait_until(until, Next::Watch);
             }
             Effect::WatchReplaced(id) => {
-                // The start of a stream proves nothing. Its records are proofs, and so is the response to the request
-                // that follows shortly.
+                // The start of a stream proves nothing. Its records are proofs. So is the response to the next probe,
+                // which follows shortly.
                 self.phase = Phase::Watching(Watch::open(id, now));
                 self.cache.bookmark_interval.begin();
                 self.comparison.watch_replaced(now);
@@ -168,8 +168,8 @@ impl Reflector {
 
     /// Waits for the delay that the server requested, or for the backoff. Continues with `then`.
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
-        // Only a server that did not respond at all can be reported as reachable later. A server that accepts and
-        // closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
+        // A server that did not respond at all may be retried early, once a connection to it succeeds. A server that
+        // accepts and closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
         let unreachable = failure.kind == FailureKind::Unreachable && !self.phase.has_response();
         let until = now + self.fail(failure, out);
         self.phase = Phase::Waiting { until, then, unreachable };
@@ -301,8 +301,7 @@ impl Reflector {
         let (id, plan) = (list.id, list.plan.clone());
         if self.commit(now, &plan, Some(version), None, &mut out) {
             self.cache.streaming.succeeded();
-            // The stream continues as the watch, so its records follow the list without a
-            // gap.
+            // The stream continues as the watch, so its records follow the list without a gap.
             self.phase = Phase::Watching(Watch::open(id, now).after_list());
             self.cache.bookmark_interval.begin();
             self.set_streaming(now);
@@ -339,8 +338,9 @@ impl Reflector {
         }
     }
 
-    /// Replaces the content of the store by the staged list, unless the list is older than the store (C4). `fetched` is
-    /// the number of objects that were transferred in full by a list by difference.
+    /// Replaces the content of the store by the staged list, unless the list is older than the store (C4).
+    ///
+    /// For a list by difference, `fetched` is the number of objects that were transferred in full.
     fn commit(
         &mut self,
         now: Instant,

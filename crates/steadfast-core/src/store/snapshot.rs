@@ -182,7 +182,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// Returns the objects with `value` in `index`, in the order of their keys.
     ///
     /// A tainted object is indexed by its last decodable state: the object exists, and handlers received no later
-    /// state. A snapshot from before the index checks every object instead.
+    /// state. If the snapshot is older than the index, the method checks every object instead.
     #[doc(hidden)]
     pub fn by_index<'a, I>(&'a self, index: &'a StoreIndex<K, I>, value: &'a I) -> impl Iterator<Item = &'a Object<K>>
     where
@@ -199,7 +199,7 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
 
     /// Returns the content of `index` in this snapshot.
     ///
-    /// A snapshot from before the index checks every object.
+    /// If the snapshot is older than the index, the method checks every object.
     #[doc(hidden)]
     pub fn index_snapshot<I>(&self, index: &StoreIndex<K, I>) -> Arc<IndexSnapshot<K, I>>
     where

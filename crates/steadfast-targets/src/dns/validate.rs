@@ -75,7 +75,7 @@ pub(super) fn resolve_conflicts(
         }
     }
     for (entry, record) in &*desired {
-        // A record of another client stays: otherwise the mirror would remove the record together with its own entry.
+        // The mirror must not adopt a record of another client: it would later remove the record with its own entry.
         if contents
             .foreign
             .get(&record.name)
@@ -100,7 +100,8 @@ fn unify_ttls(desired: &mut BTreeMap<String, DnsRecord>, contents: &ZoneContents
         *ttl = record.ttl.min(*ttl);
     }
     let names: BTreeSet<_> = lowest.keys().map(|(name, _)| name.clone()).collect();
-    // A server can change the TTL of foreign records in the set too. The mirror adopts their TTL instead.
+    // All records of one name and type have one TTL, so an update could also change the TTL of foreign records. The
+    // mirror adopts their TTL instead.
     for record in names.iter().filter_map(|name| contents.foreign.get(name)).flatten() {
         if let Some(ttl) = lowest.get_mut(&(record.name.clone(), kind(record))) {
             *ttl = record.ttl;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 #[cfg(unix)]
 const LIMIT: u64 = 32 * 1024 * 1024;
 
-/// Sends `command` and reads the response. HAProxy closes the connection after each response.
+/// Sends `command` and reads the response.
 #[cfg(unix)]
 pub(super) async fn send_command(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = tokio::net::UnixStream::connect(socket).await?;

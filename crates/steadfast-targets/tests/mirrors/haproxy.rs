@@ -130,7 +130,7 @@ impl Drop for RunningHaproxy {
     }
 }
 
-/// Sends its name after the first byte of a connection, and leaves the connection open after `!`.
+/// Starts a server that responds to each received byte with `name`. It closes the connection after any byte except `!`.
 async fn backend(name: &'static str) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

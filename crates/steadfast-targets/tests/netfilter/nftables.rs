@@ -36,7 +36,7 @@ fn guest_process() {
     }
 }
 
-/// Responds to each byte with its name.
+/// Runs both backends. Each responds to a received byte or datagram with its own name.
 fn backends() -> io::Result<()> {
     for (address, name) in [(A, b"a"), (B, b"b")] {
         let listener = TcpListener::bind(address)?;
@@ -202,7 +202,7 @@ impl Networks {
              -n {backends} addr add 10.78.0.2/24 dev b{number}\n-n {backends} addr add 10.78.0.3/24 dev b{number}\n\
              -n {backends} link set b{number} up\n"
         );
-        // Responses to the client pass the balancer, which must replace the source address with its own.
+        // Responses to the client pass through the balancer, which must replace the source address with its own.
         let routed = format!("-n {client} link set lo up\n-n {backends} route add default via 10.78.0.1\n");
         let forward = ["netns", "exec", balancer, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"];
         all.lines().chain(routed.lines()).map(|line| line.split(' ').collect()).chain([forward.to_vec()]).all(|line| {

@@ -15,8 +15,8 @@ const NAMESPACE: &str = "default";
 
 impl Reference {
     /// Registers the TLS server at `address` on this machine as the API for `version` of `group`. Waits until the
-    /// first API server reports the API as available. The API server discovers the version at this address, and does
-    /// not verify the certificate.
+    /// first API server of the reference reports the API as available. The API server requests the resources of the
+    /// version from this address, and does not verify the certificate.
     ///
     /// # Errors
     ///

@@ -52,7 +52,7 @@ fn difference(path: &str, one: &Value, other: &Value) -> String {
     }
 }
 
-/// Projection with the fields that protobuf embeds, as bytes and in maps.
+/// Projection of a few fields: some in embedded messages, one with any values, and one that is a map.
 #[derive(Debug, Deserialize, PartialEq)]
 struct Projection {
     metadata: ObjectMeta,

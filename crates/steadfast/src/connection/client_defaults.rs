@@ -10,7 +10,7 @@ use crate::transport::{Deadlines, Settings, is_long_lived};
 
 /// Connect timeout that `kube` writes into a configuration without one. Our own default is shorter and replaces it.
 const DEFAULT_CONNECT: Duration = Duration::from_secs(30);
-/// Default write timeout of `kube`, which does not count as configured.
+/// Default write timeout of `kube`. A configuration with this value counts as one without a write timeout.
 const DEFAULT_WRITE: Duration = Duration::from_secs(295);
 
 /// Timeouts and retries of clients, as the configuration specifies them.

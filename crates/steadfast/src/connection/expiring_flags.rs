@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use steadfast_core::Instant;
 
-/// Resources by their paths in all namespaces, with the expiry of a fact about each.
+/// One fact about each of several resources, with its expiry. The path in all namespaces identifies a resource.
 #[derive(Default)]
 pub(super) struct ExpiringFlags {
     until: Mutex<BTreeMap<String, Instant>>,

@@ -56,7 +56,7 @@ pub struct DurableStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DurablePosition {
-    /// Version that the informer's cache has reached. The handler has every change up to it, acknowledged or pending.
+    /// Version that the informer's cache has reached. Every change up to this version is acknowledged or pending.
     pub reached: ResourceVersion,
     /// Lowest version that is not acknowledged, or a lower one. `None` if every change up to `reached` is acknowledged.
     pub first_pending: Option<ResourceVersion>,

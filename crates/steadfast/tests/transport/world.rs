@@ -103,7 +103,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("timeout while waiting until {what}");
 }
 
-/// All dialled sockets, with their use after a failure.
+/// Counts of the dialled sockets, their failures, and the requests written to a socket after its failure.
 #[derive(Clone, Default)]
 pub(crate) struct Sockets {
     shared: Arc<Counts>,

@@ -22,7 +22,7 @@ pub(super) fn duplicates(json: &[u8]) -> Vec<String> {
     found
 }
 
-/// Returns the violations in a JSON patch whose operations are all valid: duplicate or unknown fields.
+/// Returns the duplicate and unknown fields in the operations of a JSON patch, which must otherwise be valid.
 pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
     let operations: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
     let known = ["op", "path", "from", "value"];

@@ -14,7 +14,7 @@ use super::{
     run_controller_with,
 };
 
-/// Keeps the child of a parent at the parent's value, and deletes it before the parent.
+/// Copies the value of the parent to its child. Deletes the child before the parent.
 async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let maps = context.maps();
     let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
