@@ -94,7 +94,7 @@ pub(super) fn event(
         let changes: Vec<&Change<'_>> = shown.changes.iter().collect();
         manager::managers(old, &event.object, &changes)
     });
-    encoded(&JsonEvent {
+    encode_line(&JsonEvent {
         time: precise(now),
         kind: event.name,
         context: subject.context.as_deref(),
@@ -129,7 +129,7 @@ pub(super) fn printable(subject: &Subject, event: &DecodedEvent<'_>, content: Co
 
 /// Formats the line after the initial objects.
 pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&ResourceVersion>) -> String {
-    encoded(&JsonEvent {
+    encode_line(&JsonEvent {
         time: precise(now),
         kind: "Synced",
         context: subject.context.as_deref(),
@@ -150,40 +150,40 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
 }
 
 /// Formats a change of freshness. At the end of a doubt, `missed` has the numbers of changes since its start.
-pub(super) fn freshness(now: Timestamp, subject: &Subject, became: &Transition, missed: Option<Counts>) -> String {
-    encoded(&FreshnessLine {
+pub(super) fn freshness(now: Timestamp, subject: &Subject, transition: &Transition, missed: Option<Counts>) -> String {
+    encode_line(&FreshnessLine {
         time: precise(now),
         kind: "Freshness",
         context: subject.context.as_deref(),
         resource: &subject.name,
         namespace: subject.scope.in_namespace(),
-        state: became.state,
-        why: became.why.as_deref(),
+        state: transition.state,
+        why: transition.why.as_deref(),
         // Rounded to milliseconds: an unrounded binary fraction would print many digits.
-        doubt_seconds: (became.doubt_seconds * 1000.0).round() / 1000.0,
+        doubt_seconds: (transition.doubt_seconds * 1000.0).round() / 1000.0,
         while_disconnected: missed,
     })
 }
 
-fn encoded(line: &impl Serialize) -> String {
+fn encode_line(line: &impl Serialize) -> String {
     // Cannot fail: the objects were parsed from JSON.
     let text = serde_json::to_string(line).unwrap_or_default();
     // JSON permits further control characters within texts, which a terminal would interpret.
     if !text.chars().any(is_control) {
         return text;
     }
-    text.chars().fold(String::with_capacity(text.len()), |mut safe, letter| {
-        if is_control(letter) {
-            let _ = write!(safe, "\\u{:04x}", letter as u32);
+    text.chars().fold(String::with_capacity(text.len()), |mut safe, character| {
+        if is_control(character) {
+            let _ = write!(safe, "\\u{:04x}", character as u32);
         } else {
-            safe.push(letter);
+            safe.push(character);
         }
         safe
     })
 }
 
-fn is_control(letter: char) -> bool {
-    matches!(letter, '\u{7f}'..='\u{9f}')
+fn is_control(character: char) -> bool {
+    matches!(character, '\u{7f}'..='\u{9f}')
 }
 
 fn certainty_name(certainty: Certainty) -> &'static str {

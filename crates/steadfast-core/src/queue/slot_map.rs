@@ -30,7 +30,7 @@ impl<T> SlotMap<T> {
     pub(super) fn find(&self, key: &ObjectKey) -> Option<Slot> {
         match &self.hashes {
             Some(hashes) => hashes.find(key.hash(), |slot| self.key(slot).cmp(&Some(key))),
-            None => occupied(&self.slots).find(|(_, slots)| *slots == key).map(|(slot, _)| slot),
+            None => occupied(&self.slots).find(|(_, occupant)| *occupant == key).map(|(slot, _)| slot),
         }
     }
 
@@ -138,7 +138,7 @@ impl<T> SlotMap<T> {
 
 /// Returns the occupied slots with their keys.
 fn occupied<T>(slots: &[Option<(ObjectKey, T)>]) -> impl Iterator<Item = (Slot, &ObjectKey)> {
-    slots.iter().zip(0..).filter_map(|(slots, slot)| slots.as_ref().map(|(key, _)| (slot, key)))
+    slots.iter().zip(0..).filter_map(|(entry, slot)| entry.as_ref().map(|(key, _)| (slot, key)))
 }
 
 fn key_in<T>(slots: &[Option<(ObjectKey, T)>], slot: Slot) -> Option<&ObjectKey> {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_keep_their_places() {
+    fn keys_keep_their_slots() {
         for seed in 0..20 {
             let mut random = Random::new(seed);
             let mut map = SlotMap::default();

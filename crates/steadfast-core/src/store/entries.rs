@@ -31,8 +31,8 @@ pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>
 }
 
 /// Returns the entry that replaces `held` after the state `incoming`; `None` if the version of `incoming` is not newer. If
-/// `any` is set, every version is accepted.
-pub(super) fn successor<K>(held: &Entry<K>, mut incoming: Entry<K>, any: bool) -> Option<Entry<K>> {
+/// `any_version` is set, every version is accepted.
+pub(super) fn successor<K>(held: &Entry<K>, mut incoming: Entry<K>, any_version: bool) -> Option<Entry<K>> {
     if let Some(identity) = incoming.identity_mut() {
         // A single copy of the name is sufficient.
         identity.key.clone_from(held.key());
@@ -41,7 +41,7 @@ pub(super) fn successor<K>(held: &Entry<K>, mut incoming: Entry<K>, any: bool) -
             identity.uid.clone_from(held.uid());
         }
     }
-    if rejects(held, &incoming) && !any {
+    if rejects(held, &incoming) && !any_version {
         return None;
     }
     // An undecodable entry keeps the last decodable state of the same object.

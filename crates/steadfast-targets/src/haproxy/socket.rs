@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Maximum size of a response in bytes: more than the state of a hundred thousand servers.
 #[cfg(unix)]
-const LIMIT: u64 = 32 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Sends `command` and reads the response.
 #[cfg(unix)]
@@ -17,11 +17,11 @@ pub(super) async fn send_command(socket: &Path, command: &str) -> io::Result<Str
     // Without `prompt`, HAProxy closes the connection after the response to one line.
     stream.write_all(format!("{command}\n").as_bytes()).await?;
     let mut response = Vec::new();
-    stream.take(LIMIT).read_to_end(&mut response).await?;
-    if response.len() as u64 == LIMIT {
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response).await?;
+    if response.len() as u64 == MAX_RESPONSE_BYTES {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("a response of more than {LIMIT} bytes to `{command}`"),
+            format!("a response of more than {MAX_RESPONSE_BYTES} bytes to `{command}`"),
         ));
     }
     String::from_utf8(response).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

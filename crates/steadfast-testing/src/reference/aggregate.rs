@@ -27,14 +27,14 @@ impl Reference {
         let service = name.replace('.', "-");
         let services = Api::namespaced(client.clone(), NAMESPACE);
         // An external name lets kube-apiserver reach a server outside of the cluster.
-        let found_by_name = json!({
+        let service_object = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
             "spec": {"type": "ExternalName", "externalName": "localhost"},
         });
         services
             .create(
                 &PostParams::default(),
-                &serde_json::from_value::<k8s_openapi::api::core::v1::Service>(found_by_name)?,
+                &serde_json::from_value::<k8s_openapi::api::core::v1::Service>(service_object)?,
             )
             .await?;
         let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");

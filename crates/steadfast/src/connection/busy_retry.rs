@@ -21,14 +21,14 @@ const RETRY_BACKOFF: BackoffSettings =
 
 /// Sends `request`, and retries while the server is too busy.
 ///
-/// A write is not retried after `504`: the server timed out while waiting, and the write may have succeeded. `again`
-/// receives the status of each response before a retry.
+/// A write is not retried after `504`: the server timed out while waiting, and the write may have succeeded.
+/// `on_retry` receives the status of each response before a retry.
 pub(super) async fn send(
     connection: &Connection,
     request: Request<Body>,
-    mut again: impl FnMut(StatusCode),
+    mut on_retry: impl FnMut(StatusCode),
 ) -> Result<Response<ResponseBody>, SendError> {
-    let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let (environment, client_defaults) = (connection.environment(), connection.inner.client_defaults);
     let mut random = Random::new(environment.random());
     let mut backoff = Backoff::new(RETRY_BACKOFF);
@@ -39,18 +39,18 @@ pub(super) async fn send(
         let busy = match response.status() {
             // API Priority and Fairness rejects with 429 before the request is executed.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
-            StatusCode::GATEWAY_TIMEOUT => safe,
+            StatusCode::GATEWAY_TIMEOUT => is_read,
             _ => false,
         };
         let Some(copy) = copy.filter(|_| busy) else { return Ok(response) };
-        again(response.status());
+        on_retry(response.status());
         let backoff_delay = backoff.fail(&mut random);
         let retry_after =
             response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let delay = retry_after.map_or(backoff_delay, |retry_after| {
-            let least = Duration::from_secs(retry_after).min(MAX_RETRY_AFTER).max(backoff_delay);
+            let min_delay = Duration::from_secs(retry_after).min(MAX_RETRY_AFTER).max(backoff_delay);
             // Up to 10 % jitter: the server sends equal `Retry-After` to many clients, which must not return at once.
-            random.between(least, least + least / 10)
+            random.between(min_delay, min_delay + min_delay / 10)
         });
         tracing::debug!(status = %response.status(), ?delay, path = copy.uri().path(), "the server is busy; the request is retried");
         // Frees the stream and its flow-control window during the delay.

@@ -9,9 +9,9 @@ use kube::client::Body;
 use crate::transport::{Deadlines, Settings, is_long_lived};
 
 /// Connect timeout that `kube` writes into a configuration without one. Our own default is shorter and replaces it.
-const DEFAULT_CONNECT: Duration = Duration::from_secs(30);
+const KUBE_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default write timeout of `kube`. A configuration with this value counts as one without a write timeout.
-const DEFAULT_WRITE: Duration = Duration::from_secs(295);
+const KUBE_WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 
 /// Timeouts and retries of clients, as the configuration specifies them.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl ClientDefaults {
             headers: settings.headers_timeout,
             progress: settings.progress_timeout,
             read: config.read_timeout,
-            write: config.write_timeout.filter(|timeout| *timeout != DEFAULT_WRITE),
+            write: config.write_timeout.filter(|timeout| *timeout != KUBE_WRITE_TIMEOUT),
         }
     }
 
@@ -53,7 +53,7 @@ impl ClientDefaults {
 
 /// Returns `settings` with the connect timeout of `config`, unless `settings` changes the default.
 pub(super) fn within(settings: Settings, config: &kube::Config) -> Settings {
-    let timeout = config.connect_timeout.filter(|timeout| *timeout != DEFAULT_CONNECT);
+    let timeout = config.connect_timeout.filter(|timeout| *timeout != KUBE_CONNECT_TIMEOUT);
     match timeout {
         // Settings of the program take precedence over the kubeconfig.
         Some(connect) if settings.connect_timeout == Settings::default().connect_timeout => {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_reject_foreign_fields() {
+    fn duplicate_and_unknown_patch_fields_are_reported() {
         let json = br#"[{"op": "remove", "path": "/a"}, {"op": "test", "path": "/b", "path": "/c", "note": 1}]"#;
         let expected = ["json patch duplicate field \"[1].path\"", "json patch unknown field \"[1].note\""];
         assert_eq!(of_operations(json), expected);
