@@ -11,7 +11,7 @@ use tokio::time::{Instant, advance};
 use super::{builder, take_ready};
 
 /// Time for which failures of an idle key are remembered.
-const MEMORY: Duration = Duration::from_secs(20);
+const FAILURE_MEMORY: Duration = Duration::from_secs(20);
 
 /// Number of urgent keys in a row before a less urgent key.
 const MAX_CONSECUTIVE_URGENT: u32 = 16;
@@ -137,15 +137,15 @@ impl Model {
             self.delayed.remove(&key);
             self.add(key, delayed.priority, delayed.at);
         }
-        self.look();
-        let forgotten = self.idle.iter().filter(|(_, since)| since.elapsed() >= MEMORY).map(|(key, _)| *key);
+        self.update_idle();
+        let forgotten = self.idle.iter().filter(|(_, since)| since.elapsed() >= FAILURE_MEMORY).map(|(key, _)| *key);
         for key in forgotten.collect::<Vec<_>>() {
             self.failures.remove(&key);
         }
     }
 
     /// Records keys that are idle from now on.
-    fn look(&mut self) {
+    fn update_idle(&mut self) {
         let is_ready = |key: &u32| self.ready.iter().any(|ready| ready.key == *key);
         let is_busy = |key: &u32| is_ready(key) || self.running.contains_key(key) || self.delayed.contains_key(key);
         let idle: Vec<u32> = self.failures.keys().copied().filter(|key| !is_busy(key)).collect();

@@ -20,7 +20,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the path of HAProxy, or `None` after printing that the test is skipped.
-fn program() -> Result<Option<PathBuf>> {
+fn find_haproxy() -> Result<Option<PathBuf>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let found = folders.map(|folder| folder.join("haproxy")).find(|path| path.is_file());
@@ -166,7 +166,7 @@ async fn until(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traffic_follows_drain_and_restart() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "traffic").await?;
     let (a, b, c) = (backend("a").await?, backend("b").await?, backend("c").await?);
     let mirror = running.mirror()?;
@@ -217,7 +217,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn existing_servers_are_adopted() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "adopted").await?;
     let a = backend("a").await?;
     let mirror = running.mirror()?;
@@ -235,7 +235,7 @@ async fn existing_servers_are_adopted() -> Result {
 
 #[tokio::test]
 async fn server_errors_include_remedy() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "wrong").await?;
     let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.read().await.expect_err("no such backend");
     assert!(error.to_string().ends_with("; use the name of a backend in HAProxy's configuration"), "{error}");
@@ -246,7 +246,7 @@ async fn server_errors_include_remedy() -> Result {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousand_servers_return_in_two_seconds() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "thousand").await?;
     let target = running.target()?.server_options("check inter 60s maxconn 10".parse()?);
     let server = Server { address: backend("a").await?, weight: 1 };
@@ -277,7 +277,7 @@ async fn thousand_servers_return_in_two_seconds() -> Result {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_haproxy_is_repaired_early() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "repaired").await?;
     let a = backend("a").await?;
     let mirror = Mirror::start("web", running.target()?, MirrorSettings::default(), MirrorMemory::volatile());
@@ -300,7 +300,7 @@ async fn restarted_haproxy_is_repaired_early() -> Result {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_checked_server_costs_no_request() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "checked").await?;
     let target = running.target()?.server_options("check inter 100ms fall 1 rise 1 slowstart 0 maxconn 50".parse()?);
     let alive = backend("a").await?;
@@ -346,7 +346,7 @@ async fn dead_checked_server_costs_no_request() -> Result {
 
 #[tokio::test]
 async fn rejected_option_error_includes_remedy() -> Result {
-    let Some(program) = program()? else { return Ok(()) };
+    let Some(program) = find_haproxy()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "options").await?;
     let target = running.target()?.server_options("ssl verify required ca-file /nowhere/ca.pem".parse()?);
     let value = Server { address: "127.0.0.1:9".parse()?, weight: 1 };

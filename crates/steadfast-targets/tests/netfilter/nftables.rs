@@ -146,11 +146,11 @@ impl ChildProcess {
 
     /// Sends `what` several times, and returns the number of responses by backend.
     fn responses(&mut self, what: &str, times: usize) -> Result<BTreeMap<String, usize>> {
-        let mut answered = BTreeMap::new();
+        let mut counts = BTreeMap::new();
         for _ in 0..times {
-            *answered.entry(self.request(what)?).or_default() += 1;
+            *counts.entry(self.request(what)?).or_default() += 1;
         }
-        Ok(answered)
+        Ok(counts)
     }
 }
 
@@ -175,7 +175,7 @@ impl Networks {
             Self(["client", "balancer", "backends"].map(|name| format!("steadfast-{name}-{number}-{}", process::id())));
         let reason = match missing {
             Some((tool, _)) => Some(format!("there is no {tool} on the path")),
-            None if !networks.made(number) => Some("this user may make no networks".to_owned()),
+            None if !networks.create(number) => Some("this user may make no networks".to_owned()),
             None => None,
         };
         let Some(reason) = reason else { return Ok(Some(networks)) };
@@ -187,7 +187,7 @@ impl Networks {
         Ok(None)
     }
 
-    fn made(&self, number: u32) -> bool {
+    fn create(&self, number: u32) -> bool {
         let [client, balancer, backends] = &self.0;
         let number = format!("{}{number}", process::id() % 100_000);
         let all = format!(
@@ -249,7 +249,7 @@ async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&MirrorStatus<Backend>
     Ok(())
 }
 
-fn times(all: &[(&str, usize)]) -> BTreeMap<String, usize> {
+fn expected_counts(all: &[(&str, usize)]) -> BTreeMap<String, usize> {
     all.iter().map(|(name, times)| ((*name).to_owned(), *times)).collect()
 }
 
@@ -263,37 +263,37 @@ async fn packets_follow_weights_connections_stay() -> Result {
     let settings =
         MirrorSettings { limits, allow_empty: true, compare: Duration::from_millis(300), ..MirrorSettings::default() };
     let mirror = Mirror::start("web", networks.target()?, settings, MirrorMemory::volatile());
-    assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
+    assert_eq!(client.count_responses(1)?, expected_counts(&[("-", 1)]));
 
     mirror.set_desired(desired(&[("one", A, 10), ("two", B, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
-    assert_eq!(client.count_responses(6)?, times(&[("a", 3), ("b", 3)]));
+    assert_eq!(client.count_responses(6)?, expected_counts(&[("a", 3), ("b", 3)]));
     mirror.set_desired(desired(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.applied.len() == 1).await?;
-    assert_eq!(client.count_responses(8)?, times(&[("a", 2), ("b", 6)]));
+    assert_eq!(client.count_responses(8)?, expected_counts(&[("a", 2), ("b", 6)]));
 
     let kept = client.request("hold")?;
     let (stays, other) = if kept == "a" { (("two", B, 1), "b") } else { (("one", A, 1), "a") };
     mirror.set_desired(desired(&[stays]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
-    assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
+    assert_eq!(client.count_responses(5)?, expected_counts(&[(other, 5)]));
     assert_eq!(client.request("again")?, kept, "an existing connection keeps its backend");
 
     // Another client removes all entries, and adds an unwanted entry.
     networks.by_hand(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
     let reads = mirror.status().borrow().reads;
     until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
-    assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
+    assert_eq!(client.count_responses(5)?, expected_counts(&[(other, 5)]));
     let stranger = if other == "a" { B } else { A }.replace(':', " . ");
     let rule = format!("ip daddr 10.99.0.1 tcp dport 80 dnat to numgen inc mod 1 map {{ 0 : {stranger} }}");
     networks.by_hand(&["insert", "rule", "ip", "steadfast_web", "balance", &rule])?;
     let reads = mirror.status().borrow().reads;
     until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
-    assert_eq!(client.count_responses(5)?, times(&[(other, 5)]));
+    assert_eq!(client.count_responses(5)?, expected_counts(&[(other, 5)]));
 
     mirror.set_desired(desired(&[]));
     until(&mirror, |status| status.settled && status.entries == 0).await?;
-    assert_eq!(client.count_responses(1)?, times(&[("-", 1)]));
+    assert_eq!(client.count_responses(1)?, expected_counts(&[("-", 1)]));
     assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
     mirror.stop().await;
     Ok(())
@@ -324,11 +324,11 @@ async fn datagrams_reach_udp_backends() -> Result {
     let mirror = Mirror::start("web", target.clone(), settings, MirrorMemory::volatile());
     mirror.set_desired(desired(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
-    assert_eq!(client.responses("datagram", 8)?, times(&[("a", 2), ("b", 6)]));
-    assert_eq!(client.count_responses(1)?, times(&[("-", 1)]), "TCP is not forwarded");
+    assert_eq!(client.responses("datagram", 8)?, expected_counts(&[("a", 2), ("b", 6)]));
+    assert_eq!(client.count_responses(1)?, expected_counts(&[("-", 1)]), "TCP is not forwarded");
     mirror.set_desired(desired(&[("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
-    assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));
+    assert_eq!(client.responses("datagram", 4)?, expected_counts(&[("b", 4)]));
     mirror.stop().await;
 
     // The table forwards the other protocol, so the mirror writes it again.

@@ -9,7 +9,7 @@ use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioFindings, Sce
 
 use crate::run_scenario;
 
-const HEAD: &str = "\
+const INTRODUCTION: &str = "\
 # Faults and scenarios
 
 This page lists the faults that the tests inject, the detection and recovery times of Steadfast, and the cost for the server.
@@ -47,8 +47,8 @@ fn row(fault: CatalogFault, scenario: &Scenario, findings: &ScenarioFindings) ->
         fault.title(),
         scenario.name,
         scenario.clauses,
-        dated(findings.detection, bounds.detection),
-        dated(findings.recovery, bounds.recovery),
+        time_cell(findings.detection, bounds.detection),
+        time_cell(findings.recovery, bounds.recovery),
         findings.cost.watches,
         findings.cost.probes,
         bytes(findings.cost.bytes),
@@ -59,7 +59,7 @@ fn bytes(count: u64) -> String {
     if count < 1000 { format!("{count} B") } else { format!("{} kB", count / 1000) }
 }
 
-fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
+fn time_cell(took: Option<Duration>, limit: Option<Duration>) -> String {
     let Some(took) = took else { return "-".to_owned() };
     // The time is rounded coarsely, so that the document does not change with each random jitter.
     let text = match took.as_millis() {
@@ -72,7 +72,7 @@ fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
 
 #[test]
 fn fault_document_matches_fresh_run() -> Result<(), TestkitError> {
-    let mut document = HEAD.to_owned();
+    let mut document = INTRODUCTION.to_owned();
     let mut summaries = SCENARIOS.to_owned();
     let mut missing = String::new();
     for fault in CatalogFault::ALL {

@@ -8,10 +8,10 @@ use crate::sources::files;
 const PREFIX: &str = "STEADFAST_";
 
 /// Names that only tests use, and no program reads.
-const FIXTURES: [&str; 3] = ["STEADFAST_NOT_SET", "STEADFAST_NO_SUCH_VARIABLE", "STEADFAST_ONE"];
+const TEST_ONLY_VARIABLES: [&str; 3] = ["STEADFAST_NOT_SET", "STEADFAST_NO_SUCH_VARIABLE", "STEADFAST_ONE"];
 
 /// Adds the variables in `text` to `names`. The prefix alone is not a variable.
-fn gather(text: &str, names: &mut BTreeSet<String>) {
+fn add_variables(text: &str, names: &mut BTreeSet<String>) {
     for (start, _) in text.match_indices(PREFIX) {
         let name = text[start..].split(|char: char| !char.is_ascii_uppercase() && char != '_').next().unwrap_or(PREFIX);
         if name != PREFIX {
@@ -28,14 +28,14 @@ fn page_lists_exactly_read_variables() {
     }
     // Pictures and other binary files are skipped.
     for text in sources.into_iter().filter_map(|path| std::fs::read_to_string(path).ok()) {
-        gather(&text, &mut used);
+        add_variables(&text, &mut used);
     }
-    for fixture in FIXTURES {
-        assert!(used.remove(fixture), "{fixture} is not used any more; remove it from this list");
+    for variable in TEST_ONLY_VARIABLES {
+        assert!(used.remove(variable), "{variable} is not used any more; remove it from this list");
     }
     let page = std::fs::read_to_string(repository().join("docs/environment-variables.md")).expect("the page");
     let mut documented = BTreeSet::new();
-    gather(&page, &mut documented);
+    add_variables(&page, &mut documented);
     let missing: Vec<_> = used.difference(&documented).collect();
     let removed: Vec<_> = documented.difference(&used).collect();
     assert!(missing.is_empty(), "used, but not in docs/environment-variables.md: {missing:#?}");
@@ -45,6 +45,6 @@ fn page_lists_exactly_read_variables() {
 #[test]
 fn variables_end_at_other_characters() {
     let mut names = BTreeSet::new();
-    gather("`STEADFAST_SEEDS=9` STEADFAST_ $STEADFAST_LOG.", &mut names);
+    add_variables("`STEADFAST_SEEDS=9` STEADFAST_ $STEADFAST_LOG.", &mut names);
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["STEADFAST_LOG", "STEADFAST_SEEDS"]);
 }

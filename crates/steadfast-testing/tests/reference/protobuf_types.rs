@@ -45,8 +45,8 @@ fn difference(path: &str, one: &Value, other: &Value) -> String {
             name.map_or_else(|| path.to_owned(), |name| inside(name, one.get(name), other.get(name)))
         }
         (Value::Array(one), Value::Array(other)) => {
-            let place = (0..one.len().max(other.len())).find(|place| one.get(*place) != other.get(*place));
-            place.map_or_else(|| path.to_owned(), |place| inside(&place.to_string(), one.get(place), other.get(place)))
+            let index = (0..one.len().max(other.len())).find(|index| one.get(*index) != other.get(*index));
+            index.map_or_else(|| path.to_owned(), |index| inside(&index.to_string(), one.get(index), other.get(index)))
         }
         _ => format!("{path}: {one} and {other}"),
     }

@@ -150,7 +150,7 @@ struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    fn note<T>(&self, done: &Poll<io::Result<T>>) {
+    fn record_error<T>(&self, done: &Poll<io::Result<T>>) {
         if let Poll::Ready(Err(error)) = done {
             self.failed.store(true, Ordering::SeqCst);
             self.shared.failures.lock().push(error.kind());
@@ -178,7 +178,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(context, into);
-        self.note(&read);
+        self.record_error(&read);
         if matches!(read, Poll::Ready(Ok(()))) && into.filled().len() == before {
             self.failed.store(true, Ordering::SeqCst);
         }
@@ -188,11 +188,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.failed.load(Ordering::SeqCst) && holds_a_request(bytes) {
+        if self.failed.load(Ordering::SeqCst) && contains_request(bytes) {
             self.shared.written_after_failure.fetch_add(1, Ordering::SeqCst);
         }
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
-        self.note(&written);
+        self.record_error(&written);
         written
     }
 
@@ -206,7 +206,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 }
 
 /// Returns true if `bytes` contain an HTTP/2 HEADERS frame or an HTTP/1.1 request line, unlike a connection close.
-fn holds_a_request(mut bytes: &[u8]) -> bool {
+fn contains_request(mut bytes: &[u8]) -> bool {
     if bytes.starts_with(b"GET ") || bytes.starts_with(b"POST ") {
         return true;
     }

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Copies the value of the parent to its child. Deletes the child before the parent.
-async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn reconcile_child(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let maps = context.maps();
     let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
         match event {
@@ -35,13 +35,13 @@ async fn mirror(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action,
     })
 }
 
-async fn correct(connection: Connection) -> Result<(), TestError> {
-    run_controller(connection, mirror).await
+async fn run_correct_controller(connection: Connection) -> Result<(), TestError> {
+    run_controller(connection, reconcile_child).await
 }
 
 #[test]
 fn correct_controller_has_no_findings() -> Result<(), TestkitError> {
-    let report = Sweep::new(correct, create_change_delete_scenario).run()?;
+    let report = Sweep::new(run_correct_controller, create_change_delete_scenario).run()?;
     println!("{report}");
     report.check()?;
     for kind in RequestFaultKind::ALL {
@@ -61,7 +61,7 @@ async fn run_as_leader(connection: Connection) -> Result<(), TestError> {
     tokio::select! {
         biased;
         () = leader.lost() => Err("lost the leadership to another process".into()),
-        ended = run_controller_with(&connection, leader.client(), mirror) => ended,
+        ended = run_controller_with(&connection, leader.client(), reconcile_child) => ended,
     }
 }
 
