@@ -198,7 +198,7 @@ async fn run_kube_runtime(connection: Connection) {
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     let (store, writer) = reflector::store();
     let watch = runtime::reflector(writer, watcher(pods.clone(), watcher::Config::default())).default_backoff();
-    let filled = tokio::spawn(watch.for_each(|_| std::future::ready(())));
+    let store_task = tokio::spawn(watch.for_each(|_| std::future::ready(())));
     let context = Arc::new((client.clone(), ChildCache::Store(store.clone())));
     // Reconciles must not start with an empty store, as kube-runtime's documentation advises.
     drop(store.wait_until_ready().await);
@@ -212,5 +212,5 @@ async fn run_kube_runtime(connection: Connection) {
     };
     let controller = runtime::Controller::new(maps, watcher::Config::default()).owns(pods, watcher::Config::default());
     controller.run(reconcile, policy, context).for_each(|_| std::future::ready(())).await;
-    filled.abort();
+    store_task.abort();
 }

@@ -282,7 +282,8 @@ impl Controller {
 
     /// Enqueues a key.
     fn enqueue(&self, namespace: Option<&str>, name: &str) {
-        let key = namespace.map_or_else(|| ObjectKey::cluster(name), |it| ObjectKey::namespaced(it, name));
+        let key =
+            namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name));
         match &mut *self.running.controller.lock() {
             Phase::Starting(keys) => keys.push(key),
             Phase::Running(controller) => controller.queue().add(key),
@@ -296,16 +297,16 @@ impl Controller {
             Phase::Running(controller) => (controller.stats(), controller.queue().len()),
             Phase::Starting(_) | Phase::Stopped => return Ok(None),
         };
-        let named = PyDict::new(py);
-        named.set_item("succeeded", stats.succeeded)?;
-        named.set_item("requeued", stats.requeued)?;
-        named.set_item("failed", stats.failed)?;
-        named.set_item("timed_out", stats.timed_out)?;
-        named.set_item("running", stats.running)?;
-        named.set_item("queued", queued)?;
-        named.set_item("waiting_for_writes", stats.waiting_for_writes)?;
-        named.set_item("paused", stats.paused)?;
-        Ok(Some(named))
+        let counters = PyDict::new(py);
+        counters.set_item("succeeded", stats.succeeded)?;
+        counters.set_item("requeued", stats.requeued)?;
+        counters.set_item("failed", stats.failed)?;
+        counters.set_item("timed_out", stats.timed_out)?;
+        counters.set_item("running", stats.running)?;
+        counters.set_item("queued", queued)?;
+        counters.set_item("waiting_for_writes", stats.waiting_for_writes)?;
+        counters.set_item("paused", stats.paused)?;
+        Ok(Some(counters))
     }
 
     /// Starts no further reconcile, waits at most `timeout` seconds for the running ones, and cancels the rest. Returns

@@ -50,7 +50,7 @@ fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<
     };
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let query = Query::of(request.uri().query().unwrap_or_default());
-    let Some(chosen) = chosen(collection, path.contains(&"namespaces"), query.0.get("fieldSelector")) else {
+    let Some(chosen) = selected_indexes(collection, path.contains(&"namespaces"), query.0.get("fieldSelector")) else {
         return failure(StatusCode::BAD_REQUEST, "BadRequest");
     };
     let protobuf = kind == CollectionKind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
@@ -81,15 +81,15 @@ fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<
 /// Returns the indexes of the selected objects, or `None` for an unsupported selector.
 ///
 /// Names are unique across namespaces. A request in one namespace is supported only with the name of an object.
-fn chosen(of: &Collection, in_namespace: bool, selector: Option<&String>) -> Option<Range<usize>> {
-    let Some(selector) = selector else { return (!in_namespace).then_some(0..of.count()) };
+fn selected_indexes(collection: &Collection, in_namespace: bool, selector: Option<&String>) -> Option<Range<usize>> {
+    let Some(selector) = selector else { return (!in_namespace).then_some(0..collection.count()) };
     let mut names = BTreeSet::new();
     for term in selector.split(',') {
         names.insert(term.strip_prefix("metadata.name=")?);
     }
     // No object has two names.
     let name = names.pop_first().filter(|_| names.is_empty());
-    Some(name.and_then(|name| of.named(name)).map_or(0..0, |index| index..index + 1))
+    Some(name.and_then(|name| collection.named(name)).map_or(0..0, |index| index..index + 1))
 }
 
 fn failure(status: StatusCode, reason: &str) -> Response<Pieces> {
@@ -108,14 +108,14 @@ fn respond(status: StatusCode, content_type: &'static str, pieces: Pieces) -> Re
 }
 
 /// Returns a list, or a page of one. All pages have the version of the first.
-fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Pieces> {
+fn list(collection: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Pieces> {
     let token = query.0.get("continue").and_then(|token| token.split_once('.'));
     // The token contains the version, so that later pages come from the same snapshot.
     let token = token.and_then(|(version, from)| Some((version.parse().ok()?, from.parse().ok()?)));
     let exactly = query.number("resourceVersion").filter(|_| query.is("resourceVersionMatch", "Exact"));
     let (version, objects) = match token.map(|(version, _)| version).or(exactly) {
-        None => of.snapshot(),
-        Some(version) => match of.at(version) {
+        None => collection.snapshot(),
+        Some(version) => match collection.at(version) {
             Some(objects) => (version, objects),
             // An expired continue token results in 410 with the reason `Expired`, as on a real server.
             None => return failure(StatusCode::GONE, "Expired"),
@@ -127,15 +127,15 @@ fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<us
     let to = chosen.end.min(from.saturating_add(limit));
     let next = (to < chosen.end).then(|| format!("{version}.{to}"));
     // The envelope of protobuf has a length prefix, which needs the sizes of all items in advance.
-    let those = (from..to).filter(|index| objects[*index].exists);
-    let head = encoding.list_head(&of, version, next.as_deref(), those);
+    let existing = (from..to).filter(|index| objects[*index].exists);
+    let head = encoding.list_head(&collection, version, next.as_deref(), existing);
     let tail = encoding.list_tail(version, next.as_deref());
     let items = stream::unfold((from, true), move |(mut index, mut first)| {
         let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
         // A response is cut into pieces of similar size, so that memory does not depend on the number of objects.
         while index < to && piece.len() < PIECE {
             if objects[index].exists {
-                encoding.item(&mut piece, &of, index, objects[index].stamp(), first);
+                encoding.item(&mut piece, &collection, index, objects[index].stamp(), first);
                 first = false;
             }
             index += 1;
