@@ -68,7 +68,9 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
         (ClientLibrary::Steadfast, _) if args.lazy => {
             Box::new(steadfast_client::start::<Lazy<DynamicObject>>(config, &widgets, &args, &progress).await?)
         }
-        (ClientLibrary::Steadfast, "pods") => Box::new(steadfast_client::start::<Pod>(config, &(), &args, &progress).await?),
+        (ClientLibrary::Steadfast, "pods") => {
+            Box::new(steadfast_client::start::<Pod>(config, &(), &args, &progress).await?)
+        }
         (ClientLibrary::Steadfast, _) => {
             Box::new(steadfast_client::start::<DynamicObject>(config, &widgets, &args, &progress).await?)
         }
@@ -79,7 +81,9 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
             print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
-        (ClientLibrary::Kube, "pods") => Box::new(kube_runtime_client::start::<Pod>(config, (), &args, &progress).await?),
+        (ClientLibrary::Kube, "pods") => {
+            Box::new(kube_runtime_client::start::<Pod>(config, (), &args, &progress).await?)
+        }
         (ClientLibrary::Kube, _) => {
             Box::new(kube_runtime_client::start::<DynamicObject>(config, widgets, &args, &progress).await?)
         }

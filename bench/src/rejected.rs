@@ -81,8 +81,16 @@ pub(crate) fn run(args: &RejectedArgs) -> Result<(), BenchError> {
         ("kube-runtime, no rejection", ControllerLibrary::KubeRuntime, InjectedFault::Nothing),
         ("kube-runtime, secrets rejected", ControllerLibrary::KubeRuntime, InjectedFault::Refusal),
         ("steadfast, secrets rejected", ControllerLibrary::Steadfast, InjectedFault::Refusal),
-        ("kube-runtime, seven sources, connections reset at each change", ControllerLibrary::KubeRuntime, InjectedFault::Reset),
-        ("steadfast, seven sources, connections reset at each change", ControllerLibrary::Steadfast, InjectedFault::Reset),
+        (
+            "kube-runtime, seven sources, connections reset at each change",
+            ControllerLibrary::KubeRuntime,
+            InjectedFault::Reset,
+        ),
+        (
+            "steadfast, seven sources, connections reset at each change",
+            ControllerLibrary::Steadfast,
+            InjectedFault::Reset,
+        ),
     ] {
         println!("{name}:");
         for every in fault.change_intervals() {
@@ -132,7 +140,12 @@ impl ReconcileTimes {
 }
 
 /// Executes one run with a change every `every`.
-fn run_scenario(library: ControllerLibrary, fault: InjectedFault, every: Duration, count: usize) -> Result<Delays, BenchError> {
+fn run_scenario(
+    library: ControllerLibrary,
+    fault: InjectedFault,
+    every: Duration,
+    count: usize,
+) -> Result<Delays, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
         let server = ApiServer::builder().in_memory().start().await?;

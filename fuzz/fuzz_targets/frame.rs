@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use steadfast_core::ResourceVersion;
 use steadfast_core::decode::{self, Encoding, PartialIdentity, WatchRecord};
-use steadfast_core::frame::{FrameError, StreamRecord, LineFramer, ListFramer, ListPart};
+use steadfast_core::frame::{FrameError, LineFramer, ListFramer, ListPart, StreamRecord};
 
 fuzz_target!(|input: &[u8]| {
     let [limit, cut, body @ ..] = input else { return };

@@ -17,7 +17,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAcces
 use serde_json::Value;
 use steadfast_core::RawObject;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord, list_item, watch_record};
-use steadfast_core::frame::{FrameError, Item, ItemFramer, StreamRecord, ListPart, StreamFramer};
+use steadfast_core::frame::{FrameError, Item, ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::protobuf::{MessageId, decode};
 
 const KINDS: [(&str, &str); 5] = [

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use steadfast::{FieldPath, Lazy, ObjectKey};
 use steadfast_controller::{
-    ChangeFilter, Controller as LibraryController, Leader, LeaderElection, RunningController, Source, StalePolicy, back_off,
+    ChangeFilter, Controller as LibraryController, Leader, LeaderElection, RunningController, Source, StalePolicy,
+    back_off,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};

@@ -25,11 +25,16 @@ const MAX_BAR_WIDTH: usize = 460;
 /// Draws the measurements of pods, each at its largest size. File names start with `part`.
 pub(super) fn draw(part_results: &PartResults, part: &str, folder: &Path) -> Result<(), BenchError> {
     for (metric, file) in CHARTS {
-        let measurements =
-            || part_results.measurements().iter().filter(|measurement| measurement.resource == Resource::Pods && measurement.metric == *metric);
+        let measurements = || {
+            part_results
+                .measurements()
+                .iter()
+                .filter(|measurement| measurement.resource == Resource::Pods && measurement.metric == *metric)
+        };
         // The largest size has the least noise.
         let Some(largest) = measurements().map(|measurement| measurement.size).max() else { continue };
-        let measurements: Vec<&Measurement> = measurements().filter(|measurement| measurement.size == largest).collect();
+        let measurements: Vec<&Measurement> =
+            measurements().filter(|measurement| measurement.size == largest).collect();
         std::fs::write(folder.join(format!("{part}-{file}.svg")), bars(metric, largest, &measurements))?;
     }
     Ok(())
@@ -62,7 +67,8 @@ fn bars(metric: &str, size: usize, measurements: &[&Measurement]) -> String {
     let max = measurements.iter().map(|measurement| measurement.median()).fold(f64::MIN_POSITIVE, f64::max);
     let unit = measurements.first().map_or("", |measurement| &measurement.unit);
     let (width, height) = (LABEL_WIDTH + MAX_BAR_WIDTH + 90, (measurements.len() + 2) * ROW_HEIGHT);
-    let better = if measurements.first().is_some_and(|measurement| measurement.is_rate()) { "longer" } else { "shorter" };
+    let better =
+        if measurements.first().is_some_and(|measurement| measurement.is_rate()) { "longer" } else { "shorter" };
     let mut svg = head(width, height, &format!("{metric}, {unit}; {size} objects; {better} is better"));
     for (row, measurement) in measurements.iter().enumerate() {
         let length = (measurement.median() / max * MAX_BAR_WIDTH as f64).max(1.0);

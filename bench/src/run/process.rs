@@ -66,7 +66,11 @@ impl Process {
     pub(super) async fn expect_response(&mut self, phase: &str) -> Result<Value, BenchError> {
         let response: Value = serde_json::from_str(&self.line().await?)?;
         // A mismatch is an error. Responses are in order, so a wrong phase means that a response was lost.
-        if response["phase"] == phase { Ok(response) } else { Err(format!("{response} is not a response to {phase}").into()) }
+        if response["phase"] == phase {
+            Ok(response)
+        } else {
+            Err(format!("{response} is not a response to {phase}").into())
+        }
     }
 
     /// Sends `line`.

@@ -105,8 +105,9 @@ impl Plan {
 /// memory.
 fn too_large(part_results: &PartResults, variant: &ClientVariant, size: usize) -> Option<String> {
     // With few objects, most of the memory is that of the program itself.
-    let (_, kilobytes) =
-        part_results.median_below_size(variant.name, "resident, peak of the sync", size).filter(|(before, _)| *before >= 10_000)?;
+    let (_, kilobytes) = part_results
+        .median_below_size(variant.name, "resident, peak of the sync", size)
+        .filter(|(before, _)| *before >= 10_000)?;
     let (needed, free) = (kilobytes * 1e3 * size as f64, available_memory()? as f64);
     (needed > free)
         .then(|| format!("it needs about {:.1} GB, but only {:.1} GB are available", needed / 1e9, free / 1e9))

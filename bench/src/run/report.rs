@@ -96,7 +96,8 @@ fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
 }
 
 fn describe_environment(environment: &RunEnvironment, seconds: u64) -> String {
-    let lines = [&environment.day, &environment.machine, &environment.versions].map(|line| format!("- {line}\n")).concat();
+    let lines =
+        [&environment.day, &environment.machine, &environment.versions].map(|line| format!("- {line}\n")).concat();
     format!("{lines}- `{}`: this part took {seconds} s\n", environment.command)
 }
 

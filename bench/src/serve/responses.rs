@@ -15,7 +15,7 @@ use hyper::body::{Frame, Incoming};
 use tokio::time::Instant;
 
 use super::collection::Collection;
-use super::encoding::{Encoding, CollectionKind};
+use super::encoding::{CollectionKind, Encoding};
 use super::follower::{Follower, PIECE};
 
 type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;

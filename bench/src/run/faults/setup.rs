@@ -175,7 +175,11 @@ impl Setup {
     }
 
     /// Waits until the client has recovered or the timeout has passed, and records the results.
-    pub(super) async fn evaluate(mut self, verdict: &mut FaultResult, recovery_timeout: Duration) -> Result<(), BenchError> {
+    pub(super) async fn evaluate(
+        mut self,
+        verdict: &mut FaultResult,
+        recovery_timeout: Duration,
+    ) -> Result<(), BenchError> {
         let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
         verdict.recovery_timeout = recovery_timeout.as_secs();
         let recovered = self.until_equal(self.healed.unwrap_or(fault), recovery_timeout).await?;

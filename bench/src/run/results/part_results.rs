@@ -72,7 +72,9 @@ impl PartResults {
     /// Adds the value of one round.
     pub(in crate::run) fn add(&mut self, of: &ClientVariant, size: usize, metric: &str, unit: &str, value: f64) {
         self.seconds = self.started.map_or(self.seconds, |started| started.elapsed().as_secs());
-        let same = |measurement: &&mut Measurement| measurement.client == of.name && measurement.size == size && measurement.metric == metric;
+        let same = |measurement: &&mut Measurement| {
+            measurement.client == of.name && measurement.size == size && measurement.metric == metric
+        };
         if let Some(measurement) = self.measurements.iter_mut().find(same) {
             measurement.rounds.push(value);
             return;
@@ -109,8 +111,14 @@ impl PartResults {
     /// Returns the median of a metric at the largest size below `size`, with that size.
     pub(in crate::run) fn median_below_size(&self, client: &str, metric: &str, size: usize) -> Option<(usize, f64)> {
         // Smaller sizes run first, so a measurement at a smaller size usually exists.
-        let of = |measurement: &&Measurement| measurement.client == client && measurement.metric == metric && measurement.size < size;
-        self.measurements.iter().filter(of).map(|measurement| (measurement.size, measurement.median())).max_by_key(|(size, _)| *size)
+        let of = |measurement: &&Measurement| {
+            measurement.client == client && measurement.metric == metric && measurement.size < size
+        };
+        self.measurements
+            .iter()
+            .filter(of)
+            .map(|measurement| (measurement.size, measurement.median()))
+            .max_by_key(|(size, _)| *size)
     }
 }
 

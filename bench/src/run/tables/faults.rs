@@ -14,8 +14,11 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
     );
     let mut previous_title = "";
     for verdict in &fault_results.verdicts {
-        let title =
-            if previous_title == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
+        let title = if previous_title == verdict.title {
+            String::new()
+        } else {
+            format!("{} {}", verdict.fault, verdict.title)
+        };
         previous_title = &verdict.title;
         if let Some(error) = &verdict.error {
             let _ = writeln!(text, "| {title} | {} | not run: {error} | | | | | | | | |", verdict.library);

@@ -85,7 +85,12 @@ pub(in crate::run) fn tables(part_results: &PartResults) -> String {
 fn one(text: &mut String, title: &str, columns: &[&str], measurements: &[&Measurement]) {
     let columns: Vec<(&str, Vec<&Measurement>)> = columns
         .iter()
-        .map(|metric| (*metric, measurements.iter().copied().filter(|measurement| measurement.metric == *metric).collect::<Vec<_>>()))
+        .map(|metric| {
+            (
+                *metric,
+                measurements.iter().copied().filter(|measurement| measurement.metric == *metric).collect::<Vec<_>>(),
+            )
+        })
         // A column without a figure is left out, for example at sizes that are measured without events.
         .filter(|(_, measurements)| !measurements.is_empty())
         .collect();
@@ -95,9 +100,14 @@ fn one(text: &mut String, title: &str, columns: &[&str], measurements: &[&Measur
     let heads = columns.iter().map(|(metric, measurements)| format!("{metric} ({})", measurements[0].unit));
     let _ = writeln!(text, "### {title}\n\n| | {} |", heads.collect::<Vec<_>>().join(" | "));
     let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
-    for variant in distinct(columns.iter().flat_map(|(_, measurements)| measurements.iter().map(|measurement| &*measurement.client))) {
+    for variant in distinct(
+        columns.iter().flat_map(|(_, measurements)| measurements.iter().map(|measurement| &*measurement.client)),
+    ) {
         let cells = columns.iter().map(|(_, measurements)| {
-            let ours = measurements.iter().find(|measurement| measurement.library == Library::Steadfast).map(|measurement| measurement.median());
+            let ours = measurements
+                .iter()
+                .find(|measurement| measurement.library == Library::Steadfast)
+                .map(|measurement| measurement.median());
             let measurement = measurements.iter().find(|measurement| measurement.client == variant);
             measurement.map_or_else(|| "-".to_owned(), |measurement| cell(measurement, ours))
         });
@@ -136,14 +146,20 @@ fn bests(part_results: &PartResults, resources: &[Resource], place: Prominence) 
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     for &resource in resources {
         for metric in &metrics {
-            let measurements =
-                || part_results.measurements().iter().filter(|measurement| measurement.resource == resource && measurement.metric == *metric);
+            let measurements = || {
+                part_results
+                    .measurements()
+                    .iter()
+                    .filter(|measurement| measurement.resource == resource && measurement.metric == *metric)
+            };
             let Some(size) = measurements().map(|measurement| measurement.size).max() else { continue };
-            let bests = Library::ALL
-                .map(|library| best(measurements().filter(|measurement| measurement.library == library && measurement.size == size)));
+            let bests = Library::ALL.map(|library| {
+                best(measurements().filter(|measurement| measurement.library == library && measurement.size == size))
+            });
             let winner = best(bests.iter().flatten().copied());
-            let cells =
-                bests.map(|measurement| measurement.map_or_else(|| "-".to_owned(), |measurement| summary_cell(measurement, winner)));
+            let cells = bests.map(|measurement| {
+                measurement.map_or_else(|| "-".to_owned(), |measurement| summary_cell(measurement, winner))
+            });
             let unit = measurements().next().map_or("", |measurement| &measurement.unit);
             let of = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
             let _ = writeln!(
