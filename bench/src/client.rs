@@ -54,13 +54,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
     }
     let progress = Progress::default();
     let (started, used) = (Instant::now(), processor_time()?);
-    let widgets = ApiResource {
-        group: "bench.steadfast.dev".into(),
-        version: "v1".into(),
-        api_version: "bench.steadfast.dev/v1".into(),
-        kind: "Widget".into(),
-        plural: "widgets".into(),
-    };
+    let widgets = widgets();
     let cache: Box<dyn ClientCache> = match (args.library, args.resource.as_str()) {
         (ClientLibrary::Steadfast, "pods") if args.lazy => {
             Box::new(steadfast_client::start::<Lazy<Pod>>(config, &(), &args, &progress).await?)
@@ -151,6 +145,17 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
         }
     }
     Ok(())
+}
+
+/// Returns the custom resource of the bench.
+fn widgets() -> ApiResource {
+    ApiResource {
+        group: "bench.steadfast.dev".into(),
+        version: "v1".into(),
+        api_version: "bench.steadfast.dev/v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+    }
 }
 
 /// Resets the counters, and returns the processor time so far.

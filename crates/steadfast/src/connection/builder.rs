@@ -356,6 +356,6 @@ current-context: first
     #[tokio::test]
     async fn empty_context_name_is_rejected() {
         let error = Connection::infer_with_context("").await.expect_err("an empty context").to_string();
-        assert!(error.contains("empty name"), "{error}");
+        assert!(error.contains("the name of the requested context is empty"), "{error}");
     }
 }

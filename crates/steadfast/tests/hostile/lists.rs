@@ -27,7 +27,7 @@ async fn endless_paged_list_is_abandoned() {
     let same = of(r#""resourceVersion":"10","continue":"next","remainingItemCount":-5"#, "");
     survives("the same token", list(&same), "the list does not end").await;
     let long = of(&format!(r#""resourceVersion":"10","continue":"{}""#, "x".repeat(200_000)), "");
-    survives("a token of 200 kB", list(&long), "a continue token of 200000 bytes").await;
+    survives("a token of 200 kB", list(&long), "the continue token has 200000 bytes").await;
     let long = of(&format!(r#""resourceVersion":"{}""#, "1".repeat(200_000)), "");
     survives("a version of 200 kB", list(&long), "malformed").await;
 }

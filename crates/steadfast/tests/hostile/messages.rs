@@ -102,7 +102,7 @@ async fn malformed_protobuf_events_are_reported() {
     let more = Attack { endless: vec![0; 16_384], pause: Duration::from_millis(20), ..Attack::default() };
     let head = format!("{HEAD};stream=watch\r\n\r\n").into_bytes();
     let endless = Attack { watch: true, bytes: [head, vec![0xff; 4]].concat(), ..more };
-    let too_long = format!("longer than the limit of {LIMIT} bytes");
+    let too_long = format!("the limit is {LIMIT} bytes");
     survives_in_protobuf("four gigabytes", endless, &too_long).await;
 }
 

@@ -61,7 +61,7 @@ fn missing_files_of_a_list_are_skipped() {
         assert_eq!(config.cluster_url, "https://one.example:6443/");
     }
     let error = list(std::slice::from_ref(&missing)).read().expect_err("no file exists").to_string();
-    assert!(error.contains("names only files that do not exist") && error.contains("missing"), "{error}");
+    assert!(error.contains("contains only files that do not exist") && error.contains("missing"), "{error}");
     let error = KubeconfigFiles::from_path(&missing).read().expect_err("a missing file").to_string();
     assert!(error.contains("missing cannot be read: No such file"), "{error}");
 }
@@ -131,7 +131,7 @@ fn servers_get_the_scheme_of_kubectl() {
 fn errors_name_field_without_secret() {
     for (from, to, expected) in [
         ("token: hunter2", "token: 1234567", "user \"u\" has a field of another type"),
-        ("kind: Config", "kind: Secret", "of the kind \"Secret\""),
+        ("kind: Config", "kind: Secret", "its kind is \"Secret\""),
         (
             "{token: hunter2}",
             "{client-certificate-data: hunter2-, client-key-data: aGk=}",

@@ -142,7 +142,7 @@ fn incomplete_credentials_are_named() {
         (json!({"clientCertificateData": "x"}), "returned a client certificate without its key"),
         (json!({"clientKeyData": "x"}), "returned a client key without its certificate"),
         (json!({"clientKeyData": "x", "clientCertificateData": "x"}), "holds no certificate in PEM"),
-        (json!({"token": "a", "expirationTimestamp": "soon"}), "no RFC 3339 time"),
+        (json!({"token": "a", "expirationTimestamp": "soon"}), "not an RFC 3339 time"),
         (json!({"token": ["a"]}), "is not an ExecCredential"),
     ] {
         let message = error(&returning(&status));
