@@ -282,7 +282,7 @@ fn kernel_rejection_includes_remedy() {
         (2, IpvsCommand::AddService, "; `modprobe ip_vs_mh`, or name a scheduler that the kernel has"),
         (2, IpvsCommand::Step(&step), "; another program removed the server"),
         (3, IpvsCommand::Step(&step), "; another program removed the service"),
-        (17, IpvsCommand::Step(&step), "; another program added it"),
+        (17, IpvsCommand::Step(&step), "; another program added the same entry"),
         (22, IpvsCommand::Step(&step), "; use unicast addresses"),
     ] {
         let error = ipvs_error(NetlinkError::Rejected(code), || ipvs.command_line(what)).to_string();

@@ -104,7 +104,7 @@ async fn check_described_commands() -> Result {
     // Another client was faster: removal of a missing server succeeds, and adding an existing server is reported.
     target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
     let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("the server exists");
-    assert!(error.to_string().contains("another program added it"), "{error}");
+    assert!(error.to_string().contains("another program added the same entry"), "{error}");
     assert!(target.read().await?.own.contains_key(B), "a rejected server delays no other");
     run(Command::new("ipvsadm").arg("-C"))?;
     Ok(())
