@@ -37,7 +37,7 @@
 //! | check freshness | [`Freshness`], [`Doubt`], [`FactoryFreshness`], [`Diagnostic`] |
 //! | wait for own writes | [`WriteRecording`], [`Writes`], [`Informer::wait_for`], [`InformerFactory::wait_for_writes`] |
 //! | reduce memory | [`Lazy`], [`FieldPath`], [`Memory`] |
-//! | list and watch without a cache | [`list`], [`List`], [`watch_from`], [`Changes`], [`Change`], [`StreamError`] |
+//! | list and watch without a cache | [`list`], [`List`], [`watch_from`], [`Changes`], [`WatchEvent`], [`StreamError`] |
 //! | keep caches across restarts | `Checkpoint`, and for handlers that acknowledge `DurableBuilder`, `DurableEvent` (feature `checkpoint`) |
 //! | handle errors | [`InformerError`], [`HandlerError`], [`SyncTimeout`], [`NotSynced`], [`WaitError`], [`Unknown`], [`DecodeError`] |
 //! | export metrics | [`metrics`] (feature `metrics`) |
