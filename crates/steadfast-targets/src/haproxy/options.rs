@@ -252,7 +252,7 @@ mod tests {
             ("chekc", "`chekc`: it is not one of addr, alpn, backup"),
             ("check;disable", "it is not one of"),
             ("weight 5", "`weight`: it is the `weight` of an entry"),
-            ("check check", "`check`: it is given twice"),
+            ("check check", "`check`: it occurs twice"),
             ("check inter", "`inter`: it needs a value"),
             ("inter 2s", "`inter`: it has no effect without `check`"),
             ("check inter 2 s", "`s`: it is not one of"),

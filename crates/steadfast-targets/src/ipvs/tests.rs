@@ -234,7 +234,7 @@ fn described_steps_are_ipvsadm_commands() {
     let expected = [
         "ipvsadm -A -u [fd00::1]:53 -s wlc -p 60 # if it does not exist",
         "ipvsadm -a -u [fd00::1]:53 -r [fd00::2]:53 -i -w 1",
-        "# the real server 10.8.0.2:53 is not of the family of [fd00::1]:53",
+        "# the real server 10.8.0.2:53 is not of the address family of [fd00::1]:53",
     ];
     assert_eq!(six.describe(&found, &steps), expected);
 }
@@ -248,7 +248,7 @@ fn invalid_names_are_rejected_locally() {
     let error = Ipvs::new(web())
         .check("10.8.0.2:8080", Some(&RealServer::new(1, ForwardingMethod::Tunnel)))
         .expect_err("a port");
-    assert!(error.to_string().ends_with("give it the same one, or send to it by masquerading"), "{error}");
+    assert!(error.to_string().ends_with("use the same port, or the forwarding method masquerade"), "{error}");
     assert!(Ipvs::new(web()).check("[fd00::2]:0", None).is_ok(), "foreign servers can be removed");
     for address in ["0.0.0.0:80", "10.9.0.1:0", "[::]:80", "[fe80::1%2]:80"] {
         let error = VirtualService::tcp(address.parse().expect("an address")).expect_err(address);
@@ -266,7 +266,7 @@ fn validate_removes_invalid_servers() {
     let reasons = Ipvs::new(web()).validate(&mut desired);
     assert_eq!(desired.keys().collect::<Vec<_>>(), ["10.8.0.2:80"]);
     assert_eq!(reasons.len(), 3);
-    assert!(reasons["[fd00::2]:80"].contains("not of the family of 10.9.0.1:80"), "{reasons:?}");
+    assert!(reasons["[fd00::2]:80"].contains("not of the address family of 10.9.0.1:80"), "{reasons:?}");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn kernel_rejection_includes_remedy() {
             IpvsCommand::GetService,
             "`ipvsadm -Ln -t 10.9.0.1:80`: Operation not permitted (os error 1); the program needs CAP_NET_ADMIN",
         ),
-        (2, IpvsCommand::AddService, "; `modprobe ip_vs_mh`, or name a scheduler that the kernel has"),
+        (2, IpvsCommand::AddService, "; `modprobe ip_vs_mh`, or use a scheduler of this kernel"),
         (2, IpvsCommand::Step(&step), "; another program removed the server"),
         (3, IpvsCommand::Step(&step), "; another program removed the service"),
         (17, IpvsCommand::Step(&step), "; another program added the same entry"),

@@ -91,7 +91,7 @@ fn damaged_file_error_names_line() {
     let text = std::fs::read_to_string(folder.file()).expect("a file").replace("\"m\"", "m");
     std::fs::write(folder.file(), text).expect("written");
     let error = MirrorMemory::open(&folder.file()).expect_err("damaged").to_string();
-    assert!(error.contains("line 3") && error.contains("remove it"), "{error}");
+    assert!(error.contains("line 3") && error.contains("remove the file"), "{error}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn invalid_backend_delays_no_other() {
     assert_eq!(after.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(
         result.expect_err("the first").to_string(),
-        "six is at [fd00::1]:80, which is not of the family of 10.99.0.1:80"
+        "six has the address [fd00::1]:80, which is not of the address family of 10.99.0.1:80"
     );
     assert_eq!(
         web().check("heavy", &backend("10.0.0.1:80", 257)).expect_err("too much").to_string(),
