@@ -34,7 +34,7 @@ fn truncate_file(path: &std::path::Path, random: &mut Random) -> std::io::Result
 }
 
 async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
-    let folder = Folder::new(&format!("history-{seed}"))?;
+    let folder = Folder::new(&format!("durable-history-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
     let log = Log::default();

@@ -94,10 +94,7 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), TestError> {
         let freshness = informer.freshness();
         assert!(matches!(freshness, Freshness::Failed(_)), "{freshness}");
         let log = freshness.to_string();
-        assert!(
-            log.contains("more than the 1.0 MB that memory_limit grants") && log.contains("raise the limit"),
-            "{log}"
-        );
+        assert!(log.contains("above the memory_limit of 1.0 MB") && log.contains("raise the limit"), "{log}");
         assert!(informer.snapshot().is_empty() && !informer.has_synced());
 
         for number in 5..20 {

@@ -118,7 +118,7 @@ async fn until_waits_for_sync_and_ends() -> Result<(), TestError> {
     let gone = |object: Option<&ConfigMap>| object.is_none();
     let unsynced =
         informer.until_object(&key("a"), gone, EVENT_TIMEOUT).await.expect_err("the object exists").to_string();
-    assert!(unsynced.contains("last seen: nothing, for it is not synced; starting for "), "{unsynced}");
+    assert!(unsynced.contains("last seen: nothing, because the cache is not synced; starting for "), "{unsynced}");
     fixture.server.faults().heal();
     informer.wait_for_sync(HOUR).await?;
 

@@ -179,7 +179,10 @@ async fn version_of_other_history_is_expired() -> Result<(), TestError> {
     let mut changes = fixture.changes_from("1000000");
     let error =
         timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("it has ended")?.expect_err("the version does not exist");
-    assert!(matches!(error, StreamError::Expired { .. }) && error.to_string().contains("another one"), "{error}");
+    assert!(
+        matches!(error, StreamError::Expired { .. }) && error.to_string().contains("its history is a different one"),
+        "{error}"
+    );
     for none in ["", "0"] {
         let error = fixture
             .changes_from(none)
