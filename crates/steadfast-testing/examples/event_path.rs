@@ -1,7 +1,7 @@
 //! Delivers a number of `MODIFIED` events to one handler, one after the other: `event_path EVENTS`.
 //!
-//! The script `bench/event-path` runs this program under callgrind with two numbers of events. The difference is the path
-//! of an event from the socket to the handler.
+//! The script `bench/event-path` runs this program under callgrind with two numbers of events. The difference between
+//! the two profiles is the cost of the additional events, from the socket to the handler.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;

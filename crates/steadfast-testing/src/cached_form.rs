@@ -97,7 +97,7 @@ pub trait CachedConfigMap: Cacheable<Resource = ConfigMap> {
     /// Returns the config map, or `None` if it does not decode.
     fn config_map(&self) -> Option<Arc<ConfigMap>>;
 
-    /// Returns one value of its data.
+    /// Returns the value under `key` in the data of the config map.
     fn value(&self, key: &str) -> Option<String> {
         self.config_map()?.data.as_ref()?.get(key).cloned()
     }
@@ -118,8 +118,8 @@ impl CachedConfigMap for Lazy<ConfigMap> {
 /// Config map, cached in the [form of this run](CachedForm::current). Tests that do not depend on the form can use this
 /// type for all forms.
 ///
-/// An informer uses only the [`Cacheable`] implementation of its objects, so this type behaves like either of its
-/// variants.
+/// An informer uses only the [`Cacheable`] implementation of its objects, so this type behaves like the types in
+/// its variants.
 pub enum ConfigMapInForm {
     /// Decoded on arrival.
     Typed(Box<ConfigMap>),

@@ -8,9 +8,9 @@ use steadfast_apiserver::ApiServer;
 /// Objects of one resource that have an owner, grouped by the UID of their first owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
-    /// Names of the existing objects.
+    /// Names of the existing objects, by the UID of their owner.
     pub live: BTreeMap<String, BTreeSet<String>>,
-    /// Highest number of objects that existed at once.
+    /// Highest number of objects that existed at once, by the UID of their owner.
     pub max_at_once: BTreeMap<String, usize>,
 }
 

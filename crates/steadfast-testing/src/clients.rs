@@ -26,8 +26,8 @@ pub type TestError = Box<dyn std::error::Error + Send + Sync>;
 /// Returns an error if `reached` is not true within `limit`.
 pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, TestkitError> {
     let started = Instant::now();
-    // Polling instead of a notification, as `reached` may inspect any state. In virtual time the interval costs
-    // nothing.
+    // Polls, because `reached` may inspect any state and nothing announces its changes. In virtual time, the interval
+    // costs nothing.
     while !reached() {
         if started.elapsed() > limit {
             return Err(format!("the condition was not met within {limit:?}").into());
@@ -37,7 +37,7 @@ pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Durati
     Ok(started.elapsed())
 }
 
-/// Returns the client configuration for the first replica of `server`, as a kubeconfig would.
+/// Returns the client configuration from the kubeconfig of `server`, which names its first replica.
 ///
 /// # Errors
 ///

@@ -6,7 +6,8 @@ use std::fmt;
 /// Error of the test kit: a server, a client or a network of the test failed or could not be created.
 ///
 /// The operator `?` converts this error into `Box<dyn Error>`, with or without `Send + Sync`, and into `anyhow::Error`.
-/// Its message is that of its cause, and [`source`](StdError::source) returns the causes below.
+/// The error wraps its cause. The message is that of the cause, and [`source`](StdError::source) returns the next
+/// cause.
 pub struct TestkitError {
     cause: Box<dyn StdError + Send + Sync>,
 }

@@ -20,7 +20,8 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// Observes the reconciles of a controller, and checks at the end that the controller met these guarantees:
 ///
 /// - no two concurrent reconciles of one key;
-/// - no reconcile uses a cache that lacks earlier writes of its key: to the object, or to an object that it owns;
+/// - no reconcile uses a cache that lacks writes of earlier reconciles of the same key, to the object of the key or to
+///   an object that it owns;
 /// - each change is followed by a reconcile that started after the change;
 /// - no reconcile starts after the controller was stopped.
 ///
@@ -55,10 +56,10 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// # }
 /// ```
 ///
-/// A write belongs to a reconcile if a request wrote the object of that reconcile, or an object owned by it, while
-/// the reconcile ran. Other writers in a test should use the methods of [`ApiServer`]. These methods bypass the API,
-/// so their writes belong to no reconcile. A server that was [restored](steadfast_apiserver::Faults::restore) issues
-/// the same version twice, and cannot be checked in this way.
+/// A write belongs to a reconcile if a request wrote the object of the reconcile, or an object that this object owns,
+/// while the reconcile ran. Other writers in a test should use the methods of [`ApiServer`]. These methods bypass the
+/// API, so their writes belong to no reconcile. A server that was [restored](steadfast_apiserver::Faults::restore)
+/// issues the same version twice, so this checker cannot check it.
 #[derive(Clone)]
 pub struct ReconcileChecker {
     inner: Arc<Inner>,
@@ -110,7 +111,7 @@ pub struct ReconcileStats {
     pub reconciles: usize,
     /// Number of writes by a reconcile that a later reconcile of the same key saw.
     pub writes: usize,
-    /// Number of objects with a last change that required a reconcile.
+    /// Number of objects whose last change required a reconcile.
     pub changes: usize,
 }
 
@@ -161,8 +162,8 @@ impl ReconcileChecker {
         Self::following(server, plural, |_| true)
     }
 
-    /// Observes a controller that reconciles only after these changes of its objects: changes in one namespace, of
-    /// objects with a label, or of the generation.
+    /// Observes a controller that reconciles only after the changes that `follows` accepts. For example, a controller
+    /// may follow only changes in one namespace, of objects with a label, or of the generation.
     pub fn following(
         server: &Arc<ApiServer>,
         plural: &str,
@@ -274,8 +275,8 @@ impl ReconcileChecker {
                     && change.revision > call.start_revision
                     && call.ended.is_none_or(|ended| change.revision <= ended)
             };
-            // The owner as of the start of the reconcile. Its UID distinguishes the object from an earlier object of
-            // the same name.
+            // The reconcile handles the object that existed at its start. The UID distinguishes this object from an
+            // earlier object of the same name.
             let owner =
                 changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.start_revision);
             for change in changes.iter().filter(during) {
@@ -292,8 +293,8 @@ impl ReconcileChecker {
         seen.len()
     }
 
-    /// Checks that a reconcile follows the last change of each object up to this revision. Returns the number of those
-    /// objects.
+    /// Checks that a reconcile follows the last change of each object up to the revision `until`. Returns the number
+    /// of checked objects.
     fn check_changes(
         &self,
         calls: &[Call],
@@ -384,7 +385,7 @@ impl Drop for RunningReconcile {
     }
 }
 
-/// Returns `true` if the object with this UID owns the object of the change, before or after it.
+/// Returns `true` if the object with this UID owns the changed object, before or after the change.
 fn owns(uid: &str, change: &Change) -> bool {
     // A deleted object has no state, so its previous state names the owner.
     let object = change.object.as_deref().or(change.previous.as_deref());

@@ -179,7 +179,7 @@ impl Reference {
         process.until_ended(TIMEOUT).await
     }
 
-    /// Returns `true` if an API server runs, because it was neither killed nor shut down.
+    /// Returns `true` if an API server was started, and was neither killed nor shut down since.
     pub fn runs(&self, server: usize) -> bool {
         self.servers.get(server).is_some_and(|server| server.process.is_some())
     }
@@ -348,7 +348,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Combines the undone histories with that of `text`.
+    /// Combines the undone histories with the history in `text`.
     fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, TestkitError> {
         let wanted = ChangeSelection { started: self.started.0, group, plural };
         let (mut history, mut after) = (History::new(), 0);

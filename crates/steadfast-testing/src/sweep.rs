@@ -243,8 +243,8 @@ where
         }
     }
 
-    /// Returns the faults, the smallest first. Also returns the number of points without a fault, because
-    /// enough equal points have one.
+    /// Returns the faults, the smallest first. Also returns the number of points that receive no fault, because
+    /// enough equal points receive one.
     fn faults(&self, fault_free: &RunResult, repeats: u32) -> (Vec<RequestFault>, usize) {
         let has_leader = fault_free.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
         let mut skipped = HashSet::new();
@@ -277,7 +277,7 @@ where
             // A crash after a read only loses knowledge, like a crash before the next request.
             RequestFaultKind::CrashAfter => is_controllers && point.is_write(),
             RequestFaultKind::CrashThenStaleView => is_controllers && point.is_write() && counts,
-            // A delay matters only for a request with an effect on later actions.
+            // The delay matters only for writes, since only a write can affect the next leader.
             RequestFaultKind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
         }
     }

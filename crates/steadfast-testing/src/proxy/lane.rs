@@ -57,7 +57,7 @@ struct Piece {
     written: usize,
 }
 
-/// Result of a turn of a lane.
+/// Result of `Lane::turn`, which moves the bytes that can move now.
 pub(super) enum Turn {
     /// The lane waits. `moved` is true if bytes moved. `until` is the instant of the next poll.
     Waits { moved: bool, until: Option<Instant> },

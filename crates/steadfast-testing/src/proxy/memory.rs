@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Client's end of a connection in its environment: a socket whose kernel is simulated by the network's relay.
+/// Socket at the client's end of a connection. The network's relay simulates the kernel of the client.
 struct ClientSocket {
     client: ClientEnd,
     link: Arc<Link>,

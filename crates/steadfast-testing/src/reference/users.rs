@@ -12,8 +12,8 @@ use super::{POLL_INTERVAL, Reference, TIMEOUT};
 use crate::TestkitError;
 
 impl Reference {
-    /// Opens a connection to the first API server as `user`, which has little more than the permissions from
-    /// [`allow`](Self::allow).
+    /// Opens a connection to the first API server as `user`. Apart from the permissions from [`allow`](Self::allow),
+    /// the user has only those that the server grants to every user.
     ///
     /// # Errors
     ///

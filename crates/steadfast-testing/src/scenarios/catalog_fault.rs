@@ -37,7 +37,7 @@ pub enum CatalogFault {
     ContinueTokenExpired,
     /// F15: the requested version is not reached yet, reported in three spellings.
     VersionTooLarge,
-    /// F15: the requested version is not reached yet; servers report this in three spellings.
+    /// F16: a lagging replica responds after a reconnect.
     LaggingReplica,
     /// F17: streamed lists never end, are rejected or are unsupported.
     StreamedListBroken,

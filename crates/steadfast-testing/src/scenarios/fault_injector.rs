@@ -156,8 +156,8 @@ pub(super) fn inject(
     }
 }
 
-/// Applies `response` to requests that match `rule`. If `on`, it also applies to one request for a single object
-/// during a relist by difference.
+/// Applies `response` to requests that match `rule`. If `on`, `response` also applies to one request for a single
+/// object during a relist by difference.
 fn respond_also(faults: &Faults, on: bool, rule: RequestRule, response: InjectedResponse) {
     // A relist by difference requests single objects, and one of these requests receives the response as well.
     if on {

@@ -101,7 +101,7 @@ impl FreshnessObserver {
         let there = |sample: &FreshnessSample| sample.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
         // The informer must be fresh now, because an earlier fresh phase may have ended again.
         samples.last().filter(|last| there(last))?;
-        // The first of the uninterrupted fresh observations at the end of the list. A relapse restarts the recovery.
+        // The result is the start of the fresh observations at the end of the list. A relapse restarts the recovery.
         let first = samples.iter().rposition(|sample| !there(sample)).map_or(0, |index| index + 1);
         Some(samples[first].at.max(healed))
     }

@@ -23,7 +23,7 @@ pub struct Scenario {
     pub source: ScenarioSource,
     /// Two sentences: the events, and the expected result.
     pub summary: &'static str,
-    /// Clauses and bounds of the contract that it covers.
+    /// Clauses and bounds of the contract that the scenario covers.
     pub clauses: &'static str,
     /// Bounds beyond the contract's clauses.
     pub bounds: ScenarioBounds,

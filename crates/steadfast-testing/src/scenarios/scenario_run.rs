@@ -236,7 +236,8 @@ impl ScenarioRun {
     pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) {
         // The checker reports an informer that does not recover, so the result is ignored here.
         let _ = self.recovery(watched, Instant::now(), SETTLE_TIMEOUT).await;
-        // The oldest of the newest versions is used: by now, each informer has reached its own version or never will.
+        // The newest version differs by scope. The recorder accepts only one version for all informers, so the oldest
+        // of these versions is used. By now, each informer has reached the newest version of its scope or never will.
         let newest = watched.iter().map(|watched| self.newest(watched.informer.scope()));
         let oldest = newest.reduce(|one, other| if other.is_older_than(&one) { other } else { one });
         self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE_TIMEOUT).await;

@@ -14,7 +14,7 @@ pub struct ScenarioSettings {
     pub server: ApiServerBuilder,
     /// Timeouts and limits of the client's connections.
     pub transport: Settings,
-    /// Times and sizes of its informers.
+    /// Times and sizes of the informers.
     pub reflector: ReflectorSettings,
     /// True if clients over TCP reach the replicas through the faulty network. In memory, clients always do.
     pub proxied: bool,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::runner::SweepRunner;
 use crate::TestkitError;
 
-/// Time in a wait after which a gap in the caches' view ends.
+/// Duration of a wait after which a gap in the caches' view ends.
 const GAP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum wait in virtual time.

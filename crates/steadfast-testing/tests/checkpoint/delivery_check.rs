@@ -60,7 +60,7 @@ pub(crate) fn lines(log: &[HandlerRecord]) -> String {
     log.iter().map(line).collect()
 }
 
-/// Counts of a log.
+/// Numbers of the deliveries in a log.
 #[derive(Debug, Default)]
 pub(crate) struct DeliveryCounts {
     pub(crate) delivered: usize,
@@ -110,7 +110,7 @@ struct Name {
 }
 
 impl Name {
-    /// Checks a delivery. Returns `true` if it is a repetition.
+    /// Checks a delivery. Returns `true` if the delivery repeats an earlier one.
     fn check_delivery(&mut self, delivery: &Delivery, stays: &[Stay]) -> Result<bool, String> {
         let place = stays.iter().position(|stay| stay.uid == delivery.uid).ok_or("no such object existed")?;
         let stay = &stays[place];

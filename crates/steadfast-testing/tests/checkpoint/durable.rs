@@ -404,7 +404,8 @@ async fn replaced_handler_leaves_events_to_successors() -> Result<(), TestError>
     assert!(same(&stuck).iter().all(|id| same(&one).contains(id)), "the IDs stay");
     assert_eq!(names(&program), ["one", "two"]);
 
-    // In the next run, `one` has no pending events, and `two` has all. Another replacement changes nothing.
+    // In the next run, `one` has no pending events, and `two` has all of them. A second replacement of `mirror` has no
+    // effect.
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 4).await?;
     program.informer.replace_durable("mirror", &["one", "two", "three"]);

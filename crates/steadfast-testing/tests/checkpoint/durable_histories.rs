@@ -48,7 +48,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         tokio::time::sleep(Duration::from_millis(1)).await;
         let run_log = Log::default();
         let random_actions = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
-        // The handler is added at the start or later. One in six runs has none.
+        // The handler is added at the start or later. One in six runs has no handler.
         if is_last || random.below(6) > 0 {
             tokio::time::sleep(Duration::from_millis(random.below(2) * random.below(3000))).await;
             mirror(&program, &run_log, move |_| random_action(&random_actions, is_last))?;

@@ -17,7 +17,7 @@ use crate::files::Folder;
 use crate::histories::change;
 use crate::program_run::{ProgramRun, config_maps};
 
-/// Result of a run.
+/// Result of a test with one outage of the disk.
 struct Run {
     changes: u64,
     unwritten: u64,

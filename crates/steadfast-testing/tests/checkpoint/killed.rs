@@ -1,6 +1,6 @@
 //! A real process with a checkpoint is killed (`SIGKILL`) at random times, during a hundred changes per second. The
 //! next process must start without a list, with the state that the server had at the reported version. The check uses
-//! the server's own history. The deliveries of its durable handler over all processes must match the history too.
+//! the server's own history. The deliveries to the durable handler in all processes must match this history too.
 //!
 //! `STEADFAST_KILLS=1000` sets the number of kills. Each process is another instance of this test program.
 

@@ -104,7 +104,7 @@ fn event_text(event: &Event<Lazy<ConfigMap>>) -> String {
     }
 }
 
-/// Returns the objects of `server`, in the format of [`ProgramRun::held`].
+/// Returns the objects of `server`, in the format of [`ProgramRun::cached_objects`].
 pub(crate) fn server_objects(server: &ApiServer, names: impl Iterator<Item = String>) -> Vec<String> {
     let shown = |name: String| {
         let object = server.get("configmaps", "default", &name).ok()?;

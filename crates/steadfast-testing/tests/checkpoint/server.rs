@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::files::Folder;
 use crate::program_run::{config_maps, lists};
 
-/// Number of names.
+/// Number of names that the changed config maps can have.
 const NAMES: u64 = 40;
 
 /// Audit policy that logs each request for config maps once, on arrival. The stage `ResponseComplete` would be too late:

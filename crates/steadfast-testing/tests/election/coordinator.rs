@@ -1,6 +1,6 @@
-//! Simulates the coordinator of Kubernetes (KEP-4355). Pings candidates, and gives the lease to the oldest emulation
-//! version among those that respond. Expiry follows the coordinator's wall clock, which may be wrong. Tests can also
-//! order harmful decisions.
+//! Simulates the coordinator of Kubernetes (KEP-4355). It pings candidates. Among the candidates that respond, the one
+//! with the oldest emulation version receives the lease. Expiry follows the coordinator's wall clock, which may be
+//! wrong. Tests can also make the coordinator take harmful decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Coordinator {
         self.is_repaired.load(Ordering::Relaxed)
     }
 
-    /// Moves the wall clock.
+    /// Sets the jump of the wall clock to `to` seconds.
     pub(crate) fn jump(&self, to: i64) {
         self.jumped.store(to, Ordering::Relaxed);
     }

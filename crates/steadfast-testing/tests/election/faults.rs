@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::Process;
 
-/// Maximum duration of a write on the server. The margin between lease and renew deadline allows for slow writes, and
-/// this duration is less than half of it.
+/// Maximum duration of a write on the server. The lease outlasts the renew deadline by a margin that allows for slow
+/// writes. This duration is less than half of that margin.
 pub(crate) const MAX_WRITE_DURATION: Duration = Duration::from_millis(2400);
 /// Maximum time until normal operation after the last fault.
 pub(crate) const MAX_RECOVERY_TIME: Duration = Duration::from_secs(60);

@@ -131,8 +131,8 @@ impl HarmfulDecisions<'_> {
         self.give(to)
     }
 
-    /// Gives the lease to `other` while the holder is cut off, ends `other` before it leads, and gives the lease to a
-    /// third candidate. The third must wait for the first holder, and not for `other` alone.
+    /// Gives the lease to `other` while the holder is cut off. Then ends `other` before it leads, and gives the lease
+    /// to a third candidate. The third candidate must wait for the first holder too, and not only for `other`.
     async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, TestError> {
         if let Some(holder) = holder {
             let duration = self.random.between(Duration::from_secs(5), Duration::from_secs(15));

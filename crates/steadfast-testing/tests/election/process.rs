@@ -49,7 +49,7 @@ struct ProcessEnvironment {
 struct Running {
     frozen: bool,
     killed: bool,
-    /// Handles of the tasks that a frozen process suspends.
+    /// Wakers of the tasks that a frozen process suspends.
     waiting: Vec<Waker>,
     tasks: Vec<AbortHandle>,
 }
@@ -109,7 +109,7 @@ impl Process {
         tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// Moves the wall clock.
+    /// Sets the jump of the wall clock.
     pub(crate) fn jump(&self, seconds: i64) {
         self.environment.jumped.store(seconds, Ordering::Relaxed);
     }

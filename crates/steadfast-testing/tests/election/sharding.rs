@@ -1,7 +1,7 @@
 //! Sharding on the embedded server. In random histories, replicas start, stop, are cut off, frozen and killed, and
 //! write to the keys that they hold. The checker reads the writes that the server accepted.
 //!
-//! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history_of_shares -- --nocapture` repeats
+//! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_sharding_history -- --nocapture` repeats
 //! one seed.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ const STEPS: usize = 12;
 struct Written {
     at: Duration,
     member: String,
-    /// Sequence number of the hold: the time in which the member held the key. Counted per member.
+    /// Sequence number of the hold, counted per member. A hold is a period in which the member held the key.
     hold: u64,
 }
 
@@ -327,8 +327,8 @@ fn sharded_keys_have_one_writer() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Checks that histories without this protection detect two holders of a key. Prints the seed of the first such
-/// history.
+/// Checks that, without this protection, the checker finds two holders of a key in one of the histories. Prints the
+/// seed of the first such history.
 fn assert_detected(missing: Missing) -> Result<(), TestError> {
     let finds =
         |seed| run(seed, missing).is_ok_and(|result| result.problems.iter().any(|it| it.contains(" wrote at ")));

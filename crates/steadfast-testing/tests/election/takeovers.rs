@@ -1,8 +1,8 @@
 //! A replica that takes over keys, by sharding or as the new leader, waits for caches with the last writes of the
 //! previous owner.
 //!
-//! Random histories of replicas that keep children of parents, naively: caches are the only source, and the server
-//! generates the names. Watches lag while replicas start, stop and are killed.
+//! In random histories, each replica creates the missing children of parents. The replicas are naive: they read only
+//! caches, and the server generates the names. Watches lag while replicas start, stop and are killed.
 //!
 //! `STEADFAST_SEEDS=200` runs 200 seeds, starting at `STEADFAST_FIRST_SEED`. `STEADFAST_SEED=n … one_takeover`
 //! repeats one seed with its faults. The seed does not determine the order in which a controller reconciles its keys.
@@ -201,7 +201,7 @@ struct HistoryRun {
     scheme: TakeoverScheme,
     random: Random,
     replicas: Vec<Replica>,
-    /// Number of children.
+    /// Number of replicas that were started so far.
     started: usize,
     parents: usize,
     log: Log,
@@ -272,8 +272,8 @@ impl HistoryRun {
 
     /// Creates a demand, delays the watches, and starts or ends a replica.
     async fn inject_random_fault(&mut self) -> Result<(), TestError> {
-        // Caches see the demand, but not its fulfilment. Either the watches of children lag, or the whole watch
-        // cache, which also serves lists of leases.
+        // Caches see the demand, but not the children that meet it. Either only the watches of children lag, or the
+        // whole watch cache lags, which also serves lists of leases.
         let of_children = !self.random.draw().is_multiple_of(3);
         if of_children {
             self.stall();

@@ -24,7 +24,7 @@ use super::{EVENT_TIMEOUT, EventLog};
 #[derive(Clone)]
 struct Tracing {
     log: EventLog,
-    /// Number of the next requests that fail within the layer.
+    /// Number of further requests that the layer fails.
     failures: Arc<AtomicU32>,
 }
 

@@ -1,5 +1,5 @@
 //! Fallbacks for rejected requests (R3): pages instead of streamed lists, lists instead of watches.
-//! In virtual time, on a server in memory.
+//! The tests run in virtual time, on a server in memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -230,7 +230,7 @@ async fn metrics() -> Result<FallbackFixture, TestError> {
     Ok(fixture)
 }
 
-/// Returns the events of a handler.
+/// Recorded events of a handler, as text.
 type Texts = Arc<Mutex<Vec<String>>>;
 
 fn record_events(informer: &Informer<ConfigMapInForm>) -> Texts {

@@ -117,7 +117,8 @@ async fn started(
     Ok(informer)
 }
 
-/// Observations of a reader within a time span: the sequence of states, the maximum age of a fresh one, and the causes.
+/// Observations of a reader within a time span: the sequence of states, the maximum age of a fresh state, and the
+/// causes of doubt. `fresh_for` is the total time in the fresh state.
 struct FreshnessObservations {
     states: Vec<&'static str>,
     oldest: Duration,

@@ -13,7 +13,7 @@ use steadfast_testing::reference::Reference;
 
 use crate::support::{EVENT_TIMEOUT, POLL_INTERVAL, kind_of, until, until_fresh, until_polled};
 
-/// Like `metrics.k8s.io`: watches are not supported, and listed objects have neither UIDs nor versions.
+/// Tests an API like `metrics.k8s.io`: watches are not supported, and listed objects have neither UIDs nor versions.
 pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), TestError> {
     let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
@@ -51,7 +51,7 @@ pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), TestError
     until_polled(&informer).await.map(drop)
 }
 
-/// Like an API that combines several stores: the newest object does not have the highest version. An order by versions
+/// Tests an API that combines several stores: the newest object does not have the highest version. An order by versions
 /// would lose most events (C12).
 pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Result<(), TestError> {
     const NAMESPACES: [&str; 4] = ["default", "kube-public", "kube-system", "kube-node-lease"];

@@ -12,7 +12,7 @@ use steadfast_testing::reference::Reference;
 
 use crate::support::{EVENT_TIMEOUT, until};
 
-/// A server compresses responses above 128 KB (`APIResponseCompression`).
+/// Number of objects: enough for a response above 128 KB, which a server compresses (`APIResponseCompression`).
 const OBJECTS: usize = 200;
 const BYTES: usize = 2_000;
 
@@ -24,7 +24,7 @@ fn received(connection: &Connection) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compressed_list_equals_plain_list() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
-    // The same server under an address that looks like another machine's.
+    // Requests use the same server under an address that looks like another machine's.
     let mut elsewhere = reference.kube_config().await?;
     let port = elsewhere.cluster_url.port_u16().ok_or("a port")?;
     elsewhere.cluster_url = format!("https://0.0.0.0:{port}").parse()?;

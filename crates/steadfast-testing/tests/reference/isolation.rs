@@ -2,7 +2,7 @@
 //! the list permission, APIs of other servers, webhooks that never respond, and deeply nested objects. In other
 //! situations, responses stay unread, or another cluster takes over the address.
 //!
-//! All of them use one reference, because its start takes seconds.
+//! All situations use one reference, because its start takes seconds.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until_fr
 /// Nesting depth above the limit of `serde_json` and most other parsers. A real server accepts thousands of levels.
 const LEVELS: usize = 200;
 
-/// An object that a real server accepts and no informer can decode (R8).
+/// Tests an object that a real server accepts and no informer can decode (R8).
 pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), TestError> {
     define(reference, definition("Well", &[("v1", true)])).await?;
     let kind = kind_of(GROUP, "v1", "Well");

@@ -21,7 +21,8 @@ use crate::support::{EVENT_TIMEOUT, until_fresh};
 const SECRETS: usize = 6;
 const SECRET: usize = 700 * 1024;
 
-/// Number of unread responses. With 4 MiB each, they exceed 64 MiB, the former receive window of a connection.
+/// Number of unread watches, and of unread lists. With 4 MiB per response, either number of responses exceeds 64 MiB,
+/// the former receive window of a connection.
 const UNREAD: usize = 25;
 
 /// Time without a proof after which an informer requests one, which needs responses of the server.
@@ -32,7 +33,7 @@ const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 
 const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
 
-/// Watches and lists of [`LARGE`] on `connection`, started and never read.
+/// Starts watches and lists of [`LARGE`] on `connection`, and returns their unread responses.
 async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, TestError> {
     let client = connection.client();
     let watch = format!("{LARGE}?watch=true&resourceVersion=0&timeoutSeconds=600");

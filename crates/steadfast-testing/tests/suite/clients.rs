@@ -53,7 +53,7 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut TestC
         }
     }
     until_delivered(cluster, seen, "a", 2).await?;
-    // One running call, and one merged entry.
+    // At most two entries are pending: one in the running call, and one merged entry.
     let waiting = slow.registration().stats().entries;
     assert!(waiting <= 2, "{waiting} pending entries for a handler of one object");
     stuck.store(false, Ordering::Relaxed);

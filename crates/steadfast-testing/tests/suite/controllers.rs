@@ -22,8 +22,8 @@ super::scenarios! {
 
 /// State of a program that keeps the required number of children of a parent.
 struct Context {
-    /// Client of the first server. The caches read from the second one: while a real server lags, it completes no
-    /// writes.
+    /// Client of the first server. The caches read from the second server, which lags. A real server completes no
+    /// writes while it lags.
     client: kube::Client,
     /// Connection of the caches, which records the writes.
     connection: Connection,

@@ -228,7 +228,7 @@ async fn listening(run: &ScenarioRun) -> Result<(), TestkitError> {
     Ok(())
 }
 
-/// Sends twenty requests, as a program that has not noticed the fault.
+/// Sends twenty requests, like a program that has not noticed the fault.
 async fn send_requests(run: &mut ScenarioRun, when: &str) {
     let namespaces: Api<Namespace> = Api::all(run.connection.client());
     for _ in 0..20 {

@@ -35,7 +35,7 @@ pub(crate) fn environment_of(server: &ApiServer) -> SharedEnvironment {
     }))
 }
 
-/// Replaces the kubeconfig by one of `user`.
+/// Replaces the kubeconfig by one with the credentials of `user`.
 fn write_user(folder: &Folder, server: &ApiServer, user: &Value) -> PathBuf {
     folder.write("config.yaml", &kubeconfig(server, &json!({}), user).to_string())
 }
@@ -97,7 +97,8 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("second"));
     let states: Vec<_> = connection.connections().iter().map(|report| (report.watches, report.state)).collect();
-    // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another one.
+    // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another
+    // connection.
     assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
     assert_watch_continues(&server, &mut watched, "told-on-the-old-connection").await?;
 

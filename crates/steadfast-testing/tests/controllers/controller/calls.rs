@@ -14,7 +14,7 @@ use steadfast_testing::{TestError, config_map, kube_config, until};
 
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
-/// Creates a fixture with objects `bad` and `good`, and a controller that runs `bad` for the first one.
+/// Creates a fixture with the objects `bad` and `good`. The reconcile of the object `bad` runs the function `bad`.
 async fn world_with<F, Fut>(
     log: &EventLog,
     bad: F,

@@ -1,5 +1,5 @@
-//! The reconcile checker reports violations that are made by hand, and none for controllers on a server with random
-//! faults.
+//! The reconcile checker reports deliberate violations. It reports no violation for controllers on a server with
+//! random faults.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ const OWNERS: [&str; 3] = ["a", "b", "c"];
 const CHILDREN: u64 = 4;
 const STEPS: u64 = 40;
 
-/// Number of children by owner. Used for the actual numbers, and for those that each owner's last reconcile saw.
+/// Number of children by owner: either the actual number, or the number that the owner's last reconcile saw.
 type Counts = BTreeMap<String, usize>;
 
 /// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.

@@ -450,8 +450,8 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
     // Both caches have seen the deletion of one child. The reconcile that starts now creates another one.
     fixture.server.delete_named("pods", "default", &children[0])?;
     advance(SECOND / 2).await;
-    // The reconcile reads one of two caches of pods, and the other one enqueues keys. The loop stalls one watch at a
-    // time until it has found that of the first cache.
+    // Two caches contain the pods: the reconcile reads the first one, and the second one enqueues keys. The loop stalls
+    // one watch at a time until it has found the watch of the first cache.
     let is_read = |request: &RequestRecord| {
         let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
         pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished

@@ -36,12 +36,12 @@ impl ConnectionFixture {
         Self::with(builder, fault.into_iter().fold(settings, Settings::inject_fault), fault).await
     }
 
-    /// Creates an HTTP/1.1 client without injected fault.
+    /// Creates a server, and an HTTP/1.1 client without an injected fault.
     pub(crate) async fn over_http1() -> Result<Self, TestError> {
         Self::with(ApiServer::builder(), Settings::default(), None).await
     }
 
-    /// Creates a client with these `settings`.
+    /// Creates a server, and a client with these `settings`.
     pub(crate) async fn with(
         builder: ApiServerBuilder,
         settings: Settings,
@@ -122,7 +122,8 @@ pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), 
     if holds { Ok(()) } else { Err(wrong().into()) }
 }
 
-/// Waits until `reached`, and returns the duration. Fails after `limit`, with the name of the condition.
+/// Waits until `reached` returns `true`, and returns the duration. After `limit`, returns an error with the text
+/// `what`.
 pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, TestError> {
     let waited = steadfast_testing::until(limit, reached).await;
     waited.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
@@ -160,7 +161,7 @@ impl Log {
         Self { lines, _current: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// Returns the diagnostics, which are empty during a healthy run.
+    /// Returns the captured log, which is empty during a healthy run.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.lines.0.lock()).into_owned()
     }

@@ -12,7 +12,7 @@ use crate::connections::fixture::{ConnectionFixture, ensure, until};
 /// Timeout of an API server for a conversion webhook.
 const WEBHOOK: Duration = Duration::from_secs(29);
 
-/// Returns the rule of the namespaces with hanging lists.
+/// Returns the rule that selects the namespaces with hanging lists.
 fn hanging() -> RequestRule {
     RequestRule::any().namespace("hanging-")
 }

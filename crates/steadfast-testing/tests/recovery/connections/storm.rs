@@ -9,7 +9,7 @@ use crate::connections::fixture::{ConnectionFixture, Log, ensure};
 const WATCHES: usize = 20;
 
 /// Maximum number of connections without a watch: the newest one, and the one for requests. A draining connection
-/// lives until its last watch has moved, and each failed move increases the backoff (R6). At worst, each watch has
+/// stays open until its last watch has moved, and each failed move increases the backoff (R6). At worst, each watch has
 /// its own connection, and a second one during a move.
 const WITHOUT_WATCHES: usize = 2;
 

@@ -32,7 +32,7 @@ impl fmt::Display for Difference {
         let short = |text: &str| text.chars().take(600).collect::<String>();
         writeln!(f, "script {} step {}: {}", self.seed, self.step, short(&self.request))?;
         let places = &self.places;
-        // If the kinds of the responses differ, other fields are irrelevant.
+        // If the status codes of the responses differ, most other fields are irrelevant.
         let telling = |place: &str| matches!(place, "/code" | "/body/message" | "/body/kind" | "/body/details");
         let rejected = places.iter().any(|(place, _, _)| place == "/code");
         for (place, ours, theirs) in places.iter().filter(|(place, _, _)| !rejected || telling(place)).take(8) {

@@ -60,7 +60,7 @@ impl ScriptBuilder {
         self.objects.insert(name);
     }
 
-    /// Unknown fields may be ignored, reported by a warning, or rejected.
+    /// Adds a random option to a step: the treatment of unknown fields, a dry run, or none.
     fn strictness(&mut self, step: Step) -> Step {
         match self.chance.below(6) {
             0 => step.query("fieldValidation=Strict").label("strict"),

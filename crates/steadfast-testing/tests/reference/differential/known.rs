@@ -44,7 +44,7 @@ pub fn remove_known_differences(step: &Step, ours: &mut Value, theirs: &mut Valu
     }
 }
 
-/// Keeps the table columns that both servers have, and drops some parts that are not shown to people.
+/// Keeps the table columns that both servers have, and drops the descriptions and formats of the columns.
 fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
     fn tables(response: &mut Value) -> Vec<&mut Value> {
         let Value::Object(response) = response else { return Vec::new() };
@@ -177,7 +177,7 @@ fn cut_after(response: &mut Value, words: &str) {
     }
 }
 
-/// Keeps only the causes of several errors, in a fixed order.
+/// Sorts the causes of several errors, and cuts the list of errors in the message.
 fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
     for response in [ours, theirs] {
         let Some(causes) = response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
@@ -192,7 +192,7 @@ fn is_strict(message: &Value) -> bool {
     message.as_str().is_some_and(|message| message.contains(STRICT))
 }
 
-/// Keeps the fact that a patch was rejected, and the unknown fields.
+/// Keeps the start of the message about a rejected patch, and its list of unknown fields.
 fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
     for response in [ours, theirs] {
         for cause in response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -223,7 +223,7 @@ fn is_of_a_kind_that_is_filled_in(step: &Step) -> bool {
     KINDS.iter().chain(&EVENTS).any(|kind| kind.is_filled_in() && is_of(kind.plural))
 }
 
-/// Removes the fields beyond metadata that the reference set by default from its managers.
+/// Removes the default fields that only the reference sets, except metadata, from its managers' fields.
 fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     fn walk(ours: &Value, theirs: &mut Value) {
         match (ours, theirs) {
@@ -288,7 +288,7 @@ fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-/// Keeps the fields of one value that the other has too.
+/// Removes the fields of `theirs` that `ours` lacks, at all depths.
 fn reduce(ours: &Value, theirs: &mut Value) {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {
@@ -302,7 +302,7 @@ fn reduce(ours: &Value, theirs: &mut Value) {
     }
 }
 
-/// Removes the fields beyond metadata that the reference set by default from its objects.
+/// Removes the default fields that only the reference sets, except metadata, from its objects.
 fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if !is_of_a_kind_that_is_filled_in(step) {
         return;
@@ -324,7 +324,7 @@ fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-/// Keeps the fields of the reference's object that ours has.
+/// Removes the fields of the reference's object that the embedded server's object lacks.
 fn object(ours: &Value, theirs: &mut Value) {
     for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
         if key != "metadata" {

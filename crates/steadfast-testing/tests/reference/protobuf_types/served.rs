@@ -10,8 +10,8 @@ use crate::protobuf_types::difference;
 use crate::protobuf_types::program_output;
 use crate::protobuf_types::sample::{Error, Sample};
 
-/// Removes null values, which in JSON are equivalent to absent ones: a pointer to Go's zero time and a nil pointer have
-/// the same JSON.
+/// Removes null values. In JSON, null is equivalent to a missing field: Go writes null for a pointer to the zero time,
+/// and for a nil pointer.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

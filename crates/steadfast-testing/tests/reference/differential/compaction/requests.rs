@@ -14,7 +14,7 @@ pub const PAIRS: usize = 42;
 /// Version that no server reaches.
 const FUTURE: i64 = 9_000_000_000;
 
-/// Adds a page of a list, and possibly the next one. Later steps use their tokens.
+/// Adds a page of a list, and possibly the next one. Later steps use the tokens of these pages.
 pub fn page(builder: &mut ScriptBuilder, kind: usize) {
     let limit = builder.chance.pick(&["limit=1", "limit=2"]);
     let mut step = Step::new("list", "GET", builder.collection(kind)).query(limit).label("limit");
