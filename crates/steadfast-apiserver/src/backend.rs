@@ -24,20 +24,24 @@ pub(crate) use history::HistoryBackend;
 /// Source of the objects that one replica serves.
 ///
 /// Revisions rise with each change, for all resources together. A backend raises the signal of the cluster after each
-/// change of its state: the front end waits for [`cached`](Self::cached), and for changes.
+/// change of its state. The front end waits for this signal while it waits for [`cached`](Self::cached) to rise, or for
+/// new changes.
 ///
-/// Reads of objects return futures, since a backend may read a disk or another server. All other methods return at once.
+/// Reads of objects return futures, since a backend may read a disk or another server. All other methods return
+/// immediately.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Returns all served resources.
     fn registry(&self) -> Registry;
 
-    /// Returns a served resource. A changed resource is another `Arc`; its watches then end.
+    /// Returns a served resource. If the resource changes, a new `Arc` replaces the old one, and the watches of the old
+    /// one end.
     fn resource(&self, name: &GroupResource) -> Option<Arc<ServedResource>>;
 
     /// Returns the newest revision.
     fn current(&self) -> u64;
 
-    /// Returns the revision that reads at any revision return, and up to which watches deliver changes.
+    /// Returns the revision of the cache. Reads at any revision return the state at this revision, and watches deliver
+    /// the changes up to this revision.
     fn cached(&self) -> u64;
 
     /// Returns the oldest revision that can be read exactly.

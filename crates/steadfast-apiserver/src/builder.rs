@@ -30,7 +30,7 @@ use crate::storage::{Cache, RequestProperties, State, Store, TerminatingNamespac
 use crate::streams::Streams;
 use crate::write_scope::Part;
 
-/// Start of the calendar of servers in memory, so that their runs are reproducible.
+/// Calendar time at which servers in memory start. The time is constant, so that runs are reproducible.
 const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Configuration of a server. [`start`](Self::start) starts the server.
@@ -248,7 +248,7 @@ impl ApiServerBuilder {
         let wall = if self.memory { MEMORY_EPOCH } else { Timestamp::now() };
         let clock = Clock::starting_at(wall);
         let mut random = Random::seeded(self.seed);
-        // A separate generator, so that watch timeouts do not influence generated names and UIDs.
+        // Timeouts of watches have a separate generator, so that they do not influence generated names and UIDs.
         let timeouts = Random::seeded(random.next());
         let terminating = TerminatingNamespaces::with_grace(self.settings.namespace_grace);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared), terminating);

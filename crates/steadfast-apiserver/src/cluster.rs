@@ -51,7 +51,7 @@ pub(crate) struct Replica {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) conditions: Conditions,
     pub(crate) streams: Streams,
-    /// Revision that the last consistent read requested from the cache.
+    /// Highest revision that a consistent read requested from the cache.
     pub(crate) requested_revision: AtomicU64,
 }
 

@@ -176,10 +176,10 @@ impl Faults {
         self.set("no_bookmarks", on, |now| now.no_bookmarks = on);
     }
 
-    /// Updates the watch cache for writes to other resources only if a consistent read requests it.
+    /// Limits the versions of bookmarks: only an event of the watch or a consistent read raises them.
     ///
-    /// This is the behaviour of an etcd with rare progress notifications: bookmarks continue, but their versions do not
-    /// rise.
+    /// This is the behaviour of an etcd with rare progress notifications. Bookmarks continue, but writes to other
+    /// resources do not raise their versions.
     pub fn rare_progress(&self, on: bool) {
         self.set("rare_progress", on, |now| now.rare_progress = on);
     }
@@ -285,7 +285,8 @@ impl Faults {
         self.cluster.rules.clear(self.replica);
     }
 
-    /// Calls `interceptor` for each request, on arrival and after processing, to decide how it continues.
+    /// Calls `interceptor` for each request, on arrival and after processing. The result decides how the request
+    /// continues.
     ///
     /// A new interceptor replaces the previous one. It applies to all replicas, even if this handle selects one. The
     /// task that serves the request calls the interceptor, which should return quickly. It may switch faults.
@@ -331,8 +332,8 @@ impl Faults {
         self.each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
     }
 
-    /// Starts the window of events at the current revision: watches from older versions have expired. Open watches
-    /// continue.
+    /// Starts the window of events again at the current revision. New watches from older versions then expire. Open
+    /// watches continue.
     pub fn expire_events(&self) {
         self.each("expire_events", None, |replica| {
             self.cluster.store.write(|state| state.caches[replica].window = state.caches[replica].applied);

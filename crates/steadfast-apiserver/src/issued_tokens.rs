@@ -16,7 +16,7 @@ impl IssuedTokens {
     pub(crate) fn add(&self, token: &str, user: &str, expires: i64) {
         let mut tokens = self.0.lock();
         if tokens.len() >= MAX_TOKENS {
-            // The token with the earliest expiry makes space.
+            // At the limit, the token with the earliest expiry is dropped.
             let first = tokens.iter().min_by_key(|(_, (_, expires))| *expires).map(|(token, _)| token.clone());
             first.map(|token| tokens.remove(&token));
         }

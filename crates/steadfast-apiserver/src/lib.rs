@@ -56,9 +56,9 @@
 //!
 //! # Cargo features
 //!
-//! The default has everything that a test of an informer needs: resources, writes, lists, pages, streamed lists, watches,
-//! declared custom resources, both encodings, and faults. A request for a missing feature receives a status that names
-//! the feature.
+//! The default has everything that a test of an informer needs: resources, writes, lists, pages, streamed lists,
+//! watches, declared custom resources, both encodings, and faults. A request for a missing feature receives a status
+//! that names the feature.
 //!
 //! | feature | adds | without the feature |
 //! |---|---|---|

@@ -38,13 +38,13 @@ pub enum ExprKind {
     Index {
         /// Operand.
         of: Box<Expr>,
-        /// Key of a map or number of a list item.
+        /// Key of a map, or index of a list item.
         index: Box<Expr>,
         /// True if an absent item results in an empty optional.
         optional: bool,
     },
-    /// `name(arguments)` or `target.name(arguments)`. Functions of the namespaces `optional` and `strings` have no target
-    /// and a full name: `optional.of`.
+    /// `name(arguments)` or `target.name(arguments)`. Functions of the namespaces `optional` and `strings` have no
+    /// target and a full name: `optional.of`.
     Call {
         /// Receiver of a member call.
         target: Option<Box<Expr>>,

@@ -14,8 +14,8 @@ pub(crate) const MAX_VALUE_DEPTH: usize = 256;
 ///
 /// # Errors
 ///
-/// Returns [`CelErrorKind::BudgetExceeded`] if `meter` has too little cost left, and [`CelErrorKind::TooDeep`] for values
-/// nested more than 256 levels deep.
+/// Returns [`CelErrorKind::BudgetExceeded`] if `meter` has too little cost left, and [`CelErrorKind::TooDeep`] for
+/// values nested more than 256 levels deep.
 pub fn equal<'a>(one: &CelValue<'a>, other: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     equal_within(one, other, meter, MAX_VALUE_DEPTH)
 }

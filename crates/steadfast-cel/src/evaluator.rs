@@ -502,7 +502,8 @@ fn select<'a>(of: CelValue<'a>, field: &str, optional: bool) -> Result<CelValue<
         CelValue::Map(map) if optional => Ok(optional_of(require_valid(map.field(field))?)),
         CelValue::Map(map) => match require_valid(map.field(field))? {
             Some(value) => Ok(value),
-            // Counts as absent for `has` and `.?` only: a plain comparison with null stays true.
+            // A null field counts as absent for `has` and `.?` only: a plain comparison of the field with null stays
+            // true.
             None if map.is_null(field) => Ok(CelValue::Null),
             None => Err(CelErrorKind::NoSuchField(field.to_owned())),
         },

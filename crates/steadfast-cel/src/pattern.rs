@@ -41,7 +41,7 @@ impl Pattern {
                 .build();
             match compiled {
                 Ok(regex) => return Ok(Self { regex, cost_per_byte }),
-                // A pattern over this limit is tried at the next price class.
+                // A pattern over this limit is tried at the next limit.
                 Err(regex::Error::CompiledTooBig(_)) => {}
                 Err(_) => return Err("the pattern is not a valid regular expression"),
             }

@@ -84,14 +84,14 @@ impl Program {
 
     /// Returns the type of the value with variables of these types, as far as the type is known.
     ///
-    /// The environment is the one of rules of the Kubernetes API: its functions and macros, without `cel.bind`. Values of
-    /// type [`Kind::Any`] fit everywhere.
+    /// The environment is that of validation rules in the Kubernetes API: their functions and macros, without
+    /// `cel.bind`. Values of type [`Kind::Any`] fit everywhere.
     ///
     /// # Errors
     ///
-    /// Returns all errors in the order of their positions: undeclared names and functions, unknown fields, and operators
-    /// and functions without a definition for their operands. If the types are right, invalid literals are errors:
-    /// patterns, durations, timestamps, and lists and maps of mixed types.
+    /// Returns all errors in the order of their positions: undeclared names and functions, unknown fields, and
+    /// operators and functions without a definition for their operands. If the types are right, invalid literals are
+    /// errors: patterns, durations, timestamps, and lists and maps of mixed types.
     pub fn check(&self, variables: &BTreeMap<&str, Kind>) -> Result<Kind, Vec<TypeError>> {
         check(&self.root, variables)
     }

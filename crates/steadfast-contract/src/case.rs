@@ -136,7 +136,7 @@ impl<'a> Case<'a> {
         Violation { handler: handler_name, ..self.informer_of(handler).violation(clause, object, times, description) }
     }
 
-    /// Returns the first stay between two states whose end starts a gap that no list spans. Only lists that were
+    /// Returns the first stay between two states after which there is a gap that no list spans. Only lists that were
     /// compared with the store by `at` count.
     pub(crate) fn unspanned_gap(
         &self,
@@ -177,7 +177,7 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// Returns a violation at a call, from the previous delivery of the object to this call.
+    /// Creates a violation at a call. Its times are the previous delivery of the object and the start of this call.
     pub(crate) fn at_call(
         &self,
         clause: Clause,

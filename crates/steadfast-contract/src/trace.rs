@@ -88,7 +88,7 @@ pub enum Record {
     Entered {
         /// Name of the handler.
         handler: String,
-        /// Number of the call. The end of the call repeats it.
+        /// Number of the call. The record of its end contains the same number.
         call: u64,
         /// Delivered event.
         event: HandlerEvent,

@@ -276,7 +276,8 @@ impl<'h> StatesByName<'h> {
             let index = states.iter().rposition(|state| state.version <= to).unwrap_or(0);
             if index + 1 < states.len() {
                 let restored = states[index].clone();
-                // A state that a restore removes has no version of its own: it ends at the start of the epoch.
+                // If the object did not exist at `to`, the restored state has no version of its own. The state then has
+                // the version `to`, at which the epoch starts.
                 let version = if restored.object.is_some() { restored.version } else { to };
                 states.push(State { epoch, version, at, restored: true, ..restored });
             }

@@ -14,7 +14,7 @@ pub(super) fn status(conflicts: &Conflicts) -> Status {
         .collect();
     let count: usize = each.iter().map(|(_, paths)| paths.len()).sum();
     let message = match each.as_slice() {
-        // The message of a single conflict has another form than the list of several.
+        // The message for a single conflict has another form than the message for several conflicts.
         [(manager, paths)] if count == 1 => {
             format!("Apply failed with 1 conflict: conflict with {manager}: {}", paths[0])
         }

@@ -1,4 +1,4 @@
-//! Sets of fields, in which managers are stored.
+//! Sets of fields. The fields of each manager are stored as a set.
 
 use std::collections::BTreeMap;
 

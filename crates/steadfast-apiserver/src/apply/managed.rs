@@ -125,7 +125,8 @@ impl Managers {
         (!encoded.is_empty()).then_some(Value::Array(encoded))
     }
 
-    /// Limits the managers that update to ten. The oldest managers beyond the limit are merged into one per version.
+    /// Keeps at most ten managers that update. Merges the oldest managers beyond this limit into one manager per
+    /// version.
     pub(super) fn merge_oldest(&mut self) {
         const MAX_UPDATERS: usize = 10;
         let updaters = self.0.iter().filter(|(manager, _)| manager.operation == Operation::Update);

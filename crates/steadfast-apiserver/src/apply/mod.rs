@@ -64,7 +64,7 @@ impl<'a> Tracking<'a> {
 
     /// Sets the managers of a new object.
     ///
-    /// `status` is the status of the request, which a creation drops.
+    /// `status` is the `status` field of the sent object, which a creation drops from the stored object.
     pub(crate) fn create(&self, status: Option<Value>, object: &mut Value) {
         let sent_managers = object.pointer(MANAGED_FIELDS);
         let mut managers = Managers::decode(sent_managers).unwrap_or_default();
@@ -78,8 +78,8 @@ impl<'a> Tracking<'a> {
 
     /// Sets the managers of a changed object.
     ///
-    /// `sent_managers` are the managers in the request. `sent` is the object of the request, before the fields that the write
-    /// cannot change were restored. If only times would change, the old managers remain.
+    /// `sent_managers` are the managers in the request. `sent` is the object of the request, before the fields that the
+    /// write cannot change were restored. If only times would change, the old managers remain.
     pub(crate) fn update(&self, live: &Value, sent_managers: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
         // An object that was written directly may contain fields that a real server does not store. These fields stay
         // until an update changes the object.
@@ -95,7 +95,7 @@ impl<'a> Tracking<'a> {
         } else {
             Some(self.managers(sent_managers)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
         };
-        // A write of the scale only owns `replicas`.
+        // A write to the `scale` subresource owns only `replicas`.
         if self.manager.subresource == "scale" {
             self.rescale(live, object, &mut managers);
         } else if !managers.0.is_empty() {
@@ -153,7 +153,8 @@ impl<'a> Tracking<'a> {
         let mut object = match apply(&mut managers, self.manager.force) {
             Ok(object) => object,
             Err(conflicts) => {
-                // `kubectl` may migrate from client-side apply: fields of the last applied configuration do not conflict.
+                // `kubectl` may migrate from client-side apply: fields of the last applied configuration do not
+                // conflict.
                 let conflicts = self.not_taken_over(&of, &plain, conflicts);
                 if !conflicts.is_empty() {
                     return Err(conflict::status(&conflicts));

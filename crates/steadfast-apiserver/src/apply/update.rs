@@ -84,7 +84,7 @@ impl FieldUpdate<'_> {
             managed.fields = managed.fields.difference(&lost);
         }
         managers.0.retain(|_, managed| !managed.fields.is_empty());
-        // Identity and metadata of the server have no manager.
+        // No manager owns the identity of an object, or the metadata that the server sets.
         let fields = difference.modified.union(&difference.added).difference(&SERVER_OWNED);
         if fields.is_empty() {
             return Ok(());

@@ -46,8 +46,8 @@ fn config_map(name: &str, value: u64, revision: u64) -> Arc<Value> {
 }
 
 impl Recording {
-    /// Records `a`, `b` and `c` at the revisions 11 to 13, a change of `b` at 14, and the end of `a` at 15. Replays the
-    /// first four changes.
+    /// Records `a`, `b` and `c` at the revisions 11 to 13, a change of `b` at 14, and the deletion of `a` at 15.
+    /// Replays the first four changes.
     fn new(changed: Signal) -> Self {
         let resource = GroupResource::new("", "configmaps");
         let change = |revision, name: &str, object: Option<u64>, previous: Option<u64>| {
@@ -120,7 +120,7 @@ impl Backend for Recording {
         revision: u64,
     ) -> BoxFuture<'a, Result<Option<Arc<Change>>, Status>> {
         let found = self.objects(revision).remove(key).filter(|_| is_recorded(resource));
-        // A backend may wait, like one that reads a disk.
+        // A backend may have to wait, for example for a disk.
         async move {
             tokio::task::yield_now().await;
             Ok(found)

@@ -26,7 +26,7 @@ pub(crate) struct Condition {
     pub(crate) own_counters: bool,
     /// Delay of every response.
     pub(crate) delay: Duration,
-    /// Number of events before its start version that a resumed watch receives again.
+    /// Number of events that a resumed watch receives again, although they precede its start version.
     pub(crate) repeat_events: usize,
     /// Objects, by namespace and name, whose content is corrupted.
     pub(crate) corrupted_objects: Arc<BTreeMap<(String, String), ObjectCorruption>>,

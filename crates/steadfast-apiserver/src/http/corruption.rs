@@ -41,7 +41,8 @@ pub(super) fn corrupted(mut response: ApiResponse, corruption: BodyCorruption) -
     response
 }
 
-/// Splits the body into chunks of `bytes` bytes, at least one, at any position.
+/// Splits the body into chunks of `bytes` bytes, but at least one byte. A chunk may end within an object or a
+/// character.
 pub(super) fn in_pieces(mut response: ApiResponse, bytes: usize) -> ApiResponse {
     let chunks = match response.content {
         Content::Whole(body) | Content::Document(body, _) => futures::stream::iter([body]).boxed(),

@@ -21,7 +21,7 @@ pub(super) fn of_collection(revision: u64) -> u64 {
     COLLECTION_COUNTER * COUNTER_DISTANCE + revision
 }
 
-/// Returns the revision of a version.
+/// Extracts the revision from a version of these counters.
 pub(super) fn revision(version: u64) -> u64 {
     version % COUNTER_DISTANCE
 }

@@ -151,7 +151,7 @@ fn aggregated_resources(listed: &[Value]) -> Vec<Value> {
     resources
 }
 
-/// Returns the groups of objects and of reviews.
+/// Returns the API groups of objects and of reviews, with their versions.
 fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups = registry.groups();
     for review in reviews::ALL {

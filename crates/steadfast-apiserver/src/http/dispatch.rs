@@ -197,7 +197,7 @@ async fn of_target(
     }
 }
 
-/// Creates the response for an unknown resource. Groups of built-in kinds send their own response.
+/// Creates the response for an unknown resource: a `Status` for a group of built-in kinds, plain text for other groups.
 fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
     if let Some(status) = resources::missing_feature(group) {
         return Err(status);

@@ -12,7 +12,7 @@ use super::route::ResourcePath;
 use super::target::Target;
 use crate::status::Status;
 
-/// Session of an HTTP/1.1 connection after its last response; never present.
+/// WebSocket session that an HTTP/1.1 connection runs after its last response; never present.
 #[derive(Clone, Default)]
 pub(crate) struct Sessions {}
 

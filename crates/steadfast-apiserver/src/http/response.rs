@@ -159,7 +159,7 @@ impl ApiResponse {
             Content::WebSocketUpgrade { .. } => ResponseBody::whole(Bytes::new(), Arc::clone(&entry)),
         };
         response.body(body).unwrap_or_else(|_| {
-            // Only a code outside of 100..1000 fails here, which an injected response can have.
+            // Only a code outside of 100..1000 fails here. An injected response can have such a code.
             entry.set_code(500);
             let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
             *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;

@@ -23,7 +23,7 @@ pub(super) async fn respond(
     write: &WriteRequest<'_>,
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {
-    // A scale is a read and a write of the stored object, so that a frozen store blocks both.
+    // Reads and writes of `scale` use the stored object, so a frozen store blocks both.
     exchange.backend().confirm().await?;
     let target = write.write_target(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
     let scaled = carry_out(exchange, verb, write, &target, rendering).await;

@@ -136,7 +136,7 @@ fn bind(exchange: &Exchange, write_target: &WriteTarget, binding: &Value) -> Res
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
         if let Some(known) = assigned.filter(|known| !known.is_empty()) {
             let why = format!("pod {} is already assigned to node \"{known}\"", write_target.name);
-            // A conflict, because the scheduler must choose again with a fresh cache.
+            // The status is a conflict, because the scheduler must choose again with a fresh cache.
             return Err(Status::conflict(&write_target.resource.name, &write_target.name, &why));
         }
         state.update(write_target, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)

@@ -107,7 +107,7 @@ impl<'a> Evaluation<'a> {
             Node::Filter(filter) => self.filter(&input, filter)?,
             Node::Word(word) => self.word(input, word)?,
         };
-        // At least one step per node, so that paths without results also end.
+        // Each node costs at least one step, so that paths without results also end.
         self.charge(results.len() + 1)?;
         Ok(results)
     }

@@ -27,9 +27,10 @@ pub(super) fn action_list(path: &str) -> Result<Vec<Node>, ParseError> {
     template(path, 0, 0)
 }
 
-/// Parses text with actions in braces, as kubectl takes it.
+/// Parses text with actions in braces, as in `kubectl -o jsonpath=…`.
 pub(super) fn text_with_actions(text: &str) -> Result<Vec<Node>, ParseError> {
-    // No brace is added, which the offset of an error would exclude.
+    // `PathParser` subtracts one from the offset of an error, for the brace that `template` adds. This text has no
+    // added brace, so its offset starts at 1.
     nodes(text, 1, 0)
 }
 
@@ -45,7 +46,7 @@ fn nodes(braced: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, Parse
     let mut parser = PathParser { text: braced, position: 0, start: 0, offset, nesting };
     let mut nodes = Vec::new();
     loop {
-        // Text between actions, then an action.
+        // The text before the next action comes first, then the action.
         let rest = &braced[parser.position..];
         let Some(brace) = rest.find('{') else {
             if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Types of objects for comparing, merging and storing them: the built-in types, and those of schemas.
+//! Types of objects for comparing, merging and storing them: the built-in types, and the types that schemas define.
 
 #[cfg(feature = "crd")]
 mod custom;

@@ -54,8 +54,8 @@ fn is_left_out(field: &StructField, value: &Value) -> bool {
     }
 }
 
-/// Removes the fields that a real server would not store from an object of a type. Only the metadata of custom resources
-/// is typed.
+/// Removes the fields that a real server would not store from an object of a type. Of a custom resource, only
+/// the metadata has a type.
 pub(crate) fn trim(of: &TypeRef, is_custom: bool, object: &mut Value) {
     if !is_custom {
         *object = trimmed(of, object);

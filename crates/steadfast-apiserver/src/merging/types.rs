@@ -8,7 +8,8 @@ use serde_json::Value;
 /// Name of the type of object metadata.
 pub(crate) const OBJECT_META: &str = "meta.v1.ObjectMeta";
 
-/// Possible values of a type, an atom in the terms of structured-merge-diff. A type without any restriction allows scalars, lists and maps.
+/// Possible values of a type; an atom in the terms of structured-merge-diff. A type without any restriction allows
+/// scalars, lists and maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Atom {
     pub(crate) scalar: Option<ScalarAtom>,
@@ -54,7 +55,7 @@ pub(crate) enum MergeStrategy {
     Atomic,
     /// A set of plain values.
     Set,
-    /// A map with these keys of its items. The keys are sorted.
+    /// The list is a map: these fields of an item form its key. The names of the fields are sorted.
     Keys(Vec<String>),
 }
 

@@ -224,7 +224,7 @@ fn deprecation(spec: &Value, version: &Value) -> String {
         .map(|other| text(other, "name"))
         .filter(|other| by_priority(other, &name).is_lt())
         .collect();
-    // The newest version that is not deprecated replaces this one.
+    // The warning recommends the newest version that is not deprecated.
     newer.sort_by(|one, other| by_priority(one, other));
     let instead = newer.first().map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
     format!("{group}/{name} {kind} is deprecated{instead}")

@@ -71,7 +71,7 @@ impl JsonType {
     }
 }
 
-/// `x-kubernetes-list-type`; a list without one is atomic.
+/// `x-kubernetes-list-type`; a list without this field is atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListType {
     Atomic,
@@ -79,7 +79,7 @@ pub(crate) enum ListType {
     Set,
 }
 
-/// `x-kubernetes-map-type`; an object without one is granular.
+/// `x-kubernetes-map-type`; an object without this field is granular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapType {
     Atomic,

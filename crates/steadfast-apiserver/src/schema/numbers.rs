@@ -57,7 +57,7 @@ pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut
         findings.add(Finding::plain(why));
     }
     let invalid = |why: String| Finding::invalid(path, value.clone(), why);
-    // A bound that does not have the type itself is reported, and the comparison then uses floats.
+    // A bound that does not fit the type and format is reported. The number is then compared as a float.
     let bound = |findings: &mut Findings, limit: f64, name: &str| {
         let wrong = out_of_range(schema, NumericValue::Float(limit), name, path);
         let by_floats = wrong.is_some();
@@ -116,7 +116,8 @@ fn is_multiple(numeric: NumericValue, factor: f64) -> bool {
     }
 }
 
-/// Returns the reason if a number exceeds the type and format. Both are known only if the schema names one type.
+/// Returns the reason if a number exceeds the range of its type and format. The type is known only if the schema names
+/// a single type.
 fn out_of_range(schema: &Schema, numeric: NumericValue, subject: &str, path: &str) -> Option<String> {
     let whole = match numeric {
         NumericValue::Whole(whole) => Some(whole),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Additional, DEPTH, JsonType, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema};
 
-/// Invalid schema, or one that is too large.
+/// Error for an invalid schema, or for a schema that exceeds the limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SchemaError {
     #[error("the schema is nested more than {DEPTH} levels deep")]

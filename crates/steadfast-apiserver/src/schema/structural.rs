@@ -1,4 +1,4 @@
-//! Validation of schemas: structural and consistent.
+//! Validation of schemas: a schema must be structural and consistent.
 
 use serde_json::{Value, json};
 

@@ -34,8 +34,8 @@ impl Schema {
             self.check_enumeration(path, value, &mut findings);
             return findings;
         }
-        // The number of passed checks selects the best alternative. Each applicable check counts as one, in addition to
-        // the checks that it counts itself. The whole value also counts as one.
+        // The number of passed checks selects the best alternative. Each applicable check counts as one. A check
+        // may also add the checks that it contains. The whole value counts as one more check.
         if self.has_type() || !self.format.is_empty() {
             self.check_type(path, value, &mut findings);
             findings.passed += 1;
@@ -243,7 +243,8 @@ fn check_count(path: &str, count: usize, (min, max): (Option<i64>, Option<i64>),
     }
 }
 
-/// Number of valid alternatives, and the findings of the best one: of the first valid alternative, if any.
+/// Number of valid alternatives, and the findings of the best alternative. If any alternative is valid, the first valid
+/// one is the best.
 struct BestAlternative {
     valid: usize,
     findings: Findings,

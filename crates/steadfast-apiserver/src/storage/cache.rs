@@ -22,7 +22,7 @@ pub(crate) struct Cache {
     pub(crate) frozen_at: Option<u64>,
     /// Number of restarts. Streams of an earlier process lifetime end.
     pub(crate) restarts: u64,
-    /// Changes to be dropped for watches.
+    /// Requested drops: each selects changes that watches do not receive.
     drops: Vec<EventDrop>,
     /// Revisions of dropped changes.
     dropped: BTreeSet<u64>,

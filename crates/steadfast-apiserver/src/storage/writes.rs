@@ -75,7 +75,8 @@ impl State {
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
-        // Errors about the definition and the namespace contain the name in the request, since the name is not generated yet.
+        // The name is not generated yet, so errors about the definition and the namespace contain the name in the
+        // request.
         let sent_name = ["name", "generateName"].map(|field| metadata::text(&object, field));
         let sent_name = sent_name.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
         self.check_definition(target, sent_name)?;
@@ -101,8 +102,7 @@ impl State {
         validation::reject(target, &name, &causes)?;
         rules::warn_of_finalizers(target, None, &object);
         without_effect::warn(target, &object);
-        // Validation comes first: an invalid duplicate reports its own errors, as on the real
-        // server.
+        // Validation comes first: an invalid object whose name exists reports its own errors, as on the real server.
         let key = ObjectKey::new(&target.namespace, &name);
         if let Some(existing) = self.latest(target.store(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);
@@ -119,7 +119,7 @@ impl State {
         if is_definition(target.group_resource()) && object.pointer("/status/conditions").is_none() {
             object["status"]["conditions"] = Value::Null;
         }
-        // Generated only after all checks, so that rejected writes do not shift the sequence of UIDs.
+        // The UID is generated only after all checks, so that rejected writes do not shift the sequence of UIDs.
         let uid = self.random.uid();
         metadata::set(&mut object, "uid", Some(uid.into()));
         metadata::set(&mut object, "creationTimestamp", Some(self.clock.timestamp().into()));
@@ -229,7 +229,8 @@ impl State {
             (None, Update::Patch(patch)) => patched(target, patch, &existing)?,
             (sent_object, _) => sent_object.unwrap_or_default(),
         };
-        // Checked against the state that this write replaces. The lock of the store makes both one step.
+        // The preconditions are checked against the state that this write replaces. The lock of the store makes the
+        // check and the write one step.
         check_preconditions(target, update, &existing, &wanted)?;
         let mut causes = validation::uid_violations(target, &existing, &wanted);
         let sent = (target.resource.custom && target.request.manager.is_some()).then(|| wanted.clone());
@@ -247,7 +248,7 @@ impl State {
             }
             Part::Main | Part::Whole => wanted,
         };
-        // Before the comparison of managed fields, so that an omitted zero is not a change.
+        // This step precedes the comparison of managed fields, so that an omitted zero is not a change.
         fields::complete_status(target, &mut object);
         // An update cannot change these fields. Differences were rejected above, or are ignored as on the real server.
         for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"] {
@@ -363,7 +364,7 @@ impl State {
             )),
             // A generated name is a DNS label, even if the kind allows other names.
             prefix => {
-                // Cut at a character boundary, so that the random suffix still fits.
+                // The prefix is cut at a character boundary, so that the random suffix still fits.
                 let kept = (0..=MAX_GENERATED_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
                 Ok(format!("{}{}", kept.unwrap_or_default(), self.random.name_suffix()))
             }

@@ -53,8 +53,8 @@ pub(crate) fn port_violations(api_version: &str, kind: &str, object: &Value) -> 
     violations
 }
 
-/// Adds the wrong ports of `object`, with paths that start at `object`. Valid objects need no paths, so a path grows only
-/// on the way back from a wrong port.
+/// Adds the wrong ports of `object`, with paths that start at `object`. A path is built backwards from a wrong port,
+/// because valid objects need no paths.
 fn search(name: &'static str, object: &Value, violations: &mut Vec<PortViolation>) {
     for field in fields(name).unwrap_or_default() {
         let Some(value) = object.get(field.name) else { continue };

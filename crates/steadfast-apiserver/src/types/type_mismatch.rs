@@ -134,8 +134,8 @@ pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     LENIENT.decode(text.replace(['\r', '\n'], "")).ok()
 }
 
-/// Returns whether a text is a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`,
-/// `2Gi` and `1e3`.
+/// Returns whether a text is a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`,
+/// `100m`, `2Gi` and `1e3`.
 fn is_quantity(text: &str) -> bool {
     fn unsigned(text: &str) -> &str {
         text.strip_prefix(['+', '-']).unwrap_or(text)
@@ -159,8 +159,8 @@ fn has_form(bytes: &[u8], pattern: &[u8]) -> bool {
     bytes.len() == pattern.len() && bytes.iter().zip(pattern).all(matches)
 }
 
-/// Returns whether a text has the form of RFC 3339 that Go's parser accepts: with up to 59 seconds, and with a comma or a
-/// point before the fraction.
+/// Returns whether a text has the form of RFC 3339 that Go's parser accepts: with up to 59 seconds, and with a comma or
+/// a point before the fraction.
 fn has_time_form(text: &str) -> bool {
     let Some((time, rest)) = text.as_bytes().split_at_checked("0000-00-00T00:00:00".len()) else { return false };
     let zone = match rest {

@@ -50,7 +50,7 @@ impl Kind {
         Self::Map(Arc::new(Self::STRING), Arc::new(values))
     }
 
-    /// Returns the type of the type `named` as a value.
+    /// Returns the type of an expression that is the name of the type `named`, such as `int`.
     pub(super) fn type_of(named: Type) -> Self {
         Self::TypeOf(Arc::new(match named {
             Type::List => Self::list(Self::Any),
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the type is the other one, or has `dyn` instead of parts of the other one.
+    /// Returns whether the type equals the other type, except for parts that are `dyn` here.
     pub(super) fn is_more_general(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,

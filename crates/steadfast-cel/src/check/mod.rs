@@ -1,6 +1,6 @@
 //! Type check of an expression before an evaluation.
 //!
-//! The checker follows the one of cel-go in the environment of rules of custom resources: names, fields, operators, and
+//! The checker follows the checker of cel-go in the environment of validation rules: names, fields, operators, and
 //! functions with their receivers and arguments. A wrong operand fits everywhere, so that one check also finds the
 //! errors that do not depend on the operand.
 
@@ -128,7 +128,8 @@ impl<'e> Checker<'e> {
         self.errors.push(TypeError::new(offset, format!("undeclared reference to '{name}' (in container '')")));
     }
 
-    /// Returns the result type of an operator, which is reported at `offset`.
+    /// Returns the result type of an operator. An operator without a definition for its operands is an error at
+    /// `offset`.
     fn operator(&mut self, offset: usize, name: &str, operands: &[Kind]) -> Kind {
         match resolve(name, None, operands) {
             Resolution::Found(kind) => kind,
@@ -187,7 +188,7 @@ impl<'e> Checker<'e> {
         Kind::ERROR
     }
 
-    /// Records the errors of an unknown function. A namespace counts as a variable if the environment lacks the function.
+    /// Records the errors of an unknown function. Its namespace counts as an unknown variable.
     fn undeclared_function(&mut self, expr: &Expr, name: &str) {
         let offset = expr.offset as usize;
         match name.rsplit_once('.') {
@@ -335,7 +336,7 @@ impl<'e> Checker<'e> {
         result
     }
 
-    /// Returns the type of a list in the order of keys, which must be comparable.
+    /// Returns the type of a list that is sorted by keys. The keys must be comparable.
     fn sorted(&mut self, expr: &Expr, range: Kind, key: &Kind) -> Kind {
         let keys = Kind::list(key.clone());
         let is_list = matches!(range, Kind::List(_) | Kind::Any | Kind::Plain(Type::Invalid));

@@ -1,7 +1,7 @@
 //! Functions of the environment of rules, with their types.
 //!
-//! `overloads.txt` is the list of a real API server: `go run ./rules functions` in `conformance/reference`. The list has
-//! operators too.
+//! `overloads.txt` is the list of a real API server: `go run ./rules functions` in `conformance/reference`. The list
+//! contains operators too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 /// Decimal number: `digits` times ten to the power of `exponent`.
 ///
-/// The digits of a number have neither leading nor trailing zeros, and zero has none. A large exponent takes no memory.
+/// The digits of a number have neither leading nor trailing zeros, and zero has no digits. A large exponent takes no
+/// memory.
 #[derive(Clone, Debug)]
 pub(super) struct Decimal {
     is_negative: bool,
@@ -130,7 +131,7 @@ impl Decimal {
         digits
     }
 
-    /// Multiplies with two to the power of `bits`, at most 64.
+    /// Multiplies by two to the power of `bits`. `bits` is at most 64.
     pub(super) fn shifted(&self, bits: u32) -> Self {
         // The factor has at most 65 bits, so the product with a digit plus the carry fits 128 bits.
         let factor = 1_u128 << bits.min(64);
@@ -172,7 +173,7 @@ impl Decimal {
     }
 }
 
-/// Multiplies a float with a power of ten, as the Go library does.
+/// Multiplies a float by a power of ten, as the Go library does.
 pub(super) fn scaled(base: f64, exponent: i64) -> f64 {
     // Go computes a power of ten from two tables.
     let power = |exponent: i64| format!("1e{exponent}").parse::<f64>().unwrap_or_default();

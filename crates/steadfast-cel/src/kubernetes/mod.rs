@@ -8,7 +8,7 @@
 //! | `url`, `escapes` | URLs as Go parses them, and percent-encoding |
 //! | `address` | IP addresses and networks |
 //! | `semver` | semantic versions |
-//! | `named`, `labels` | named formats, and the messages of those for names and labels |
+//! | `named`, `labels` | named formats, and the messages of the formats for names and labels |
 
 mod address;
 mod decimal;

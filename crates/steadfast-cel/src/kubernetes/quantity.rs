@@ -193,7 +193,7 @@ impl Quantity {
     }
 }
 
-/// Multiplies with a power of ten; `None` beyond the range, and for a negative power.
+/// Multiplies by a power of ten; `None` beyond the range, and for a negative power.
 fn multiplied(value: i64, exponent: i64) -> Option<i64> {
     if value == 0 && exponent >= 0 {
         return Some(0);

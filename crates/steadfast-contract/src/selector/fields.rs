@@ -62,7 +62,7 @@ fn field(object: &Value, path: &str) -> String {
     }
 }
 
-/// The terms between commas; an escaped comma belongs to a value.
+/// Splits a selector at its commas. An escaped comma belongs to a value.
 fn split(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;

@@ -8,7 +8,7 @@ use steadfast_contract::{Freshness, HandlerEvent, Reason, Record, Scope, StoreCo
 
 use crate::scenario::{Scenario, added, deleted, inferred, key, object, resynced, updated, with_reason};
 
-/// A scope that objects can leave.
+/// Returns a scope that objects can leave.
 fn web() -> Scope {
     Scope::all().labels("app=web")
 }

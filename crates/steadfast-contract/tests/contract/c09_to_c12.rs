@@ -7,7 +7,7 @@ use steadfast_contract::{Freshness, Record, Scope, StoreContent, Target};
 
 use crate::scenario::{STEP, Scenario, added, deleted, initial, key, object, stored, updated};
 
-/// A scenario in which `a` and `b` exist before the informer's handler is registered.
+/// Creates a scenario in which `a` and `b` exist before the informer's handler is registered.
 fn with_a_and_b() -> Scenario {
     let mut scenario = Scenario::before_registration(Scope::all());
     scenario.set(5, "a", "u1").set(6, "b", "u2");

@@ -175,7 +175,8 @@ proptest! {
     }
 }
 
-/// Runs the script and corrupts the trace at one of the places found; `None` if no place was found.
+/// Runs the script and corrupts the trace at one of the positions that `places` returns. Returns `None` if there is no
+/// such position.
 fn corrupted(
     steps: &[Step],
     which: prop::sample::Index,
@@ -219,7 +220,7 @@ fn next(entries: &[Entry], at: usize) -> Option<usize> {
     (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
 }
 
-/// Returns the index of the return of the call at `at`, if it did not panic.
+/// Returns the index of the record at which the call at `at` returned; `None` if the call panicked.
 fn returned(entries: &[Entry], at: usize) -> Option<usize> {
     let Record::Entered { handler, call, .. } = &entries[at].record else { return None };
     entries.iter().position(|entry| {

@@ -9,12 +9,12 @@ use crate::status::Status;
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STATUS: u8 = 3;
-/// Message of protocol version 5: the channel of the following number has ended.
+/// Message of protocol version 5 that ends a channel. The number of the ended channel follows.
 const CLOSE_CHANNEL: u8 = 255;
 
 /// Command to run, and its requested streams.
 pub(super) struct Command {
-    /// Arguments of the command; none if the request attaches to a running one.
+    /// Arguments of the command; empty if the request attaches to a running command.
     arguments: Vec<String>,
     stdin: bool,
     stdout: bool,

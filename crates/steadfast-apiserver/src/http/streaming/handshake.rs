@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use crate::http::credentials::{BEARER_PREFIX, protocols};
 use crate::status::Status;
 
-/// Session of an HTTP/1.1 connection after its last response.
+/// WebSocket session that an HTTP/1.1 connection runs after its last response.
 #[derive(Clone, Default)]
 pub(crate) struct Sessions(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 

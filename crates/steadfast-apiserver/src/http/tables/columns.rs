@@ -25,7 +25,7 @@ const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
 
-/// Columns of custom resources that declare none.
+/// Columns of custom resources that declare no columns.
 pub(super) const CUSTOM: &[Column] = &[NAME, typed("Age", "date", Age)];
 
 /// Columns of kinds without columns of their own.

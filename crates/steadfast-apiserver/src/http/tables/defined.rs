@@ -50,7 +50,7 @@ fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
     if column.kind == "string" {
         return first.text().into();
     }
-    // A real server shows a literal integer of the path in no column of numbers.
+    // If the path is a literal integer, a real server leaves the cell empty, even in a column of numbers.
     match (column.kind.as_str(), first) {
         // Go truncates a float in an integer column.
         ("integer", JsonPathValue::Json(Value::Number(number))) if number.is_f64() => {

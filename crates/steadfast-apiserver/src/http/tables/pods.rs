@@ -44,7 +44,7 @@ pub(super) fn readiness_gates(row: &Row) -> Value {
     format!("{met}/{}", gates.len()).into()
 }
 
-/// Returns the names of the initial containers that keep running.
+/// Returns the names of the sidecars: init containers that keep running.
 fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
     // Init containers with this policy are sidecars.
     let is_restarted = |container: &&Value| text_of(container, "restartPolicy") == "Always";
@@ -76,7 +76,7 @@ fn summary(row: &Row) -> Summary {
         main(row, &mut summary);
     }
     if row.is_ending() {
-        // The node is unreachable, so that the end of the pod is unknown.
+        // The node is unreachable, so it is unknown whether the pod has ended.
         if reason == "NodeLost" {
             "Unknown".clone_into(&mut summary.reason);
         } else if !matches!(phase, "Succeeded" | "Failed") {

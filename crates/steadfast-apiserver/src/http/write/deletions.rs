@@ -99,7 +99,7 @@ fn of_query(write: &WriteRequest<'_>) -> Result<Value, Status> {
     }
     options.insert("propagationPolicy".to_owned(), write.query.text("propagationPolicy").into());
     let (uid, version) = (write.query.text("uid"), write.query.text("resourceVersion"));
-    // The version of a collection's list applies to each of its objects.
+    // If the request deletes a collection, this version is the version of its list, and applies to each of its objects.
     options.insert("preconditions".to_owned(), json!({"uid": uid, "resourceVersion": version}));
     Ok(Value::Object(options))
 }

@@ -1,6 +1,7 @@
 //! Evaluation of rules over an object.
 //!
-//! Conditions, order and messages equal those of the real server. The cost is that of `steadfast-cel`, which differs.
+//! Conditions, order and messages equal those of the real server. The cost is counted by `steadfast-cel`, and differs
+//! from the cost on a real server.
 
 use serde_json::Value as Json;
 use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context};

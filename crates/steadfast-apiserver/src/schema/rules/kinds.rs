@@ -24,7 +24,7 @@ pub(super) fn kind(schema: &Value, is_object: bool) -> Kind {
             Some("date-time" | "date") => Kind::Plain(Type::Timestamp),
             Some("duration") => Kind::Plain(Type::Duration),
             Some("byte") => Kind::Plain(Type::Bytes),
-            // Evaluations convert this format as well; a real server does not.
+            // Evaluations convert this format to a timestamp; a real server does not.
             Some("datetime") => Kind::Any,
             _ => Kind::STRING,
         },

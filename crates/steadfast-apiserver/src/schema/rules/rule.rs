@@ -64,8 +64,8 @@ impl PartialEq for Compiled {
 }
 
 impl Rule {
-    /// Parses the rules of a schema. Definitions with an invalid rule are rejected. Definitions that bypass the API may
-    /// contain one, which is not evaluated.
+    /// Parses the rules of a schema. Definitions with an invalid rule are rejected. A definition that bypasses the API
+    /// may contain an invalid rule, which is not evaluated.
     pub(crate) fn parse_all(schema: &Value) -> Vec<Self> {
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
         rules.map(Self::of).collect()

@@ -309,8 +309,8 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Warns of a conversion by a webhook, and of rules that are not evaluated. Also warns of a column with an invalid path:
-/// a real server accepts the definition too, and its tables end before the column.
+/// Warns of a conversion by a webhook, and of rules that are not evaluated. Also warns of a column with an invalid
+/// path: a real server accepts the definition too, and its tables end before the column.
 pub(super) fn warn(target: &WriteTarget, definition: &Value) {
     if !is_definition(&target.resource.name) {
         return;

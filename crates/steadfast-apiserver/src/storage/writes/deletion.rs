@@ -111,7 +111,7 @@ impl State {
         if !is_namespace(resource) && !is_definition(resource) {
             metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
         }
-        // The deletion of other objects increments the generation, as a change of the specification does.
+        // Except for definitions, a deletion increments the generation, as a change of the specification does.
         if is_definition(resource) {
             definitions::end(&mut object, &self.clock.timestamp());
         } else if metadata::generation(existing) > 0 {

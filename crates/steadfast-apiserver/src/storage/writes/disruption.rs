@@ -23,7 +23,7 @@ impl State {
         let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
         let pod = found.ok_or_else(not_found)?;
         let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-        // Pods that never ran or have finished provide no availability.
+        // A budget protects only running pods: other pods do not count as healthy.
         if metadata::is_terminating(pod) || matches!(phase, "Failed" | "Pending" | "Succeeded") {
             return Ok(None);
         }

@@ -36,7 +36,7 @@ pub(super) fn is_definition(resource: &GroupResource) -> bool {
     *resource == *DEFINITIONS
 }
 
-/// Returns whether an object without contents is held by finalizers.
+/// Returns whether the object has finalizers other than the finalizer of the server.
 pub(super) fn has_user_finalizers(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     // The server removes its own finalizer together with the last object.

@@ -1,4 +1,5 @@
-//! `CustomResourceDefinition`s in builds without the feature `crd`: they are not served, so that no write has one.
+//! `CustomResourceDefinition`s in builds without the feature `crd`: they are not served, so no write contains a
+//! definition.
 
 use serde_json::Value;
 

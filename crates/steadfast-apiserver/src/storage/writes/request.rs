@@ -45,8 +45,8 @@ impl WriteTarget {
         if self.request.version.is_empty() { self.resource.storage_version() } else { &self.request.version }
     }
 
-    /// Returns the field management of the write at the timestamp `now`; `None` for writes that bypass the API, which have
-    /// no manager.
+    /// Returns the field management of the write at the timestamp `now`. Returns `None` for writes that bypass the API,
+    /// which have no manager.
     pub(super) fn tracking<'a>(&'a self, now: &'a str) -> Option<Tracking<'a>> {
         let manager = self.request.manager.as_ref()?;
         Some(Tracking::new(&self.resource, self.part, self.version(), manager, now))

@@ -55,7 +55,7 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
     }
     let annotations = field("annotations").and_then(Value::as_object);
     for (annotation, _) in annotations.into_iter().flatten() {
-        // The real server accepts upper case in annotation keys, unlike in label keys' prefixes.
+        // The real server accepts upper case in the keys of annotations, unlike in the prefixes of label keys.
         report(violations, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
     }
     let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);

@@ -91,7 +91,7 @@ impl State {
         let used: BTreeSet<Ipv4Addr> =
             self.services(resource).filter_map(|service| text(service, "/spec/clusterIP").parse().ok()).collect();
         let (first, last) = (u32::from(ADDRESSES.0), u32::from(ADDRESSES.1));
-        // The lowest free address, so that runs are reproducible. A real server chooses at random.
+        // The lowest free address is assigned, so that runs are reproducible. A real server chooses at random.
         let free = (first..=last).map(Ipv4Addr::from).find(|address| !used.contains(address));
         let full = || Status::new(500, "InternalError", "failed to allocate a serviceIP: range is full");
         free.map(|address| address.to_string()).ok_or_else(full)
@@ -103,7 +103,7 @@ impl State {
         service: &mut Value,
         before: Option<&Value>,
     ) -> Result<(), Status> {
-        // Given ports are reserved first, so that no assigned port collides within the service.
+        // Requested node ports are reserved first, so that no assigned port collides within the service.
         let requested = ports(service).filter_map(node_port);
         let mut used: BTreeSet<i64> =
             self.services(resource).flat_map(ports).filter_map(node_port).chain(requested).collect();
