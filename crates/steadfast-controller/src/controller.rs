@@ -199,8 +199,9 @@ impl<K: Cacheable> Controller<K> {
     /// which of the two applies; for a `DynamicObject`, the first object in the cache does. Until then
     /// [`run_by_key`](Self::run_by_key) enqueues both possible keys.
     ///
-    /// [`run`](Self::run) returns an error if no object in `source` can have an owner of this controller: if the scopes
-    /// are different namespaces, or if the children are cluster-scoped and the owners namespaced.
+    /// [`run`](Self::run) returns an error if no object in `source` can have an owner among this controller's objects.
+    /// This applies if the scopes are different namespaces, or if the children are cluster-scoped and the owners
+    /// namespaced.
     pub fn owns<C>(mut self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
     where
         C: Resource + 'static,
@@ -302,7 +303,7 @@ impl<K: Cacheable> Controller<K> {
         let group = move |key: &ObjectKey| {
             let grouped = catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key))));
             grouped.unwrap_or_else(|panic| {
-                // Without a group the key shares group 0. Fairness suffers, but no key is lost.
+                // After a panic, the key belongs to group 0. This affects fairness, but loses no key.
                 drop(panics::message(panic));
                 0
             })
@@ -331,8 +332,8 @@ impl<K: Cacheable> Controller<K> {
     ///
     /// The controller holds a key while its reconcile runs. To act on the key, [hold](Sharding::hold) the key in the
     /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no
-    /// controller with this `sharding` gains keys. Use a separate [`Sharding`] for each controller if no controller must
-    /// delay another.
+    /// controller with this `sharding` gains keys. If controllers must not delay each other, use a separate
+    /// [`Sharding`] for each of them.
     pub fn sharded_by(mut self, sharding: &Sharding) -> Self {
         self.sharding = Some(sharding.clone());
         self

@@ -126,8 +126,8 @@ impl LeaderElectionBuilder {
         self
     }
 
-    /// Interval between renewals, and between requests of other candidates, extended by up to 120 % jitter. Defaults to 2
-    /// s.
+    /// Interval between renewals of the leader, and between requests of other candidates. Other candidates add a random
+    /// delay of up to 120 % of the interval. Defaults to 2 s.
     #[must_use]
     pub fn retry_period(mut self, retry_period: Duration) -> Self {
         self.timing.retry = retry_period;

@@ -211,8 +211,8 @@ impl EventRecorder {
         let until = shared.environment().now() + timeout;
         shared.with(|correlator| correlator.close_by(until));
         shared.work.notify_one();
-        // The extra time covers requests in flight at the deadline.
-        // The task ends at its deadline, unless its thread is blocked.
+        // The extra time covers requests in flight at the deadline. The task ends at its deadline, unless its thread is
+        // blocked.
         self.wait_until(timeout.saturating_add(DRAIN_AFTER_DROP), || shared.is_finished()).await;
         match shared.with(|correlator| correlator.undelivered() + correlator.abandoned()) {
             0 => Ok(()),

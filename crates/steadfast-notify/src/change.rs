@@ -54,7 +54,7 @@ pub enum Cause {
     Change,
     /// A result may change at this instant.
     Time,
-    /// An object changed after an expression had looked up the object.
+    /// Another object changed, which an expression had looked up.
     Lookup,
 }
 
@@ -97,7 +97,7 @@ impl ObjectChange {
         )
     }
 
-    /// Returns a change that adds the previous state. `None` without a previous state.
+    /// Returns a change with the previous state as an added object. `None` without a previous state.
     pub(crate) fn before(&self) -> Option<Self> {
         // Without an old state, nothing can have been sent before.
         let old = self.old.clone()?;

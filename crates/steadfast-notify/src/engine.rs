@@ -349,8 +349,9 @@ impl Engine {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         if let Some(active_rule) = active_rule {
             self.shared.counts.lock().changes += 1;
-            // The leader may have sent another result since this change, at an instant or after a change of another
-            // object. For rules with time or lookups, the state before a change determines the sent result instead.
+            // The leader may have sent another result since this change: at a later instant, or after a change of a
+            // looked-up object. For rules with time or lookups, the state before a change determines the sent result
+            // instead.
             if !active_rule.rule.depends_on_context() {
                 let _ = self.evaluate_rule(&active_rule, sink, &change, false).await;
             }
@@ -487,7 +488,7 @@ impl Engine {
     pub async fn wait_until_undeliverable(&self) -> Vec<String> {
         let (start, mut since) = (Instant::now(), None);
         loop {
-            // In the first seconds after the start, an attempt in flight may still succeed.
+            // In the first seconds of this wait, an attempt in flight may still succeed.
             let waits_for_attempts = start.elapsed() < ATTEMPT_GRACE;
             let workers: Vec<_> = self
                 .shared

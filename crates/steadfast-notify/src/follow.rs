@@ -308,7 +308,8 @@ impl HandlerContext {
 
     fn register_durable(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, handler_context) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
-        // Twice the share: one namespace with an unreachable receiver cannot use all slots.
+        // Twice the number that namespaces share, so that one namespace with an unreachable receiver cannot use all
+        // slots.
         let durable =
             informer.durable(&name).concurrency(2 * MAX_UNSETTLED_OBJECTS).namespace_share(MAX_UNSETTLED_OBJECTS);
         let durable = durable.deadline(SETTLE_TIMEOUT);

@@ -1,10 +1,11 @@
 //! Messages without a change of the object: caused by time, or by a change of a looked-up object.
 //!
-//! One task runs for each source and stream of a rule that uses `now` or `get(…)`. Each pass first evaluates objects as
-//! of the end of the previous pass, which no handler can have overtaken. This determines the next instant at which the
-//! result may change, and the looked-up objects. The pass then replays everything since, in order: each instant with
-//! `now` at exactly this instant, so that another run sends the same message with the same ID. Results that the
-//! handlers have already sent are not sent again, since the result is unchanged.
+//! One task runs for each source and stream of a rule that uses `now` or `get(…)`. Each pass first evaluates objects at
+//! the instant at which the previous pass ended. No handler can have overtaken that instant. The evaluation determines
+//! the next instant at which the result may change, and the looked-up objects. The pass then replays everything since,
+//! in order. It evaluates each due instant with `now` at exactly this instant, so that another run sends the same
+//! message with the same ID. Results that the handlers have already sent are not sent again, since the result is
+//! unchanged.
 //!
 //! The first pass starts at the [watermark](Watermark) of the earlier run or leader. Only the leader makes passes. A
 //! standby stores earlier states of looked-up resources, to detect changes since the leader's watermark.
@@ -48,7 +49,7 @@ const OBJECTS_PER_BATCH: usize = 16;
 /// Maximum number of replayed instants of one object in one pass. Further instants up to the present are skipped.
 const MAX_INSTANTS: usize = 32;
 
-/// Distance from the watermark of an earlier leader back to the start of a new leader. Clocks and caches of replicas
+/// Time by which a new leader starts before the watermark of the earlier leader, because clocks and caches of replicas
 /// differ. Messages within this time are sent again, with the same IDs.
 const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 
@@ -207,13 +208,14 @@ impl Recheck {
         for key in &changed {
             state.dependents.remove(key);
             state.instants.set(key, None);
-            // The handler evaluates the current state of the object.
+            // The handler evaluates the current state of a changed object, so the postponed evaluation is obsolete.
             state.stalled.remove(key);
         }
         // A change of a resource in doubt is detected when the resource is certain again.
         let looked_up = match (looked_up, &state.looked_up) {
             (Some(now), Some(before)) => Some(now.with_certain_from(before)),
-            // Before the first pass, no handler can have sent results in between.
+            // Without an earlier state, the current state is the base of the comparison: before the first pass, no
+            // handler can have sent results.
             (now, _) => {
                 state.looked_up.clone_from(&now);
                 now
@@ -244,7 +246,7 @@ impl Recheck {
         state.evaluated_until = state.evaluated_until.max(now);
         let stalled = state.stalled.values().map(|stalled| stalled.at).min();
         let certain = state.certain_at.min(now);
-        // The position stays one nanosecond before the first stalled instant, so that a restart replays it.
+        // The position stays one nanosecond before the first stalled instant, so that a restart replays that instant.
         let settled =
             stalled.map_or(certain, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain));
         self.watermark.advance_to(settled);
@@ -263,7 +265,8 @@ impl Recheck {
         while let Some((at, key)) = state.instants.take_due(now) {
             let number = replayed.entry(key.clone()).or_default();
             *number += 1;
-            // An object whose result changes constantly must not block the pass; instants are merged beyond a limit.
+            // An object whose result changes constantly must not block the pass, so instants beyond a limit are
+            // skipped.
             let at = replayed_instant(at, now, *number);
             if self.send(&key, Cause::Time, at, None).await {
                 self.update_dependencies(state, objects, [key].into(), at, looked_up).await;

@@ -67,8 +67,8 @@ impl Supervisor {
         Self { shared: Arc::new(Shared { report, tasks: Mutex::default(), restarts: Mutex::default() }) }
     }
 
-    /// Runs the futures that `task` returns, one after another, on the current runtime. A future must not finish; the
-    /// value of a finished future is the reason.
+    /// Runs the futures that `task` returns, one after another, on the current runtime. A future that finishes counts
+    /// as a failure, and its value is the reason. Waits before the next future starts.
     ///
     /// # Panics
     ///

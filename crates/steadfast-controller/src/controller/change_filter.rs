@@ -23,7 +23,8 @@ use steadfast::Cacheable;
 /// let filter = ChangeFilter::of(|deployment: &Deployment| deployment.spec.replicas);
 /// ```
 pub struct ChangeFilter<R> {
-    /// Returns true if the change from the first to the second state is relevant. None matches all changes.
+    /// Returns true if the change from the first to the second state is relevant. Without a predicate, all changes
+    /// match.
     predicate: Option<RelevancePredicate<R>>,
 }
 
@@ -36,8 +37,8 @@ impl<R: Resource + 'static> ChangeFilter<R> {
         Self { predicate: None }
     }
 
-    /// Matches changes of `metadata.generation`: changes of the spec, not of the status. An object without a generation
-    /// always matches.
+    /// Matches changes of `metadata.generation`: changes of the spec, not of the status. All changes of an object
+    /// without a generation match.
     #[must_use]
     pub fn of_generation() -> Self {
         Self::between(|old, new| {

@@ -13,7 +13,7 @@ use super::stale_policy::StalePolicy;
 /// Duration of a watched cache's doubt after which the start no longer waits for the cache.
 const WATCHED_CACHE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Maximum time that the start waits for an optional cache if none of its attempts has failed.
+/// Maximum time that the start waits for an optional cache if none of the requests of the cache has failed.
 const FIRST_ATTEMPT_GRACE: Duration = Duration::from_secs(1);
 
 /// Interval between freshness checks while a cache delays the start.
@@ -53,7 +53,7 @@ impl Role {
     }
 }
 
-/// Limit of a cache's start delay.
+/// Limit of the time for which a cache may delay the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartupLimit {
     /// No limit.
@@ -69,7 +69,7 @@ pub(super) enum StartupLimit {
 }
 
 impl StartupLimit {
-    /// Returns the limit for `cache` with this setting.
+    /// Returns the limit for `cache` under `stale_policy`.
     pub(super) fn of(cache: &DeclaredCache, stale_policy: &StalePolicy) -> Self {
         if cache.is_isolated {
             return if stale_policy.acts() { Self::FreshOnly } else { Self::Isolated(stale_policy.bound) };

@@ -46,7 +46,7 @@ pub(super) struct Primary {
 }
 
 impl Primary {
-    /// Scopes of the objects in `caches`.
+    /// Returns the scopes of the objects in `caches`.
     pub(super) fn of<K: Cacheable>(caches: &[SourceCache<K>]) -> Self {
         let scopes: Arc<[Scope]> = caches.iter().map(|cache| cache.scope().clone()).collect();
         let placement = match Placement::of::<K::Resource>() {
@@ -115,8 +115,8 @@ impl Primary {
     ///
     /// # Errors
     ///
-    /// Returns an error if the owned objects are in other namespaces, or cluster-scoped while the owners are
-    /// namespaced.
+    /// Returns an error if the owned objects are in other namespaces than the owners, or if the owned objects are
+    /// cluster-scoped and the owners namespaced.
     pub(super) fn can_own<C: Cacheable>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
         // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
         let has_no_namespace =

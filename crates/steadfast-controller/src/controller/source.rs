@@ -292,8 +292,8 @@ impl ScopeFilter {
     }
 }
 
-/// Number of queued changes that are delivered one by one instead of merged. A reconcile may have read an object that was
-/// created and deleted in the meantime.
+/// Number of queued changes that are delivered one by one instead of merged. Merged changes hide an object that was
+/// created and deleted in the meantime, although a reconcile may have read this object.
 const MAX_UNMERGED_CHANGES: usize = 4096;
 
 /// Handler that maps changed objects to keys.
@@ -360,7 +360,7 @@ impl<K: Cacheable> SourceHandler<K> {
     }
 }
 
-/// Runs on the runtime of the reconciles. A key then reaches a worker without a thread in between.
+/// Runs on the runtime of the reconciles, so that a key reaches a worker without a switch to another thread.
 impl<K: Cacheable> AsyncHandler<K> for SourceHandler<K> {
     async fn handle(&self, event: Event<K>, call: Call) {
         // Yields regularly: a long series of events must not keep a thread of the runtime from the reconciles.
@@ -426,14 +426,15 @@ where
 }
 
 impl<K: Cacheable> From<Informer<K>> for Source<K> {
-    /// Follows all changes of `informer`, for example an informer with custom settings or a type known only at run time.
+    /// Follows all changes of `informer`, for example of an informer with custom settings or of a type known only at
+    /// run time.
     fn from(informer: Informer<K>) -> Self {
         vec![informer].into()
     }
 }
 
 impl<K: Cacheable> From<MultiNamespaceInformer<K>> for Source<K> {
-    /// Follows all changes of `informers`, for example an informer of several namespaces that the program also reads.
+    /// Follows all changes of `informers`, for example of several namespaces that the program also reads.
     fn from(informers: MultiNamespaceInformer<K>) -> Self {
         informers.informers().to_vec().into()
     }

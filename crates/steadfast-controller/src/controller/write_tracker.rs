@@ -5,9 +5,10 @@
 //! waits for declared caches without a limit. A reconcile may also read other caches of the factory, which delay the
 //! reconcile only while they are fresh.
 //!
-//! Reconciles of keys that another process handled before must also see the writes of that process. By then that
-//! process no longer writes to these keys, so a version requested from the server now includes its last writes. Only
-//! declared caches may delay these keys while in doubt, because other caches may be unrelated.
+//! Reconciles of keys that another process handled before must also see the writes of that process. When this process
+//! receives such keys, the other process no longer writes to them. A version that the server returns afterwards
+//! therefore includes the last writes of the other process. Only declared caches may delay these keys while in doubt,
+//! because other caches may be unrelated.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ struct Inner {
     lifecycle: Lifecycle,
     /// Caches that reconciles are declared to read.
     read: Mutex<Vec<Arc<dyn CacheHandle>>>,
-    /// Declared caches, with the limit of their delay for writes of other processes.
+    /// Declared caches, each with the limit of its delay while it lacks writes of other processes.
     declared: Mutex<Vec<(DeclaredCache, StartupLimit)>>,
     pending: Mutex<PendingByKey>,
 }
@@ -194,7 +195,7 @@ impl WriteTracker {
             Some(pending) => (!std::mem::take(&mut pending.may_run)).then(|| pending.all()),
         };
         let Some(writes) = writes else {
-            // The newer changes trigger another reconcile.
+            // Enqueues another reconcile, for the newer changes.
             self.0.queue.add_with_priority(key.clone(), priority);
             return true;
         };
@@ -329,7 +330,7 @@ impl PendingByKey {
     }
 }
 
-/// Counts a wait for writes of other processes while alive.
+/// Counts a wait for writes of other processes while this value exists.
 struct CatchingUp<'a>(&'a Counters);
 
 impl<'a> CatchingUp<'a> {

@@ -24,8 +24,8 @@ pub struct CandidateVersions {
 }
 
 impl CandidateVersions {
-    /// Versions of a candidate with this binary version, usually `env!("CARGO_PKG_VERSION")`: a semantic version without a
-    /// leading `v`.
+    /// Builds the versions of a candidate. `binary_version` is usually `env!("CARGO_PKG_VERSION")`: a semantic version
+    /// without a leading `v`.
     pub fn new(binary_version: impl Into<String>) -> Self {
         Self { binary: binary_version.into(), emulation: None }
     }

@@ -62,7 +62,7 @@ impl Leases {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && !matches!(step, Step::Create(_)) => {
                 RequestResult { result: StepResult::Missing, problem: None }
             }
-            // Another candidate wrote in between. The response has no lease, so the next step reads it.
+            // Another candidate wrote in between. The response contains no lease, so the next step reads the lease.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 RequestResult { result: StepResult::Conflict, problem: None }
             }

@@ -87,7 +87,7 @@ impl PreviousHolder {
         self.accepted = Some((record::uid(lease).to_owned(), record::acquired(lease).cloned()));
     }
 
-    /// Another holder may act until this time.
+    /// Records that another holder may act until `stopped_at`.
     pub(super) fn wait_for(&mut self, stopped_at: Instant) {
         // The instant never moves back, because several earlier holders may still act.
         self.stopped_at = self.stopped_at.max(stopped_at);

@@ -200,7 +200,7 @@ fn confirmation(mut entry: LeaseCandidate, time: Timestamp) -> Option<LeaseCandi
     let [pinged, confirmed] = [&entry.spec.ping_time, &entry.spec.renew_time].map(|at| at.as_ref().map(|at| at.0));
     let is_confirmed = confirmed.is_some_and(|confirmed| {
         let age = time.duration_since(confirmed);
-        // An acknowledgement must not precede its ping, and must be recent by the server's clock.
+        // A confirmation must not precede its ping, and must be recent by the server's clock.
         pinged.is_none_or(|pinged| pinged <= confirmed) && -MAX_CLOCK_LEAD <= age && age <= MAX_CONFIRMATION_AGE
     });
     entry.spec.renew_time = Some(MicroTime(pinged.map_or(time, |pinged| pinged.max(time))));

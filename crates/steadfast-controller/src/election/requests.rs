@@ -38,7 +38,8 @@ impl Requests {
         self.with_timeout(async { Ok(self.client.request::<T>(request).await) }).await
     }
 
-    /// Returns the states of a watch up to the last one, or the reason if any is missing.
+    /// Returns the states that a watch delivers, up to the one that `is_last` accepts. An error contains the reason why
+    /// a state is missing.
     pub(super) async fn read_events_until<T: Clone + DeserializeOwned>(
         &self,
         watch: Result<Request<Vec<u8>>, request::Error>,

@@ -98,8 +98,8 @@ impl ShardingBuilder {
         Self(self.0.lease_duration(lease_duration))
     }
 
-    /// Time for which a replica without a successful renewal keeps acting: [`LeaderElectionBuilder::renew_deadline`]. Also
-    /// the maximum wait of a hand-over for guards of keys. Defaults to 10 s.
+    /// Time for which a replica without a successful renewal keeps acting: [`LeaderElectionBuilder::renew_deadline`]. A
+    /// hand-over waits at most this long for the guards of its keys. Defaults to 10 s.
     #[must_use]
     pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
         Self(self.0.renew_deadline(renew_deadline))

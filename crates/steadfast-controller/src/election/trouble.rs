@@ -1,4 +1,4 @@
-//! Why a candidate cannot read or write leases, and which permission is missing.
+//! Reasons why a candidate cannot read or write leases, such as a missing permission.
 
 use std::fmt;
 
@@ -90,7 +90,7 @@ impl RequestInfo<'_> {
 pub(super) struct Troubles(Mutex<Vec<ElectionTrouble>>);
 
 impl Troubles {
-    /// Adds `trouble`; returns whether its cause is new, so that it is logged once.
+    /// Adds `trouble`. Returns true if no trouble with the same cause is known, so that each cause is logged once.
     pub(super) fn add(&self, trouble: ElectionTrouble) -> bool {
         let mut troubles = self.lock();
         let cause = |trouble: &ElectionTrouble| (trouble.verb, trouble.resource, trouble.code);
@@ -102,7 +102,7 @@ impl Troubles {
         known.is_none()
     }
 
-    /// Clears the troubles of a verb and resource after success, or when no longer needed.
+    /// Clears the troubles of a verb and resource after a success, or when such a request is no longer needed.
     pub(super) fn end(&self, verb: &str, resource: &str) {
         self.lock().retain(|trouble| trouble.verb != verb || trouble.resource != resource);
     }

@@ -103,7 +103,7 @@ impl Script {
         all
     }
 
-    /// Returns the event created now, and accepts it.
+    /// Returns the event of the next request, which must be a create request, and accepts the request.
     fn created(&mut self) -> Event {
         let SenderAction::Send(number, EventRequest::Create(event)) = self.correlator.next(self.now()) else {
             panic!("no create request")

@@ -33,8 +33,8 @@ impl RetrySettings {
         half + half.mul_f64(random as f64 / u64::MAX as f64)
     }
 
-    /// Returns how long failures of an idle key are remembered. client-go's `flowcontrol.Backoff` has the same rule; its
-    /// workqueue has none.
+    /// Returns how long failures of an idle key are remembered. client-go's `flowcontrol.Backoff` has the same rule;
+    /// the rate limiters of client-go's workqueue remember failures until `Forget`.
     pub(super) fn failure_memory(self) -> Duration {
         self.max_delay.saturating_mul(2)
     }

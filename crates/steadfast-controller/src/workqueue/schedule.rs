@@ -44,7 +44,7 @@ pub(super) struct Schedule<T> {
     dropped: Vec<T>,
 }
 
-/// Key with the results of user code.
+/// Key with its hash and group, which user code computes.
 pub(super) struct HashedKey<T> {
     pub(super) key: T,
     pub(super) hash: u64,

@@ -10,8 +10,8 @@ pub struct Durations {
     pub count: u64,
     /// Sum of all measurements.
     pub sum: Duration,
-    /// Number of measurements up to 10 ns, up to 100 ns and so on to 1,000 s, each counted once. The last entry counts
-    /// longer ones.
+    /// Number of measurements in each bucket: up to 10 ns, up to 100 ns and so on to 1,000 s. Each measurement is
+    /// counted once, in the lowest bucket that fits. The last entry counts longer measurements.
     pub buckets: [u64; Self::BOUNDS.len() + 1],
 }
 

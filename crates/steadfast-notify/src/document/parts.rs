@@ -95,8 +95,8 @@ fn lookup<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     })
 }
 
-/// Removes the value at `path`, unless the value is a whole part. Removes a whole list for an item, so that indexes of
-/// other items stay valid.
+/// Removes the value at `path`, unless the value is a whole part. If the value is an item of a list, removes the whole
+/// list, so that the indexes of other items stay valid.
 fn remove(value: &mut Value, path: &str) -> bool {
     let (mut parent, mut path) = (String::new(), path);
     while let Some(at) = path.rfind(['.', '[']) {

@@ -184,7 +184,7 @@ impl<'e> Checker<'e> {
             ExprKind::Conditional { condition, yes, no } => {
                 self.needs_bool(condition);
                 let (yes, no) = (self.kind(yes), self.kind(no));
-                // Different kinds in the branches are valid CEL; the result is unknown.
+                // Branches of different kinds are valid CEL. The kind of the result is then unknown.
                 if yes == no { yes } else { Kind::Any }
             }
             ExprKind::Comprehension(of) => self.comprehension(of),

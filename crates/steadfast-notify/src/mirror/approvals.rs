@@ -99,7 +99,7 @@ impl Approvals {
         }
     }
 
-    /// Writes the file, or removes it without IDs.
+    /// Writes the file, or removes the file if no IDs are left.
     fn write(&self, mirror: &str, ids: &BTreeSet<String>) -> io::Result<()> {
         let file = self.file(mirror);
         let written = if ids.is_empty() {

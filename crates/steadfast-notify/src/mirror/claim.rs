@@ -7,7 +7,7 @@ use steadfast_targets::{ObjectId, Origin};
 use super::entry::Entry;
 use crate::change::EventSubject;
 
-/// An entry with origin.
+/// An entry with its origin: the group, and the object for which the entry is desired.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) entry: Entry,
@@ -22,7 +22,7 @@ pub(super) struct ObjectClaims {
     pub(super) entries: Result<Vec<Claim>, String>,
 }
 
-/// Returns the default group of an object's entries, which owns keys and limits removals.
+/// Returns the default group of an object's entries. A group owns keys, and removals are limited for each group.
 pub(super) fn default_group(EventSubject { cluster, namespace, .. }: &EventSubject) -> String {
     if namespace.is_empty() { cluster.clone() } else { format!("{cluster}/{namespace}") }
 }

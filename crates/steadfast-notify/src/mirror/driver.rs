@@ -244,8 +244,8 @@ fn desired<V: EntryValue>(
                     desired.origins.insert(name, origin.clone());
                 }
                 btree_map::Entry::Occupied(_) => {
-                    // Two entries have the same name. The mirror resolves the conflict with the recorded holder of the
-                    // name, not here.
+                    // Two entries have the same name. The mirror resolves the conflict later, by the recorded holder of
+                    // the name.
                     desired.competing.push(CompetingEntry { name, value, origin: origin.clone() });
                 }
             },

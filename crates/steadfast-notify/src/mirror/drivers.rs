@@ -1,6 +1,7 @@
 //! Kinds of mirrors: configuration key, fields of entries and constructor.
 //!
-//! A new kind needs a file here, a field of [`SinkConfig`], and a line in each of these two functions.
+//! A new kind needs a file here, a field of [`SinkConfig`], and a line in each of the functions `entry_fields` and
+//! `open`.
 
 mod dns;
 mod etcd;

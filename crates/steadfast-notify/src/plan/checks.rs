@@ -515,7 +515,7 @@ fn share_servers(first: &SinkConfig, second: &SinkConfig) -> bool {
         return second.zone.names().iter().any(|zone| names.contains(&name(zone)));
     }
     let (Some(first), Some(second)) = (&first.haproxy, &second.haproxy) else { return true };
-    // A prefix that starts with another prefix includes its servers.
+    // If one prefix starts with the other, the servers with the longer prefix also have the shorter prefix.
     first.prefix.starts_with(&second.prefix) || second.prefix.starts_with(&first.prefix)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Maximum delay that a receiver can request. A longer delay is shortened to this one.
+/// Maximum delay that a receiver can request. A longer requested delay is shortened to this value.
 pub const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(3600);
 
 /// Delivery settings of a sink.

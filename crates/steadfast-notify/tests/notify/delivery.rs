@@ -103,7 +103,7 @@ pub(crate) fn retry() -> DeliveryOutcome {
 
 pub(crate) const NO_DELAY: Duration = Duration::ZERO;
 
-/// Engine with one rule for the value, and one sink with the additional settings `more`.
+/// Engine with a rule that sends the `value` of a pod, and with the sink of that rule.
 pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) sink: Arc<ScriptedSink>,
@@ -440,7 +440,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     tokio::pin!(first);
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "an attempt takes four seconds");
 
-    // Another process, and the program itself, at the same time.
+    // In the meantime, another process adds a letter and tries to redrive the same file.
     let other = letters(&folder, 10);
     other.add(&letter("two")).expect("the program can add letters in the meantime");
     let rejected = redrive(&other, &streams, None).await.expect_err("the first redrive is still running");

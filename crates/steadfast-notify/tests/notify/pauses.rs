@@ -107,7 +107,8 @@ fn pause_ends_with_a_last_attempt() {
 
 #[test]
 fn slow_namespace_leaves_slots_to_others() {
-    // Each of 40 messages of one namespace takes 10 s. Without a limit, a message of another namespace waited 99 s.
+    // Each of 40 messages of one namespace takes 10 s. Without the limit for one namespace, a message of another
+    // namespace would wait 99 s.
     let mut queue = SinkQueue::new(delivery());
     for number in 0..40 {
         queue.push(NO_DELAY, message("slow", &number.to_string()), ());

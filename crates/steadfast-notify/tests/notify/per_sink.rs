@@ -29,7 +29,7 @@ use steadfast::unstable::random::Random;
 #[derive(Default)]
 struct Receiver {
     is_down: AtomicBool,
-    /// Accepts messages, but the response is lost.
+    /// True if messages are accepted, but the response is lost.
     is_mute: AtomicBool,
     accepted: Mutex<Vec<Message>>,
 }

@@ -1,4 +1,4 @@
-//! Outbox with random results of a sink.
+//! Sink queue with random results of a sink.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn attempt_result() -> impl Strategy<Value = AttemptResult> {
     prop_oneof![4 => Just(AttemptResult::Accepted), 2 => Just(AttemptResult::AcceptedResponseLost), 3 => Just(AttemptResult::Retry), 1 => Just(AttemptResult::Rejected)]
 }
 
-/// Returns a message for the outbox.
+/// Returns a message for the queue.
 fn message(lane: usize, number: u64) -> Arc<Message> {
     let value = json!({
         "id": number.to_string(), "time": "2026-01-02T03:04:05Z", "type": "Updated", "rule": "r", "cluster": "default",
@@ -33,7 +33,7 @@ fn message(lane: usize, number: u64) -> Arc<Message> {
     Arc::new(serde_json::from_value(value).expect("a message"))
 }
 
-/// End of an attempt, batch number, result and random number.
+/// End of an attempt, batch number, messages, result and random number.
 type RunningAttempt = (Duration, u64, Vec<Arc<Message>>, AttemptResult, f64);
 
 proptest! {

@@ -46,7 +46,7 @@ fn renew(server: &mut Server, identity: &str, seconds: i64) {
     });
 }
 
-/// Returns a lease held and renewed by `x` at 0, and `a`, which has read it.
+/// Returns a lease that `x` held and renewed at second 0, and the candidate `a`, which has read the lease.
 fn held_by_another() -> (Server, ElectionMachine) {
     held_before(Timing::default())
 }
@@ -61,7 +61,7 @@ fn held_before(timing: Timing) -> (Server, ElectionMachine) {
     (server, a)
 }
 
-/// Returns `a` as the leader from 2 on, without an earlier holder.
+/// Returns `a` as the leader from second 2 on, without an earlier holder.
 fn a_leader() -> (Server, ElectionMachine) {
     let mut server = Server::default();
     let mut a = coordinated("a", 0.0);

@@ -45,9 +45,9 @@ impl GainTracker {
         self.owned_keys.len() > usize::from(self.caught_up)
     }
 
-    /// Records that the caches contain all writes before the change after `number`.
+    /// Records that the caches contain all writes before the change that follows change `number`.
     pub(super) fn caught_up(&mut self, number: u64) {
-        // The caches cover the distribution that was current at `number`. Later ones remain.
+        // The caches cover the distribution that was current at `number`. Later distributions remain.
         let Some(at) = self.owned_keys.iter().rposition(|(since, _)| *since <= number) else { return };
         self.owned_keys.drain(..at);
         self.caught_up = true;

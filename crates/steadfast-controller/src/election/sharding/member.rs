@@ -101,7 +101,8 @@ impl Member {
 
     /// Waits until `until`, and reads the other leases or hands over keys in the meantime. Returns false at the stop.
     async fn wait_until(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
-        // Keys are given up before the new view is published, or two members could own them.
+        // The member stops acting on lost keys before the new view is published. Otherwise two members could own these
+        // keys.
         if self.membership.must_change() && self.continue_hand_over() {
             self.hand_over = HandOver::None;
             self.membership.change();

@@ -54,16 +54,16 @@ const VIEW: &str = "steadfast/acts-by";
 #[derive(Debug)]
 pub(super) struct Membership {
     group: String,
-    /// Name of its lease.
+    /// Name of the member's own lease.
     own_name: Arc<str>,
     timing: Timing,
     /// View written with each renewal.
     written_view: MemberSet,
-    /// Next view, if it differs.
+    /// View that replaces `written_view`. Equal to `written_view` if no change is due.
     next_view: MemberSet,
-    /// The attempted view, once the server has it.
+    /// The last written view, once the server has confirmed it.
     published_view: Option<MemberSet>,
-    /// Own lease with that view, as the server returned it.
+    /// Own lease with the published view, as the server returned it.
     own_lease: Option<Box<Lease>>,
     /// View published at the last read of all leases.
     view_at_last_read: Option<MemberSet>,
@@ -156,7 +156,7 @@ impl Membership {
         }
     }
 
-    /// Processes a list of all leases read after the last [written](Self::written) state and received at `now`.
+    /// Processes a list of all leases, read after the last confirmed write of the own lease and received at `now`.
     ///
     /// Returns false if the list is older, or our lease differs from the written state. Such a list proves nothing.
     pub(super) fn record_read(&mut self, leases: Vec<Lease>, now: Instant) -> bool {
@@ -211,7 +211,8 @@ impl Membership {
         Some(ExpiredLease { name: name.clone(), uid: peer.uid.clone(), version: peer.version.clone() })
     }
 
-    /// Returns true if another view must be written. From now on [own keys](Self::part) must belong to both views.
+    /// Returns true if another view must be written. From now on [own keys](Self::owned_keys) must belong to both
+    /// views.
     pub(super) fn must_change(&self) -> bool {
         self.next_view != self.written_view
     }

@@ -44,7 +44,7 @@ impl MemberStatus {
         self.skip_catch_up();
     }
 
-    /// Without cache readers, no cache must catch up.
+    /// Marks the caches as caught up if no cache reader exists.
     fn skip_catch_up(&mut self) {
         if self.readers == 0 {
             self.gains.caught_up(self.number);

@@ -180,7 +180,7 @@ impl Model {
         "new"
     }
 
-    /// Returns the available tokens by the history of taken ones, second by second.
+    /// Computes the available tokens at `now` second by second, from the times at which tokens were taken.
     fn tokens_left(taken: &[u64], now: u64) -> u64 {
         let (burst, refill) = (u64::from(SETTINGS.burst), SETTINGS.refill.as_secs());
         let Some(first) = taken.first() else { return burst };

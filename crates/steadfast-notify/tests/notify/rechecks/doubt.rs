@@ -84,7 +84,7 @@ async fn doubt_before_the_lock_loses_nothing() {
     let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
     let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
     world.set_service("s", 4);
-    // Freshness of an informer before its first list.
+    // The informers of this new factory have no list yet, so the looked-up resource is in doubt.
     let watch_spec = WatchSpec {
         factory: InformerFactory::new(&InMemory::default().connection(&world.server).await.expect("a connection")),
         ..run.watch_spec.clone()
