@@ -21,7 +21,7 @@ pub struct BackoffSettings {
     pub first: Duration,
     /// Maximum delay before the second retry, doubled for each further retry. Defaults to 250 ms.
     pub second: Duration,
-    /// Maximum of all delays. Defaults to 8 s.
+    /// Upper bound of every delay. Defaults to 8 s.
     pub ceiling: Duration,
 }
 
@@ -48,7 +48,8 @@ impl Backoff {
         }
         let doubled = self.settings.second.saturating_mul(1 << (failures - 1).min(16));
         let longest = doubled.min(self.settings.ceiling);
-        // A random delay between half and the full value spreads the retries of many clients. The load still falls.
+        // A random delay between half and the full value spreads the retries of many clients. The delays still double,
+        // so the load falls.
         random.between(longest / 2, longest)
     }
 

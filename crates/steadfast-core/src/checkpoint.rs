@@ -1,7 +1,7 @@
 //! Format of a cache's checkpoint, from which the next run continues. This module contains the rules, without I/O.
 //!
-//! An encoded object is written unchanged. [`RowEncodings::read`] is the only reader of entries. It checks all bytes and
-//! rejects those that are not a valid row.
+//! An encoded object is written unchanged. [`RowEncodings::read`] is the only reader of entries. The reader checks all
+//! bytes and rejects an invalid row.
 
 mod delivery;
 mod row;
@@ -33,7 +33,7 @@ pub struct RowEncodings {
 /// Entry of a cache from a checkpoint.
 #[derive(Debug)]
 pub enum RestoredEntry {
-    /// The kept object.
+    /// Newest state of the object, encoded.
     Known(RawObject),
     /// Entry whose newest state could not be decoded: its identity with the version, and the last decodable state.
     Unknown(Identity, Option<RawObject>),
@@ -76,7 +76,7 @@ impl RowEncodings {
         if let Some(object) = entry.last().filter(is_current) {
             return self.write_object(object, out);
         }
-        // The entry is tainted: the last decodable state is nested as a row.
+        // The entry is tainted, so the last decodable state is nested as a row.
         let mut last = Vec::new();
         entry.last().map_or(Ok(()), |object| self.write_object(object, &mut last))?;
         Row { encoding: RowEncoding::Unknown, uid: uid.as_str(), version: version.as_str(), bytes: &last }.write(out);

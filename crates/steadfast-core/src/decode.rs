@@ -1,8 +1,8 @@
 //! Decoding of records, only as far as the cached form of their objects requires it.
 //!
-//! A single scan turns the bytes of a record into a [`RawObject`] and finds the identity of the object. The [`Cacheable`]
-//! type determines the form in which the object is kept. An object that cannot be decoded does not affect other
-//! objects. Its error contains the identity and never the content.
+//! A single scan turns the bytes of a record into a [`RawObject`] and finds the identity of the object. The
+//! [`Cacheable`] type determines the form in which the object is kept. An object that cannot be decoded does not affect
+//! other objects. Its error contains the identity and never the content.
 
 mod cacheable;
 mod delta_compressed;

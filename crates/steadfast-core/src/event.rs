@@ -253,8 +253,8 @@ pub fn difference<K>(
         }
         _ => Event::Added { object, initial },
     };
-    // After undecodable states, the version of this change is unknown: one of these states may have had the same
-    // content.
+    // After undecodable states, the version of this change is unknown: an undecodable state may already have had the
+    // same content.
     let gap = old.is_some_and(Entry::is_tainted);
     let (version, certainty) = match path {
         Path::Watched { .. } if !gap => (Some(version).filter(ResourceVersion::is_given), Certainty::Observed),

@@ -50,11 +50,12 @@ impl Filter {
         Some(Change { event, version: version.clone(), certainty: *certainty })
     }
 
-    /// Moves the deletions among the changes of a list before its other changes.
+    /// Moves the deletions of a list before the other changes of the list.
     ///
     /// [`Store::commit`](crate::store::Store::commit) orders the changes of the whole scope. If a list shows an object
     /// outside the filter, its update in the scope becomes a deletion for the handler. The order must therefore be
-    /// restored. Only changes without an observed version are moved, and none past a change of the same object.
+    /// restored. Only changes without an observed version are moved. No deletion moves past a change of the same
+    /// object.
     pub fn deletions_first<K>(changes: &mut Vec<Change<K>>) {
         let is_listed = |change: &Change<K>| change.certainty == Certainty::Inferred;
         let is_late = |pair: &[Change<K>]| {

@@ -1,6 +1,6 @@
 //! Memory of collections in bytes, as requested from the allocator.
 
-/// The two counters of a shared allocation.
+/// Memory of the two reference counters of an `Arc`.
 const ARC_HEADER_BYTES: usize = 2 * size_of::<usize>();
 
 /// Maximum number of entries in a node of a `BTreeMap`.

@@ -26,7 +26,7 @@ use crate::scan::ScanError;
 /// Error after which a body cannot be read further. It states the position, not the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A member of a list other than its items exceeds the limit.
+    /// A member of the list exceeds the limit. Overlong items do not cause this error.
     #[error("a member of the list is longer than the limit of {limit} bytes")]
     TooLarge {
         /// Limit in bytes.
@@ -49,7 +49,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// Converts the fault of a text that starts at `offset` of the body.
+    /// Converts the error of a scan whose text starts at `offset` of the body.
     fn of(fault: ScanError, offset: u64) -> Self {
         let ScanError::Malformed { at } = fault;
         Self::Malformed { encoding: Encoding::Json, offset: offset + at as u64 }

@@ -24,7 +24,7 @@ pub enum Freshness {
         age: Duration,
         /// Keys whose newest state could not be decoded. Their lookups return `Unknown`.
         tainted: KeySet,
-        /// List interval, if lists replace the watch. Changes are then known with this delay.
+        /// List interval, if lists replace the watch. Changes then reach the cache only with the next list.
         polled: Option<Polled>,
     },
     /// The first list is not complete yet.

@@ -129,7 +129,8 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// Decodes the metadata field at `path`. Reports an error, since the reader does not choose the type of the field.
+    /// Decodes the metadata field at `path`. Reports an error to `on_undecodable`, since the type of this field is
+    /// fixed and not chosen by the reader.
     fn metadata<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         self.read(path).inspect_err(|error| self.report(error))
     }
@@ -158,7 +159,7 @@ impl<K> Lazy<K> {
                     json(&bytes[span]).map_err(|error| self.decode_error(&bytes, start, &error))
                 }
                 Ok(None) => Ok(None),
-                // A decoding of the whole object produces the best error.
+                // Decoding the whole object produces the most precise error.
                 Err(_) => self.whole::<IgnoredAny>().map(|_| None),
             },
             StoredEncoding::Protobuf(message) => {
@@ -305,8 +306,8 @@ impl<K: DeserializeOwned> Object<Lazy<K>> {
 }
 
 impl<K: DeserializeOwned> Event<Lazy<K>> {
-    /// Converts the event to one of the decoded object, as a cache of decoded objects would deliver it. If an earlier
-    /// state does not fit, the current one is `Added`.
+    /// Converts the event to one of the decoded object, as a cache of decoded objects would deliver it. If the earlier
+    /// state of an update does not fit `K`, the result is `Added` with the current state.
     ///
     /// # Errors
     ///

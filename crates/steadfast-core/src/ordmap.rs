@@ -36,8 +36,7 @@ impl<K, V> OrdMap<K, V> {
         self.len == 0
     }
 
-    /// Returns whether both maps share their root, so that no entry differs. If not, the content may be equal
-    /// nevertheless.
+    /// Returns whether both maps share their root and are therefore equal. Maps with different roots may also be equal.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
@@ -58,7 +57,7 @@ impl<K, V> OrdMap<K, V> {
         Iter::starting_at(&self.root, position)
     }
 
-    /// Returns all entries for whose keys `position` returns `Equal`, in order. They must be adjacent.
+    /// Returns all entries for whose keys `position` returns `Equal`, in order. These entries must be adjacent.
     pub fn range_by(&self, mut position: impl FnMut(&K) -> Ordering) -> impl Iterator<Item = (&K, &V)> {
         self.starting_at(&mut position).take_while(move |(key, _)| position(key) == Ordering::Equal)
     }
@@ -113,7 +112,7 @@ impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
         // The lookup comes first, so that nothing is copied for a missing key.
         self.get(key)?;
         let removed = Node::remove(&mut self.root, key);
-        // The root shrinks while only a single child remains.
+        // A root with a single child is replaced by this child.
         while let Node::Inner(Inner { children, .. }) = &*self.root
             && let [only] = children.as_slice()
         {

@@ -1,9 +1,10 @@
-//! Kubernetes protobuf, decoded by the definitions of the API server's Go types.
+//! Kubernetes protobuf, decoded according to the API server's Go types.
 //!
-//! Any type that can be deserialized from the JSON of a built-in kind can also be deserialized from its protobuf. The
-//! serde implementation and the resulting value are equal. Messages are presented as the JSON that the API server would
-//! have written. This requires more than the message definitions: which empty fields JSON omits, and which are null.
-//! `conformance/reference/messages` extracts this information from the Go types and writes the table.
+//! Any type that can be deserialized from the JSON of a built-in kind can also be deserialized from its protobuf. Both
+//! encodings use the same serde implementation and yield equal values. Messages are presented as the JSON that the API
+//! server would have written. The message definitions are not sufficient for this purpose: they do not specify which
+//! empty fields JSON omits, and which are null. `conformance/reference/messages` extracts this information from the Go
+//! types and writes the table.
 
 mod content;
 mod deserialize;

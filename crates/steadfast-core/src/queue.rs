@@ -3,9 +3,9 @@
 //! Pending changes of an object merge. Intermediate states are skipped; the last state never is. If a delivered stay
 //! has ended, its end is always delivered before the next stay starts.
 //!
-//! A queue that delivers [each](DeliveryQueue::each) change merges none while the number of pending changes is within
-//! its bound. Later changes are merged as in other queues. The number of merged events is counted and reported with the
-//! next delivery.
+//! A queue that delivers [each](DeliveryQueue::each) change merges no changes while the number of pending changes is
+//! within its bound. Later changes are merged as in other queues. The number of merged events is counted and reported
+//! with the next delivery.
 
 mod slot_map;
 

@@ -348,7 +348,8 @@ impl Reflector {
                 if version.is_ordered() {
                     self.reach(now, version.clone());
                 } else {
-                    // The version differs from the previous one, but the order of opaque versions is unknown (C12).
+                    // This version differs from the cached one. It proves no freshness, since the order of opaque
+                    // versions is unknown (C12).
                     self.cache.advance(now, version.clone());
                 }
                 Verdict::Perform(vec![Output::Advance(version.clone())])
@@ -407,7 +408,7 @@ impl Reflector {
 
     // Timers.
 
-    /// Returns when a timer expires, if it is set.
+    /// Returns the time at which `timer` expires; `None` if the timer is not set.
     fn due(&self, timer: Timer) -> Option<Instant> {
         let settings = &self.cache.settings;
         match (timer, &self.phase) {
@@ -680,7 +681,7 @@ impl Reflector {
         }
     }
 
-    /// Processes [`Input::Contradicted`]: a list decides, at most one per period.
+    /// Processes [`Input::Contradicted`]: a list resolves the contradiction. At most one such list starts per period.
     fn contradicted(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
         if !self.is_read_from(id) {
             return;

@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
                 Ok(Expression::NotIn(key, self.values()?))
             }
             Token::Symbol(comparison @ (">" | "<")) => {
-                // The API server supports these operators; kube's selector, which selects here, does not.
+                // The API server supports these operators. kube's selector, which filters the cached objects, does not.
                 let problem = format!("{comparison:?} compares numbers, which a selector of cached objects cannot do");
                 Err(self.error(offset, problem))
             }

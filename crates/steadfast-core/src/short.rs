@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::footprint::shared;
 
-/// Text of up to `N` bytes inline; a longer one is shared.
+/// Text of up to `N` bytes inline; a longer text is a shared allocation.
 #[derive(Clone)]
 pub(crate) enum ShortText<const N: usize> {
     Here { len: u8, bytes: [u8; N] },

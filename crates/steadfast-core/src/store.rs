@@ -144,10 +144,10 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Taints the entry of `key` if its state at `version` turned out to be undecodable. Returns whether the store has
-    /// this state.
+    /// Taints the entry of `key`, after a reader found its state at `version` to be undecodable. Returns false if the
+    /// store no longer has this state.
     ///
-    /// No change is reported. The handlers already received the last decodable state, and the stay will end with this
+    /// No change is reported. The handlers already received the undecodable state, and the stay will end with this
     /// state.
     pub fn taint(&mut self, key: &ObjectKey, version: &ResourceVersion) -> bool {
         let Some((slot, held)) = self.working.objects.get(key) else { return false };
@@ -221,8 +221,8 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Replaces the content by a complete list of the collection at `version`, and passes each change to the callback.
     ///
-    /// Deletions are reported before additions and updates. A resource that moved from one object to another between
-    /// two watches (a port, a host name) is therefore released before it is taken. Both groups are in the order of
+    /// Deletions are reported before additions and updates. If a port or a host name moved from one object to another
+    /// between two watches, handlers therefore release it before they assign it again. Both groups are in the order of
     /// their keys.
     ///
     /// Within an epoch no object goes back to an older state. A new epoch accepts the list unchanged.

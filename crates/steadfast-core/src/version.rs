@@ -15,7 +15,7 @@ use crate::short::ShortText;
 pub struct ResourceVersion(ShortText<INLINE_BYTES>);
 
 /// Inline length in bytes. Kubernetes versions are revisions of etcd, which counts writes; no cluster has had a hundred
-/// million million.
+/// million million writes.
 const INLINE_BYTES: usize = 14;
 
 /// Prefix of a version that looks like a number and must not be ordered. The prefix is not part of the version.
@@ -93,12 +93,12 @@ impl ResourceVersion {
         (self == other).then_some(Ordering::Equal)
     }
 
-    /// Returns whether both can be ordered and this one is newer.
+    /// Returns whether both versions can be ordered and this version is newer.
     pub fn is_newer_than(&self, other: &Self) -> bool {
         self.order(other) == Some(Ordering::Greater)
     }
 
-    /// Returns whether both can be ordered and this one is older.
+    /// Returns whether both versions can be ordered and this version is older.
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.order(other) == Some(Ordering::Less)
     }

@@ -9,8 +9,8 @@ use crate::figures::{Figures, GuardError, Machine};
 
 /// Tolerated increase of instructions on an equal machine, as a fraction.
 ///
-/// Runs of one program differ by a thousandth. The rest allows for effects of changes elsewhere, such as other inlining
-/// or another memory layout.
+/// Runs of one program differ by a thousandth. The rest of the tolerance allows for effects of changes elsewhere, such
+/// as other inlining or another memory layout.
 pub(crate) const TOLERANCE: f64 = 0.03;
 
 /// Tolerated increase of instructions with another compiler or another libc, as a fraction.
@@ -63,7 +63,7 @@ impl Baseline {
 
 /// Returns the tolerance for instructions. Returns `None` for another processor, since it executes other instructions.
 pub(crate) fn tolerance(before: &Machine, now: &Machine) -> Option<f64> {
-    // Functions of libc are selected by the instruction set, so that counts are not comparable.
+    // libc selects its functions by the instruction set, so counts of different processors are not comparable.
     if before.processor != now.processor {
         None
     } else if before == now {
@@ -76,7 +76,7 @@ pub(crate) fn tolerance(before: &Machine, now: &Machine) -> Option<f64> {
 /// Compares each stage with its baseline.
 pub(crate) fn compare_baselines(before: &Baseline, now: &Baseline) -> BTreeMap<String, Verdict> {
     let tolerance = tolerance(&before.made_on, &now.made_on);
-    // The stages of both, because a removed stage must be reported like a new stage.
+    // Includes the stages of both measurements: a removed stage must be reported like a new stage.
     let names = before.stages.keys().chain(now.stages.keys());
     let verdict = |name: &String| match (before.stages.get(name), now.stages.get(name)) {
         (Some(before), Some(now)) => compare(before, now, tolerance),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::figures::{Figures, GuardError, StageReport};
 
-/// Pattern of the counted function's name, in mangled form too.
+/// Pattern that matches the name of the counted function, mangled or not.
 const COUNTED: &str = "*steadfast_guard_counted*";
 
 /// Measures a stage. Returns the processor that the stage saw, and its costs.

@@ -18,7 +18,7 @@ pub(crate) struct Figures {
     pub(crate) bytes: f64,
 }
 
-/// Parts of a machine that determine the instructions of the same source.
+/// Properties of a machine that affect the number of instructions of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// Compiler. Generates the instructions.
@@ -31,7 +31,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Describes this machine. The stages fill in the processor, since valgrind emulates its own.
+    /// Describes this machine, without the processor. Valgrind emulates a processor, so each stage reports the one that
+    /// it saw.
     pub(crate) fn here() -> Result<Self, GuardError> {
         // The version of glibc determines its allocator and its memory functions.
         let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();

@@ -5,9 +5,9 @@
 //! cargo run --release -p steadfast-guard -- renew   # records the current costs as the baseline
 //! ```
 //!
-//! Time is not reliable on a shared machine, but the number of instructions is equal in each run. Each stage runs in
-//! its own process under valgrind's callgrind, which counts only the measured part of the stage.
-//! `docs/development/testing.md` lists the dependencies of the numbers.
+//! Measured times are not reliable on a shared machine, but the number of instructions is nearly equal in each run.
+//! Each stage runs in its own process under valgrind's callgrind, which counts only the measured part of the stage.
+//! `docs/development/testing.md` lists the factors that affect the numbers.
 
 mod baseline;
 mod callgrind;

@@ -11,8 +11,8 @@ use steadfast_core::decode::Encoding;
 use steadfast_core::frame::Item;
 use steadfast_core::protobuf::MessageId;
 
-/// Pods in the format of the bench's generator. Each pod follows its length and the offsets of its version and of its
-/// sending time, 32 bits each.
+/// Pods in the format of the bench's generator. Three numbers of 32 bits precede each pod: its length, and the offsets
+/// of its version and of its sending time.
 const JSON: &[u8] = include_bytes!("../sample/pods.json");
 
 /// Pods in protobuf, equal to [`JSON`].

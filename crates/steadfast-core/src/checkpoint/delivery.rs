@@ -51,7 +51,7 @@ impl DeliveryKey {
         bytes.first() == Some(&DELIMITER)
     }
 
-    /// Reads a row key; `None` if the bytes are not a valid one.
+    /// Reads a row key; `None` if the bytes are not a valid row key.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (_, rest) = bytes.split_first().filter(|(delimiter, _)| **delimiter == DELIMITER)?;
         let end = rest.iter().position(|byte| *byte == DELIMITER)?;

@@ -75,7 +75,7 @@ pub fn write_key(key: &ObjectKey, out: &mut Vec<u8>) {
     out.extend(key.name().as_bytes());
 }
 
-/// Reads a key; `None` if the bytes are not a valid one.
+/// Reads a key; `None` if the bytes are not a valid key.
 pub fn key_of(bytes: &[u8]) -> Option<ObjectKey> {
     let text = str::from_utf8(bytes).ok()?;
     Some(match text.split_once(char::from(END)) {

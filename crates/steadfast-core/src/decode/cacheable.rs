@@ -111,8 +111,8 @@ impl Decoder {
         Self { on_undecodable: Some(on_undecodable), ..self }
     }
 
-    /// Packs encoded objects: only the differences to a similar object are kept. Similar objects take a tenth to a
-    /// fifth of their bytes. Each decoding and each read costs some microseconds.
+    /// Packs encoded objects: the decoder keeps only the differences to a similar object. Similar objects take a tenth
+    /// to a fifth of their bytes. Each decoding and each read costs some microseconds.
     #[must_use]
     pub fn packed(self) -> Self {
         Self { dictionaries: Some(DictionaryGroups::default()), ..self }
@@ -125,7 +125,7 @@ impl Decoder {
     }
 
     /// Creates a decoder with the same options for a helper thread. The new decoder does not pack: decoding to a packed
-    /// form is cheap, so helper threads do not take part.
+    /// form is cheap, and helper threads run only costly decoding.
     #[must_use]
     pub fn another(&self) -> Self {
         Self {

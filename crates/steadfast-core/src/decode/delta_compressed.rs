@@ -1,9 +1,10 @@
 //! Bytes of a kept object: verbatim, or as the difference to a similar object.
 //!
-//! Objects of one controller are similar. The pods of a deployment differ in their names, addresses and times, which
-//! are a tenth of their content. The first object of a family is the LZ4 dictionary for the others. All objects of a
-//! kind share some words, so the dictionary may itself be compressed with a root dictionary, the first object of
-//! another family. The root is kept verbatim, so each read needs at most two dictionaries.
+//! Objects of one controller are similar. The pods of a deployment differ only in a tenth of their content: names,
+//! addresses and times. Objects with similar names in one namespace form a *family*. The first object of a family is
+//! the LZ4 dictionary for the others. All objects of a kind share some words, so the dictionary may itself be
+//! compressed with a root dictionary, the first object of another family. The root is kept verbatim, so each read needs
+//! at most two dictionaries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ pub(crate) struct DeltaCompressed {
 
 /// Dictionary of a family. Dropped with the last object of the family.
 struct Base {
-    /// Verbatim, or compressed with the root, which is verbatim.
+    /// Dictionary: verbatim, or compressed with the root dictionary, which is verbatim.
     packed: DeltaCompressed,
     /// Uncompressed length in bytes.
     length: usize,
@@ -37,7 +38,7 @@ struct Base {
 #[derive(Default)]
 pub(crate) struct DictionaryGroups {
     bases: HashMap<u64, Weak<Base>>,
-    /// Number of families at which unused ones are removed.
+    /// Number of families at which unused families are removed.
     cleanup_threshold: usize,
     /// Root dictionary, with which bases are compressed.
     root: Weak<Base>,
@@ -46,7 +47,7 @@ pub(crate) struct DictionaryGroups {
     scratch: Vec<u8>,
 }
 
-/// Minimum number of families before unused ones are removed.
+/// Minimum number of families before unused families are removed.
 const MIN_CLEANUP_FAMILIES: usize = 256;
 
 /// Window of LZ4. In longer texts, the bytes of a similar object would be out of its reach.
@@ -94,7 +95,7 @@ impl DictionaryGroups {
         if let Some(packed) = base.and_then(|base| self.compress_with(base, bytes)) {
             return packed;
         }
-        // Before the insertion, so the map stays below twice the number of families in use.
+        // The removal precedes the insertion, so the map stays below twice the number of families in use.
         self.remove_unused();
         // The object starts a family and becomes its dictionary, compressed with the root if both
         // are similar.
@@ -115,7 +116,7 @@ impl DictionaryGroups {
         if base.length > MAX_DICTIONARY_FACTOR * bytes.len() {
             return None;
         }
-        // The length comes first, since the reader needs it first.
+        // The uncompressed length comes first, since the reader needs this length first.
         let length = (bytes.len() as u32).to_le_bytes();
         self.scratch.resize(length.len() + block::get_maximum_output_size(bytes.len()), 0);
         let (first, rest) = self.scratch.split_at_mut(length.len());
@@ -135,8 +136,8 @@ impl DictionaryGroups {
     }
 }
 
-/// Returns the family of a key: objects of one generated name in one namespace, and of the deployment above it, are
-/// most likely similar. A collision only costs memory.
+/// Returns a hash of the namespace and of the name without its generated suffixes. Objects with an equal hash, such as
+/// the pods of one deployment, are most likely similar. A collision only costs memory.
 fn family(key: &ObjectKey) -> u64 {
     let name = without_suffix(key.name()).unwrap_or(key.name());
     // The name of a pod contains two generated parts: the hash of the `ReplicaSet` and a suffix of

@@ -17,7 +17,7 @@ pub(super) enum Node<K, V> {
     Inner(Inner<K, V>),
 }
 
-/// Node above others, which all have the same depth.
+/// Node above other nodes. All its children have the same depth.
 #[derive(Clone)]
 pub(super) struct Inner<K, V> {
     /// Separators between adjacent children. A separator is greater than all keys below its left child. No key below

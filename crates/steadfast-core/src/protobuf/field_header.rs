@@ -30,8 +30,8 @@ impl FieldHeaderReader {
     /// Reads the next header from the start of `piece`, and returns the number of its bytes in `piece`. If `piece` ends
     /// within the header, all of `piece` is buffered.
     ///
-    /// `remaining` is the number of bytes from the start of the header to the end of the enclosing message. The header and
-    /// its value must fit into them.
+    /// `remaining` is the number of bytes from the start of the header to the end of the enclosing message. The header
+    /// and its value must fit into them.
     pub(crate) fn next(&mut self, piece: &[u8], remaining: u64) -> Result<(Option<FieldHeader>, usize), WireError> {
         // A header never crosses the end of the enclosing message.
         let window = usize::try_from(remaining).unwrap_or(MAX_HEADER_BYTES).min(MAX_HEADER_BYTES);

@@ -4,7 +4,7 @@ use serde::de::{Error as _, Visitor};
 
 use super::error::Error;
 
-/// Presents an integer as `serde_json` does: only a negative one is signed.
+/// Presents an integer as `serde_json` does: only negative integers are signed.
 #[inline]
 pub(crate) fn integer<'de, V: Visitor<'de>>(value: i64, visitor: V) -> Result<V::Value, Error> {
     // `serde_json` also passes non-negative integers as `u64`, so types receive equal calls.

@@ -41,7 +41,7 @@ fn scan_object<'a>(encoded: Reader<'a>, found: &mut ObjectScan<'a>) -> Result<()
             continue;
         }
         if std::mem::replace(&mut seen, true) {
-            // The decoder rejects such a field, too.
+            // The decoder rejects repeated metadata, too.
             return Err(WireError { at: message.at() });
         }
         found.metadata = metadata(message.delimited(tag.wire)?)?;

@@ -14,7 +14,7 @@ pub(crate) enum UnionValue<'de> {
     Null,
     Bool(bool),
     Schema(Reader<'de>),
-    /// All elements with the number 2.
+    /// List of all fields with the number 2.
     Several(ValueType),
 }
 

@@ -1,8 +1,8 @@
 //! Table of all messages of the built-in kinds.
 //!
 //! A line with the name of a message and its kinds is followed by one line per field: number, name in JSON, type. `?`
-//! precedes an optional type, `[]` and `{}` a repeated one. `-` replaces the name of an inline field. `o` or `z` follow
-//! a field that JSON omits when it is empty.
+//! precedes an optional type, `[]` the type of a list's elements, and `{}` the type of a map's values. `-` replaces the
+//! name of an inline field. `o` or `z` follow a field that JSON omits when it is empty.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -194,7 +194,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Counts the following fields with the number `number`, or all of them if they are interleaved with other fields (`is_interleaved`).
+    /// Counts the adjacent fields with the number `number` from the current offset on. If `is_interleaved` is set,
+    /// counts all such fields up to the end of the message.
     pub(crate) fn count(mut self, number: u32, is_interleaved: bool) -> Result<usize, WireError> {
         let mut count = 0;
         while let Some(tag) = self.tag()? {

@@ -31,8 +31,8 @@ const NO_RESPONSE_HEAD: &str = "the API server does not respond on this connecti
                                 although a proxy may respond to its pings";
 
 impl Reflector {
-    /// Applies the effects of a step, in order. An effect may cause another machine's step, whose effects are applied
-    /// before the next one.
+    /// Applies the effects of a step, in order. An effect may cause a step of another machine. The effects of that step
+    /// are applied before the remaining `effects`.
     pub(super) fn apply(&mut self, now: Instant, effects: Effects, out: &mut Vec<Output>) {
         for effect in effects {
             self.apply_one(now, effect, out);
@@ -228,8 +228,8 @@ impl Reflector {
         if self.is_streaming() || matches!(condition, Condition::Streaming | Condition::Suspect) {
             self.doubt(now, if opened { SILENT_WATCH } else { NO_RESPONSE_HEAD }.into(), out);
         } else {
-            // A doubt already exists, and this is its current cause. The watch is treated as failed, although its
-            // response may still arrive.
+            // A doubt already exists, and the missing response becomes its cause. The watch is treated as failed,
+            // although its response may still arrive.
             self.set_broken(now, &Failure::unreachable(NO_RESPONSE_HEAD));
             out.push(Output::Diagnostic(Diagnostic::Suspect { why: NO_RESPONSE_HEAD.into() }));
             self.replace_watch(now, out);
@@ -390,8 +390,8 @@ impl Reflector {
         self.unidentified.list_complete(now, self.cache.settings.period);
         self.cache.evidence.unidentified = !self.unidentified.is_at_rest();
         self.cache.list_complete(now, version);
-        // A consistent read is a proof. A state from the server's cache is a proof only if it is newer. Both kinds of
-        // list prove the state at the time of the request, however long the pages or initial events took.
+        // A consistent read is a proof. A list from the server's cache is a proof only if it is newer than our cache.
+        // Both kinds of list prove the state at the time of the request, however long the pages or initial events took.
         if newer || plan.from == ListFrom::Consistent {
             let late = inject!(self.cache.faults(), LateList);
             self.proven(now, if late { now } else { self.list_requested });
@@ -477,7 +477,8 @@ impl Reflector {
 
     /// Delays the next requests of a list by difference.
     fn put_off(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        // Earlier proofs remain valid: the commit has a version that was read after the request of the list.
+        // The delay does not invalidate earlier proofs: the server read the listed version after the request of the
+        // list.
         self.cache.set_condition(now, Condition::Resuming, failure.why.clone());
         let until = now + self.fail(failure, out);
         if let Phase::DeltaListing(list) = &mut self.phase {

@@ -1,8 +1,8 @@
 //! Interval at which a stream shows that it is alive (R2).
 //!
 //! Without changes, only rising bookmarks show that a stream is alive. The period is the longest of the last three
-//! intervals between such bookmarks. Two or three bookmarks in short succession therefore do not shorten the period. It
-//! stays within its bounds, so a gap in the stream does not lengthen it without limit.
+//! intervals between such bookmarks. Two or three bookmarks in short succession therefore do not shorten the period.
+//! The period stays within configured bounds, so a gap in the stream does not lengthen the period without limit.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl BookmarkInterval {
         self.period
     }
 
-    /// Starts another stream, whose interval is unknown. The knowledge that the server sends no bookmarks is kept.
+    /// Resets the intervals for another stream. The knowledge that the server sends no bookmarks is kept.
     pub(super) fn begin(&mut self) {
         // The period only grows here: short intervals of the old stream may not hold for the new
         // stream.
@@ -92,8 +92,8 @@ impl BookmarkInterval {
         }
     }
 
-    /// Records that a silence longer than the period was correct, since nothing had changed. The period must be
-    /// measured again.
+    /// Records that nothing had changed during a silence longer than the period. Doubles the period within its bound,
+    /// until new intervals are known.
     pub(super) fn confirm_silence(&mut self) {
         self.known_intervals = 0;
         self.period = (self.period * 2).min(self.max_period);
@@ -104,8 +104,8 @@ impl BookmarkInterval {
         self.has_seen_bookmark
     }
 
-    /// Records that the server sends no bookmarks. Only lists are proofs then, and the period follows their interval
-    /// within its bounds.
+    /// Records that the server sends no bookmarks. Only lists are proofs then. The period becomes the interval between
+    /// lists, up to the maximum period.
     pub(super) fn without_bookmarks(&mut self) {
         self.watches_without_bookmark = self.watches_without_bookmark.saturating_add(1);
         self.period = (self.default_period * PERIODS_BETWEEN_LISTS).min(self.max_period);

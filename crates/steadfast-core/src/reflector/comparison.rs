@@ -149,12 +149,13 @@ impl Comparison {
         let pause = cache.settings.period * PERIODS_BETWEEN_LISTS;
         let due = if is_opaque { self.listed_at + pause } else { self.proof_due(&cache.settings) };
         if self.running.is_some() || now < due {
-            // While bookmarks may still appear, the next request for a proof follows after a period. Otherwise it
-            // follows only with the list.
+            // While bookmarks may still appear, the next request for a proof follows after a period. Otherwise the next
+            // request waits for the list.
             let retry_at = now + cache.settings.period;
             let waits_for_list = is_opaque || cache.bookmark_interval.is_certainly_without_bookmarks();
             effects.push(Effect::SeekAt(if waits_for_list { due.max(retry_at) } else { retry_at }));
-            // Only the reason changes here. An existing doubt keeps its own reason.
+            // Without a doubt, the condition stays `Streaming` and only its reason changes. An existing doubt keeps its
+            // reason.
             if cache.evidence.condition == Condition::Streaming {
                 effects.push(Effect::Condition(Condition::Streaming, Arc::from(why)));
             }
@@ -319,8 +320,8 @@ impl Comparison {
         } else if let Some(retry_after) = retry_after {
             effects.push(Effect::SeekAfter(retry_after));
         } else if alongside.is_quiet && alongside.stream.is_some() {
-            // A running probe or replacement reports a missing proof later. Only without such an activity is this
-            // report needed.
+            // A running probe or replacement would report a missing proof later. Without such an activity, the missing
+            // proof is reported here.
             effects.push(Effect::Unproven(format!("no proof of freshness: {}", failure.why).into()));
         }
     }
@@ -346,7 +347,7 @@ impl Comparison {
             ComparisonState::Listing { .. } | ComparisonState::Complete => self.await_differences(now, cache),
             // Either the grace period is still running, or no watch exists that could deliver the changes.
             ComparisonState::Waiting { until, .. } if now < until || !watching => Effects::default(),
-            // The second watch lacked the changes as well: the server has lost them.
+            // The second watch lacked the changes as well, so the server's watches have lost them.
             ComparisonState::Waiting { replaced: true, .. } => self.repair(found),
             // Without bookmarks, a stuck watch looks like a quiet collection. A second watch on
             // another connection decides.
@@ -355,7 +356,8 @@ impl Comparison {
                 let suspect = || Effect::Suspect(Arc::from("a list contains changes that the watch has not delivered"));
                 alongside.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
             }
-            // With bookmarks, the requests for proofs decide about the watch. The audit is only repeated earlier.
+            // With bookmarks, the requests for proofs show whether the watch works. The next audit follows earlier than
+            // usual.
             ComparisonState::Waiting { .. } => {
                 let effects = self.cancel();
                 let delay = cache.settings.audit_every.map(|every| every / 8);

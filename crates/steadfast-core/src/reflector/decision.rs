@@ -33,8 +33,7 @@ impl Decision {
 
     /// Handles the response to the probe that was sent at `sent`.
     pub(super) fn probed(&self, version: Option<ResourceVersion>, sent: Instant, cache: &CacheState) -> Effects {
-        // A probe from before the cached version was reached may return a lower version
-        // without another history.
+        // A probe that was sent before the cache reached its version may return a lower version of the same history.
         let proof = version.filter(|_| cache.held_since <= sent);
         match (cache.reached(), proof) {
             // A consistent read below the cached version proves another history. A read from a
@@ -44,7 +43,7 @@ impl Decision {
         }
     }
 
-    /// Repeats the probe after it decided nothing.
+    /// Handles a failed probe: sends another probe after a delay, or requests a list instead.
     pub(super) fn failed(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         let mut plan = self.plan.clone();
         // A list can decide instead of a probe. It is requested once per period, or if the server rejects probes.

@@ -314,8 +314,8 @@ impl DeltaList {
             (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(failure.why.clone()),
             (_, fetch) if failure.is_rejection() => {
                 let mut effects = Effects::default();
-                // A permission differs between clients, so other informers must not inherit it. A resource or a page's
-                // token may also be missing only temporarily.
+                // Permissions differ between clients, so other informers must not inherit this rejection. A resource or
+                // a page's token may also be missing only temporarily.
                 if !matches!(failure.code, 401 | 403 | 404) && (fetch.is_some() || is_first) {
                     let until = requester.remembered_until(now);
                     effects.perform(Output::RememberFull { until });

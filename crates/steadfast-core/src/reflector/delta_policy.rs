@@ -34,7 +34,7 @@ pub(super) struct DeltaPolicy {
     setting: Option<bool>,
     /// Minimum number of cached objects.
     min_objects: usize,
-    /// At most one object in this number may differ.
+    /// Number of cached objects for each object that may differ.
     objects_per_difference: usize,
     hints: ListHints,
     /// Time until which lists are full, because differences were unavailable or too many.

@@ -41,7 +41,7 @@ pub enum Diagnostic {
         /// Cause.
         why: Arc<str>,
     },
-    /// A watch resumed at the end of the previous one.
+    /// A watch resumed from the version at which the previous watch ended.
     Resumed {
         /// Version from which the watch resumed.
         version: ResourceVersion,
@@ -99,7 +99,7 @@ pub enum Diagnostic {
     },
     /// The server rejects watches, or its watches always fail. Repeated lists replace them.
     Polling {
-        /// Result of the watches.
+        /// Reason for the missing watch.
         why: Arc<str>,
         /// List interval.
         every: Duration,

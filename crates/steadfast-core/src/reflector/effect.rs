@@ -31,7 +31,7 @@ pub(super) enum Effect {
     NoResponse,
     /// No complete list or no stream exists, because of a failure.
     Broken(Failure),
-    /// The condition of the cache has another value or cause.
+    /// The condition of the cache changes to this value, with this cause.
     Condition(Condition, Arc<str>),
     /// A bookmark arrived on a stream alongside the watch.
     BookmarkHeard,
@@ -70,7 +70,8 @@ pub(super) enum Effect {
     PagesInstead(Arc<str>),
     /// The streamed list may have failed because it was streamed.
     DoubtStreams(Arc<str>),
-    /// The list by difference was abandoned: request a full list, but not before the delay of the server.
+    /// The list by difference was abandoned: request a full list, but not before the end of a delay that the server
+    /// requested.
     ListAll { plan: ListPlan, not_before: Option<Instant>, why: Arc<str> },
     /// A request of the list by difference is repeated later.
     PutOff(Failure),
@@ -97,8 +98,8 @@ pub(super) enum Effect {
     WatchFailed(Failure),
     /// The server rejects the version of the watch.
     VersionRejected(Failure),
-    /// The watch failed independently of its version. `is_evidence` is set if the failure is evidence about
-    /// watches.
+    /// The watch failed independently of its version. `is_evidence` is set if the failure indicates that watches do not
+    /// work on this server.
     WatchUnavailable { failure: Failure, is_evidence: bool },
     /// Wait for the delay that the server requested, or for the backoff.
     Wait { failure: Failure, then: Next },

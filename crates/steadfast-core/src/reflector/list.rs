@@ -99,9 +99,9 @@ impl List {
         }
     }
 
-    /// Returns whether an `ADDED` event is progress of a list. The objects of a list arrive in an order of their
-    /// own, and objects that are created later in the order of versions. A server that treats the list as a plain watch
-    /// sends created objects without end.
+    /// Returns whether an `ADDED` event is progress of a list. The objects of a list arrive in any order. Objects that
+    /// are created later arrive in the order of their versions. A server that treats the list as a plain watch sends
+    /// created objects without end.
     fn is_progress(&mut self, version: &ResourceVersion) -> bool {
         // Changes arrive with rising versions, so a version that does not rise belongs to a list.
         // The first event always counts.

@@ -2,9 +2,9 @@
 //!
 //! A failed watch is retried, since a watch is cheap and delivers the same changes as a list. If watches fail
 //! repeatedly although the server responds, a list replaces them, at most once per poll interval. If the list succeeds,
-//! polling starts and the list is repeated. Watches are still tried: a rejected one at fixed intervals, a failing one
-//! with its own backoff. A watch that delivers records or stays open ends polling. If the list is rejected too, only
-//! the watch is retried. Once the watch is permitted, no list is needed.
+//! polling starts and the list is repeated. Watches are still tried: a rejected watch at fixed intervals, a failing
+//! watch with its own backoff. A watch that delivers records or stays open ends polling. If the list is rejected too,
+//! only the watch is retried. Once the watch is permitted, no list is needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,8 @@ impl Polling {
         self.poll_at = requested_at + requester.between(every * 9 / 10, every);
     }
 
-    /// Records a rejected streamed list, which is a watch. The server probably rejects plain watches too.
+    /// Records a rejected streamed list. A streamed list is a watch request, so the server probably rejects plain
+    /// watches too.
     pub(super) fn expect_rejection(&mut self) {
         // One more failure reaches the limit: a plain watch must confirm the rejection.
         (self.failures, self.since) = (self.failures.max(MAX_WATCH_FAILURES - 1), None);

@@ -8,8 +8,8 @@
 //! A real server often sends no bookmark in a short watch. It drops a bookmark that is not above the last event before
 //! the start of the watch, even for an event outside the scope. The reflector therefore first checks that the
 //! responding server has reached P ([`ProbeMethod`]). A short watch that then ends regularly has shown all changes up
-//! to P. Our own stream has not confirmed P. The stream's later events are processed even if they are below P, and the
-//! stream resumes from its own version.
+//! to P. Our own stream has not confirmed P at this time. The later events of our own stream are processed even if they
+//! are below P, and the stream resumes from its own version.
 //!
 //! While a caller waits, the short watch lasts one second instead of four. Its end without an event is a proof as well,
 //! if the watch was open for at least half of that time. The server sends pending events as soon as a watch is open.
@@ -194,7 +194,8 @@ impl Probe {
         if cache.evidence.proven.is_none_or(|proven| now.since(proven) >= period) {
             effects.report(Diagnostic::SeekingProof);
         }
-        // An earlier probe is not used if a caller waits for a write, which may be newer. An old probe proves little.
+        // The earlier probe's version is not used if a proof was explicitly requested, since a caller's write may be
+        // newer. An old probe proves little.
         let lagging_target =
             self.lagging_target.take().filter(|target| !reasons.wanted && now.since(target.sent) < period);
         if let Some(target) = lagging_target {
@@ -231,8 +232,7 @@ impl Probe {
         if *probing != id {
             return effects;
         }
-        // A probe from before the cached version was reached may legitimately return a lower
-        // version.
+        // A probe that was sent before the cache reached its version may legitimately return a lower version.
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.state = State::Quiet;
         let Some(version) = version.filter(|version| version.is_ordered() && cache.version.is_some()) else {
@@ -443,7 +443,8 @@ impl Probe {
                 if *own == id =>
             {
                 if let (FailureKind::Busy, Some(retry_after)) = (failure.kind, failure.retry_after) {
-                    // A requested delay decides nothing. The bound on the age still applies.
+                    // A delay that the server requested does not make the watch suspect. The cache still becomes stale
+                    // at the maximum age.
                     self.state = State::Quiet;
                     self.schedule.delay_by(now, retry_after, requester);
                 } else {

@@ -110,9 +110,9 @@ impl ProbeSchedule {
         reasons
     }
 
-    /// Schedules the next request after a proof of the state at `proven_at`. Bookmarks may be late, so a twentieth of the
-    /// period is added. Another twentieth is jitter, so that informers that became silent at the same time do not send
-    /// requests at the same time.
+    /// Schedules the next request after a proof of the state at `proven_at`. Bookmarks may be late, so a twentieth of
+    /// the period is added. Another twentieth is jitter, so that informers that became silent at the same time do not
+    /// send requests at the same time.
     pub(super) fn proven(&mut self, proven_at: Instant, period: Duration, requester: &mut Requester) {
         self.backoff.reset();
         // A proof of a state before the break does not cover the time after the break (C10).
@@ -128,7 +128,7 @@ impl ProbeSchedule {
     /// Schedules an early request after a new stream replaced a broken one.
     pub(super) fn hasten(&mut self, now: Instant, requester: &mut Requester) {
         let latest = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
-        // A request that is scheduled within this time keeps its time. Only an overdue or a later one moves.
+        // A request that is scheduled within this time keeps its time. Only an overdue or a later request moves.
         if self.due_at <= now || self.due_at > latest {
             self.due_at = latest;
         }

@@ -69,8 +69,8 @@ pub enum Request {
         /// Version of the object.
         version: ResourceVersion,
     },
-    /// The changes after a version, for a few seconds. After its regular end, no other change up to the target exists
-    /// (R2).
+    /// The changes after a version, for a few seconds. If the watch ends regularly, it has shown all changes up to the
+    /// target (R2).
     ShortWatch {
         /// Version of the cache.
         from: ResourceVersion,
@@ -179,8 +179,8 @@ impl Request {
                 let version = encoded(version.as_str());
                 let _ = write!(query, "resourceVersion={version}&resourceVersionMatch=Exact");
             }
-            // A limited list without a version is a consistent read, so its version bounds all
-            // earlier writes.
+            // A limited list without a version is a consistent read, so its version is at least that of every earlier
+            // write.
             Self::Probe { .. } => query.push_str("limit=1"),
             Self::Versions { limit, continue_token } => {
                 let _ = write!(query, "limit={limit}");
@@ -194,8 +194,8 @@ impl Request {
 }
 
 impl Request {
-    /// Returns the query parameters of the request before a short watch. The request must have [`EMPTY_FIELD_SELECTOR`] in its
-    /// field selector.
+    /// Returns the query parameters of the request before a short watch. The request must have [`EMPTY_FIELD_SELECTOR`]
+    /// in its field selector.
     pub fn reach_query(&self) -> Option<String> {
         let Self::ShortWatch { target, method, .. } = self else { return None };
         let least = format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", encoded(target.as_str()));

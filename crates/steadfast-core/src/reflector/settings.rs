@@ -60,8 +60,8 @@ pub struct ReflectorSettings {
     pub probe_deadline: Duration,
     /// Maximum duration of a short watch: its four seconds and a margin for the network. Defaults to 8 s.
     pub short_watch_deadline: Duration,
-    /// Minimum watch timeout. The server ends watches after a random time between this and twice this, as client-go
-    /// requests. Defaults to 5 minutes.
+    /// Minimum watch timeout. The reflector requests a random timeout between this value and twice this value, as
+    /// client-go does. Defaults to 5 minutes.
     pub watch_timeout: Duration,
     /// Maximum random delay of a relist, so that relists do not all start at once (R5). Defaults to 250 ms.
     pub relist_jitter: Duration,

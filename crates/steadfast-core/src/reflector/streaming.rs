@@ -26,7 +26,7 @@ pub(super) struct Streaming {
     pages_until: Option<Instant>,
     /// Set if pages were rejected too, so that neither form is requested without a delay.
     both_rejected: bool,
-    /// Number of consecutive failures while the server responds, or may respond.
+    /// Number of consecutive failures that streaming may have caused.
     failures: u32,
 }
 

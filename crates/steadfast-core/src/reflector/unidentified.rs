@@ -1,8 +1,8 @@
 //! Records and list entries that belong to no identifiable object (R8).
 //!
 //! Such a record does not show which object is unknown. The whole cache is therefore in doubt until a list has no such
-//! entry. A list may name the object of an unidentified record. A list that also has such entries is repeated at
-//! growing intervals.
+//! entry. A list may identify the object of such a record. If the list also has unidentifiable entries, another list
+//! follows, at growing intervals.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -32,7 +32,8 @@ pub(super) struct Watch {
 pub(super) enum RecordMeaning<'a> {
     /// A change after the cached version.
     Change(&'a ResourceVersion),
-    /// A state that is not above the cached version. `reached_higher` is set if the watch has delivered a higher version.
+    /// A state that is not above the cached version. `reached_higher` is set if the watch has delivered a higher
+    /// version.
     Repeated { reached_higher: bool },
     /// A bookmark. `is_new_version` is set if it is above the cached version.
     Bookmark { version: &'a ResourceVersion, is_new_version: bool },
@@ -83,7 +84,7 @@ impl Watch {
         self.proven = true;
     }
 
-    /// Interprets a record. A record not above the cached version carries no news (C3, C4).
+    /// Interprets a record. A record that is not above the cached version contains no new change (C3, C4).
     pub(super) fn record<'a>(&self, record: Record<'a>, cache: &CacheState) -> RecordMeaning<'a> {
         match record {
             Record::Object(_, identity) if cache.is_new_version(&identity.version) => {

@@ -2,8 +2,8 @@
 //!
 //! Strings must end, and a value must end with the bracket that matches its first one. Brackets within the value are
 //! only counted; the decoder checks the rest of the grammar. An error within one object does not affect others (R8). A
-//! wrong number of brackets is still detected, since the bytes after the value do not fit. The decoder also limits the
-//! nesting depth: an undecodable object still has an end, and other objects follow it.
+//! wrong number of brackets is still detected, since the bytes after the value do not continue the document. The
+//! decoder also limits the nesting depth: an undecodable object still has an end, and other objects follow it.
 
 use memchr::memchr2;
 
@@ -40,7 +40,7 @@ pub(super) enum ValueKind {
 }
 
 impl ValueKind {
-    /// Returns the sort of a value that starts with `first`; `None` if no value starts with this byte.
+    /// Returns the kind of a value that starts with `first`; `None` if no value starts with this byte.
     #[inline]
     pub(super) fn of(first: u8) -> Option<Self> {
         match first {
@@ -88,7 +88,7 @@ impl ValueSkipper {
     }
 }
 
-/// Returns the end of the scalar in `bytes`, its next bytes; `None` if the scalar may continue after them.
+/// Returns the end of the current scalar in `bytes`; `None` if the scalar may continue after `bytes`.
 pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, ScanError> {
     match bytes.iter().position(|byte| !scalar(*byte)) {
         Some(at) if matches!(bytes[at], b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => Ok(Some(at)),

@@ -3,7 +3,7 @@
 //! Users choose the names in a cluster, and could choose names with equal hashes. The hash function has no secret, so a
 //! key has an equal hash in every process. Such an attack does not slow down lookups. Each node uses four bits of a
 //! hash, so a search has at most eight steps. If a leaf cannot hold all slots of one hash, they form a [`Sequence`] in
-//! the order of their keys. It is searched like an ordered tree.
+//! the order of their keys. This sequence is searched like an ordered tree.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ struct LeafPage<T>([Option<T>; LEAF_VALUES]);
 
 struct Page<N>([Option<Arc<N>>; CHILDREN]);
 
-/// Part of the tree with the slots from 0 to its span.
+/// Part of the tree. Slots within a part are relative to the part: from 0 up to `SPAN`, exclusive.
 trait Part<T>: Sized {
     const SPAN: usize;
 
@@ -189,7 +189,7 @@ impl<T> PagedVec<T> {
         self.root.get(at / Chunk::<T>::SPAN)?.as_ref()?.get(at % Chunk::<T>::SPAN)
     }
 
-    /// Returns whether both share their root, so that no value differs. If not, the content may be equal nevertheless.
+    /// Returns whether both share their root and are therefore equal. Values with different roots may also be equal.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
@@ -220,7 +220,7 @@ impl<T: Clone> PagedVec<T> {
     }
 }
 
-/// The values, in the slots from 0.
+/// Assigns the values to the slots from 0 on.
 impl<T> FromIterator<T> for PagedVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut values = values.into_iter().fuse();

@@ -13,7 +13,7 @@ const MAX_LEAF_SLOTS: usize = 64;
 /// Maximum number of children of a node.
 const MAX_CHILDREN: usize = 32;
 
-/// Divisor of the maximum length of a node for its minimum length after a removal, if the node has neighbours.
+/// Divisor of a node's maximum length. The quotient is the minimum length after a removal, if the node has neighbours.
 const MIN_FILL_DIVISOR: usize = 4;
 
 /// Ordered slots, cheap to clone.
@@ -32,7 +32,7 @@ enum SequenceNode {
     Inner(Arc<SequenceInner>),
 }
 
-/// Node above others, which all have the same depth.
+/// Node above other nodes. All its children have the same depth.
 #[derive(Clone, Default)]
 struct SequenceInner {
     len: usize,
@@ -266,7 +266,7 @@ impl Sequence {
         self.starting_at(|_| Ordering::Equal)
     }
 
-    /// Returns all slots for which `position` returns `Equal`, in order. They must be adjacent.
+    /// Returns all slots for which `position` returns `Equal`, in order. These slots must be adjacent.
     pub fn range_by(&self, mut position: impl FnMut(Slot) -> Ordering) -> impl Iterator<Item = Slot> {
         // Both ends of the range are searched first, so the iteration between them compares no keys.
         let behind = self.starting_at(|slot| position(slot).then(Ordering::Less)).next();

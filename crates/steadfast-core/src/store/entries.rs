@@ -30,8 +30,8 @@ pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>
     }
 }
 
-/// Returns the entry that replaces `held` after the state `incoming`; `None` if the version of `incoming` is not newer. If
-/// `any_version` is set, every version is accepted.
+/// Returns the entry that replaces `held` after the state `incoming`; `None` if the version of `incoming` is not newer.
+/// If `any_version` is set, every version is accepted.
 pub(super) fn successor<K>(held: &Entry<K>, mut incoming: Entry<K>, any_version: bool) -> Option<Entry<K>> {
     if let Some(identity) = incoming.identity_mut() {
         // A single copy of the name is sufficient.

@@ -52,8 +52,8 @@ impl<K, I> Clone for StoreIndex<K, I> {
     }
 }
 
-/// Builds the map of `found`, and returns the stored value for each of its elements in the same order. Equal values
-/// share one allocation.
+/// Builds the map of `found`. Also returns the stored value for each element of `found`, in the same order. Equal
+/// values share one allocation.
 pub(super) fn group_by_value<K, I: Ord>(
     mut found: Vec<(I, Slot)>,
     objects: &Objects<K>,
@@ -121,7 +121,7 @@ impl<K, I: Ord> Published<K, I> {
         found.next().map(|(_, slots)| slots)
     }
 
-    /// Returns those of `objects` that have `value`, in the order of their keys.
+    /// Returns the objects among `objects` that have `value`, in the order of their keys.
     pub(super) fn get<'a, Q: Ord + ?Sized>(
         &'a self,
         objects: &'a Objects<K>,

@@ -13,8 +13,9 @@ use crate::slots::{Sequence, Slot};
 
 /// Writer's side of an index, independent of the type of its values.
 ///
-/// An edit has three steps. The user's function is [called](Self::prepare) first. The entries [leave](Self::leave)
-/// before the store is modified, and [enter](Self::enter) afterwards, since their order depends on the store.
+/// An edit has three steps. [`prepare`](Self::prepare) calls the user's function first.
+/// [`remove_prepared`](Self::remove_prepared) runs before the store is modified, and
+/// [`insert_prepared`](Self::insert_prepared) afterwards: the order of the slots depends on the store.
 pub(super) trait Maintained<K>: Send + Sync {
     /// Computes the new values of slots and drops earlier prepared ones. The index stays unchanged.
     fn prepare(&mut self, replacements: &[Replacement<K>]);

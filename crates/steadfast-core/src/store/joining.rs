@@ -20,8 +20,8 @@ pub struct Joining<K> {
 }
 
 impl<K: Send + Sync + 'static> Snapshot<K> {
-    /// Creates an index of this snapshot by the values that `extract` returns for an object, for
-    /// [`Store::admit`](super::Store::admit).
+    /// Creates an index of this snapshot by the values that `extract` returns for an object.
+    /// [`Store::add_filled_index`](super::Store::add_filled_index) adds the index to the store.
     ///
     /// Readers can use the index at once: snapshots without it check every object.
     #[doc(hidden)]
@@ -48,7 +48,7 @@ impl<K: Send + Sync + 'static> Joining<K> {
         let indexed = Box::new(Indexed::new(index.clone()));
         let mut joining = Self { indexed, objects: snapshot.objects.new_empty(), rounds: 0 };
         joining.follow(snapshot);
-        // The initial fill does not count as a round.
+        // The initial fill does not count as an update.
         joining.rounds = 0;
         (index, joining)
     }

@@ -48,8 +48,7 @@ impl<K> Objects<K> {
         self.order.is_empty()
     }
 
-    /// Returns whether both share their memory, so that no entry differs. If not, the content may be equal
-    /// nevertheless.
+    /// Returns whether both share their memory and are therefore equal. Separate memory may have equal content, too.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.pages.is(&other.pages)
     }

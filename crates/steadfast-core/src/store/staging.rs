@@ -31,7 +31,7 @@ pub enum OfferResult {
 /// List that is being staged.
 ///
 /// Objects arrive in any order. If several have one key, the last counts. Objects that are not staged at the commit
-/// count as missing from the list. An unchanged object costs three pointers.
+/// count as missing from the list. An unchanged object takes the memory of three pointers.
 pub struct Staging<K> {
     held: Objects<K>,
     /// Staged objects, in the order of their arrival.
@@ -62,7 +62,7 @@ impl<K> Staging<K> {
 
     /// Stages the object if the store has its listed version; otherwise requests it.
     pub fn offer(&mut self, identity: &Identity) -> OfferResult {
-        // If the cached entry lacks its UID, the listed UID must be stored.
+        // If the cached entry lacks a UID, the listed UID must be stored.
         self.offer_if(identity, |held| {
             (*held.uid() == identity.uid || !identity.uid.is_given())
                 && (!held.is_tainted() || held.is_delivered_undecodable())
@@ -101,7 +101,8 @@ impl<K> Staging<K> {
         self.staged.push(Staged::Listed(entry));
     }
 
-    /// Returns the memory of objects and entries after a commit of the current list in bytes, including duplicates.
+    /// Returns the memory in bytes that objects and entries would have after a commit of the current list, including
+    /// duplicates.
     pub fn held_bytes(&self) -> usize {
         self.listed
     }

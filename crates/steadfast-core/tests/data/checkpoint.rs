@@ -64,7 +64,7 @@ proptest! {
             Some(RestoredEntry::Unknown(read, None)) => prop_assert_eq!(read, identity.clone()),
             other => prop_assert!(false, "{:?}", other),
         }
-        // A truncated row is either complete in its identity and version or rejected.
+        // This row ends with its version, so every truncated row is incomplete and rejected.
         let part = &unknown[..cut.index(unknown.len())];
         prop_assert!(encodings().read(key.clone(), part).is_none());
 

@@ -101,7 +101,7 @@ proptest! {
         if let Some(key) = key {
             prop_assert_eq!(key.namespace().map(str::to_owned), wanted(&value, "namespace"));
         }
-        // A name is sufficient; the substitutes for the other parts are not from the server.
+        // If the name is known, substitutes replace a missing UID and a missing version.
         prop_assert_eq!(identity.uid.is_some() && identity.version.is_some(), key.is_some() || given(&value));
         let uid = identity.uid.filter(Uid::is_given).map(|uid| uid.to_string());
         prop_assert_eq!(uid, wanted(&value, "uid"));

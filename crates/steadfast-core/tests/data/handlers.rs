@@ -1,5 +1,5 @@
-//! Handlers with a filter, and handlers that receive each event, in a world that changes, is disconnected and is
-//! relisted. An observer compares the store before and after each step.
+//! Handlers with a filter, and handlers that receive each event, against a model. Random steps write objects, cut the
+//! watch and list again. An observer compares the store before and after each step.
 
 use std::collections::BTreeMap;
 
@@ -355,11 +355,12 @@ proptest! {
         }
         fixture.conclude();
         let changes = |all: &[String]| all.iter().filter(|event| !event.contains("Resynced")).count() as u64;
-        // A stay without any delivery is counted with the next one.
+        // The queue still contains the count of merged events since the last delivery.
         let missed = fixture.missed + fixture.queue.missed();
         prop_assert_eq!(changes(&fixture.delivered) + missed, changes(&fixture.pushed), "each event is delivered or counted");
         if bound == 10_000 {
-            // Calls for one name do not overlap, so the calls for all names follow the order of the events.
+            // Only the order per name is compared: a running call for one name delays further calls for this name, but
+            // not for others.
             prop_assert_eq!(&fixture.delivered.len(), &fixture.pushed.len());
             let of = |all: &[String], name: &str| -> Vec<String> {
                 all.iter().filter(|event| event.starts_with(name)).cloned().collect()

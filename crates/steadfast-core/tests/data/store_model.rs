@@ -15,7 +15,7 @@ const LIVE: Path = Path::Watched { deletion: None };
 const RELIST: Path = Path::Listed { initial: false };
 const FIRST_LIST: Path = Path::Listed { initial: true };
 
-/// Event in the world that the store follows.
+/// Action of the server, of the connection, or of the store's owner.
 #[derive(Clone, Debug)]
 enum Action {
     /// An object is created or changed; its state may be undecodable.

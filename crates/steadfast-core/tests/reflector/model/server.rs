@@ -471,7 +471,7 @@ impl Server {
         out.push((id, Arrival::ListEnded(ListMeta { version: Some(resource_version(version)), continue_token })));
     }
 
-    /// Returns one object at a version, or sometimes its current state: not every server supports the request.
+    /// Responds with one object at a version. Servers that ignore the requested version respond with the current state.
     fn state(&mut self, id: RequestId, key: u8, version: u64, out: &mut Arrivals) {
         if self.requests.remove(&id).is_none() {
             return;
@@ -487,7 +487,7 @@ impl Server {
         let stalled = self.injects_faults && self.random.fraction() < 0.05;
         let delivered = if stalled { content.len() / 2 } else { content.len() };
         out.push((id, Arrival::Opened));
-        // The order differs from that of the versions.
+        // The objects are not in the order of their versions.
         let events = content.iter().rev().take(delivered);
         out.extend(events.map(|(key, state)| (id, Arrival::Object(RecordKind::Added, *key, *state))));
         if !stalled {
