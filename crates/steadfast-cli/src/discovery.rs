@@ -18,7 +18,7 @@ use crate::names::ResourceArg;
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(4);
 
-/// Returns the resources of the server. Waits for an unreachable server, at most `patience` if it is given.
+/// Returns the resources of the server. Waits for an unreachable server, at most for `limit` if it is given.
 pub(crate) async fn catalog(connection: &Connection, limit: Option<Duration>) -> Result<Catalog, Failure> {
     let (client, server) = (connection.client(), connection.server());
     let started = Instant::now();
@@ -50,7 +50,7 @@ pub(crate) async fn catalog(connection: &Connection, limit: Option<Duration>) ->
 ///
 /// # Errors
 ///
-/// If `patience` expires first, or if a resource cannot be watched.
+/// Returns an error if `limit` expires first, or if a resource cannot be watched.
 pub(crate) async fn await_kinds(
     connection: &Connection,
     mut missing: Vec<ResourceArg>,
@@ -83,7 +83,8 @@ pub(crate) async fn await_kinds(
     Ok(())
 }
 
-/// Returns the printer columns of a custom resource. A definition that cannot be read has none: lines show paths then.
+/// Returns the printer columns of a custom resource. Returns no columns if the definition cannot be read; lines then
+/// show paths instead.
 pub(crate) async fn printer_columns(connection: &Connection, resource: &ServedResource) -> Vec<Column> {
     let api_resource = &resource.api_resource;
     // Groups of the project are built in, and groups without a dot cannot have definitions.

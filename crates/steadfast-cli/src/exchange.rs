@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 ///
 /// # Errors
 ///
-/// The peer cannot be reached, or the connection breaks.
+/// Returns an error if the peer cannot be reached, or if the connection breaks.
 pub(crate) async fn exchange(address: SocketAddr, request: &str, limit: u64) -> io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;

@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use crate::console;
 use crate::failure::Failure;
 
-/// Time after the deadline of a shutdown in which the program ends on its own.
+/// Additional time for the program to end on its own, after the deadline of a shutdown.
 const EXIT_GRACE: Duration = Duration::from_millis(600);
 
-/// Time after a second signal in which the program ends on its own.
+/// Time for the program to end on its own, after a second signal.
 const SECOND_SIGNAL_GRACE: Duration = Duration::from_millis(200);
 
 /// Receiver of requests to stop: SIGINT (Ctrl-C) and SIGTERM.

@@ -16,11 +16,11 @@ const MAX_COST: u64 = 1_000_000;
 /// Value of `--until`.
 #[derive(Clone, Debug)]
 pub(crate) enum Until {
-    /// After this number of events.
+    /// End after this number of events.
     Events(u64),
-    /// After this time.
+    /// End after this time.
     Elapsed(Duration),
-    /// When the objects satisfy a condition.
+    /// End when the objects satisfy a condition.
     Met(ObjectCondition),
 }
 

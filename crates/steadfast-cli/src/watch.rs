@@ -85,9 +85,9 @@ pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     selection::reject_selectors_of_named_object(&args)?;
     reject_unused_flags(&args)?;
     let mut stop = StopSignal::listen()?;
-    // Dropped after the last line: it erases the status line.
+    // Kept until after the last line: dropping the guard erases the status line.
     let status = has_status(&args).then(console::enable_status);
-    // Standard error has the summary unless programs read the output.
+    // The summary goes to standard error, except for JSON, which programs read.
     let is_text = args.output != OutputFormat::Json;
     let (start, tallies, ends) = (Instant::now(), Tallies::default(), Ends::of(&args.until));
     let time_limit = async {
@@ -180,7 +180,7 @@ async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<W
     Ok(clusters)
 }
 
-/// Returns whether a status line is shown below the lines: JSON is for programs.
+/// Returns whether a status line is shown below the output. JSON has none, because programs read it.
 fn has_status(args: &WatchArgs) -> bool {
     has_cursor_control() && args.output != OutputFormat::Json
 }
@@ -335,7 +335,7 @@ impl WatchSession {
     fn follow(&self, subject: Subject) -> Result<(), Failure> {
         let output = &self.output;
         let informer = self.factory.builder_with::<CachedObject>(&subject.api_resource, subject.scope.clone());
-        // The managers of a change are known from these fields alone. Packed, they cost little.
+        // Only `managedFields` show the managers of a change. In the packed form, these fields need little memory.
         let informer = informer.keep_managed_fields().protobuf(false).packed(true);
         let informer = informer.start().map_err(Failure::usage)?;
         let (tally, subject, style) =
@@ -365,7 +365,7 @@ impl WatchSession {
                 if let Some(synced) = synced {
                     lines.print(synced);
                 }
-                // All of them, even after the first that is reached.
+                // `count` instead of `any`: each goal must record the sync, even if an earlier goal is reached.
                 if goals.iter().filter(|goal| goal.synced()).count() > 0 {
                     lines.end();
                 }

@@ -1,6 +1,7 @@
 //! A real kubectl on `steadfast serve`: it creates, reads, applies, patches, labels, deletes and watches.
 //!
-//! Skipped with a report without a kubectl of a tested version; see `docs/development/testing.md`.
+//! If no kubectl of a tested version is installed, the tests report this and are skipped; see
+//! `docs/development/testing.md`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

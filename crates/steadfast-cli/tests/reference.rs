@@ -1,7 +1,7 @@
 //! `steadfast watch` on a real kube-apiserver that is killed and restarted: the checker compares its lines with
 //! the history of the etcd.
 //!
-//! Skipped with a report if the reference is not built; see `docs/development/testing.md`.
+//! If the reference is not built, the tests report this and are skipped; see `docs/development/testing.md`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -108,7 +108,7 @@ impl Drop for RunningWatch {
     }
 }
 
-/// State after the lines read so far, with the kind, certainty and reason of each line by object name.
+/// State after the lines read so far. Contains the kind, certainty and reason of each line, by object name.
 struct WatchState {
     recorder: Recorder,
     cached: BTreeMap<Key, ObjectVersionRef>,

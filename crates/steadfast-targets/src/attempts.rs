@@ -17,14 +17,14 @@ pub(crate) struct Attempts {
 
 #[derive(Clone, Copy, Debug)]
 struct LastAttempt {
-    /// Hash of the step: another step of this name is a first attempt.
+    /// Hash of the attempted step. A different step of this name counts as a first attempt.
     step_hash: u64,
     failures: u32,
     retry_at: Instant,
 }
 
 impl Attempts {
-    /// Returns the due steps and the instant of the next one.
+    /// Returns the steps that are due, and the instant at which the next step becomes due.
     ///
     /// Each returned step counts as attempted. Earlier steps that are missing in `steps` have succeeded or become
     /// pointless, and are dropped. The delay after an attempt starts at `initial_delay` and doubles up to `max_delay`.

@@ -39,7 +39,7 @@ pub(crate) struct BatchLimits {
 /// nor a broken connection delays other changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspects {
-    /// By ID, the number of failed messages.
+    /// Number of failed messages of each change, by the ID of the change.
     failures: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct RejectionCache {
 struct Rejections {
     /// True after the target accepted a change. Before that, a rejection may concern all entries.
     is_writable: bool,
-    /// By entry and value: the reason, and the end of the period.
+    /// Reason of each rejection and the end of its period, by a text that identifies entry and value.
     entries: BTreeMap<String, (String, Instant)>,
 }
 
@@ -174,8 +174,8 @@ fn split<'a, S: BatchSender>(
 mod tests {
     use super::*;
 
-    /// Sender that rejects messages with an odd number, and breaks off at a negative number. Records the applied
-    /// messages.
+    /// Sender that rejects each message with an odd number. A negative number ends the whole attempt. Records the
+    /// applied messages.
     #[derive(Default)]
     struct OddRejecter {
         sent: Vec<Vec<i32>>,

@@ -20,10 +20,10 @@ pub(crate) fn is_valid_name(name: &str, limit: usize) -> bool {
 
 /// Returns a name for `key` of at most `limit` bytes, made of ASCII letters, digits, `-`, `_` and `.`.
 ///
-/// A key of that form is returned unchanged. Any other key becomes a readable part, `.-` and 26 base32 digits of its
-/// SHA-256. Equal keys have equal names in all versions and on all machines. Different keys have different names,
-/// since 130 bits of SHA-256 do not collide in practice. A key that has the form of such a result is hashed too, so
-/// that it cannot take the name of another key.
+/// A key that already has this form is returned unchanged. Any other key becomes a readable part, `.-` and 26 base32
+/// digits of its SHA-256. Equal keys have equal names in all versions and on all machines. Different keys have
+/// different names, since 130 bits of SHA-256 do not collide in practice. A key that looks like such a hashed name is
+/// hashed too. Otherwise the key could equal the name of another key.
 ///
 /// `limit` must be at least [`MIN_NAME_BYTES`].
 pub(crate) fn bounded_name(key: &str, limit: usize) -> String {

@@ -63,7 +63,7 @@ impl<V: EntryValue> ClaimResolution<V> {
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
         }
-        // First come, first served among new claims. The maps are sorted, so each pass decides alike.
+        // A free location goes to the first claim. The maps are sorted, so the order of claims is equal in each pass.
         for location in all_locations() {
             if !holders.contains_key(location) {
                 holders.insert(location.to_owned(), origin.group.clone());
@@ -71,7 +71,8 @@ impl<V: EntryValue> ClaimResolution<V> {
         }
         match self.values.get_mut(name) {
             Some(current) if current == value => {}
-            // Both entries are of one group: an entry that receives traffic comes first, then the earlier entry.
+            // Both entries belong to one group. An entry that receives traffic takes precedence, otherwise the earlier
+            // entry.
             Some(current) => {
                 self.conflicting.push(name.to_owned());
                 if value.serves() && !current.serves() {

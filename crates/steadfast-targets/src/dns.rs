@@ -2,10 +2,10 @@
 //! signed with a key (TSIG).
 //!
 //! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record. The mirror changes
-//! no other names. The mark is not at the name itself because a name with a CNAME can have no other record. The mark
-//! is added and deleted in the same update as the records. Each update requires that the mark exists, or that neither
-//! the name nor a mark exists. So a name that another client took since the last read stays unchanged. At a name with
-//! its mark, the mirror maintains all records of type A, AAAA, CNAME and SRV.
+//! no other names. The mark is not at the name itself because a name with a CNAME can have no other record. The mark is
+//! added and deleted in the same update as the records. Each update requires that the mark exists, or that neither the
+//! name nor a mark exists. So a name that another client took since the last read stays unchanged. At a name with the
+//! mirror's mark, the mirror maintains all records of type A, AAAA, CNAME and SRV.
 //!
 //! TXT, MX and PTR records at such a name may belong to other clients, and so may all records at the apex of the
 //! zone. In these cases, each record of the mirror has its own mark, `HASH._steadfast.NAME`, with the hash of type
@@ -232,12 +232,12 @@ impl Zone {
             match found {
                 Ok(serial) => {
                     let has_recovered = std::mem::take(&mut state.is_unreachable);
-                    // The mirror's own updates increment the serial as well. After a write, the next read decides
-                    // instead.
+                    // The mirror's own updates increment the serial as well. After a write, only the next read can
+                    // detect a change by another client.
                     let has_changed =
                         state.contents.serial.is_some() && serial.is_some() && state.contents.serial != serial;
                     if has_recovered || (has_changed && !state.has_written) {
-                        // Reported once: if the read fails, the mirror retries it.
+                        // Each change is reported once: if the following read fails, the mirror retries the read.
                         state.contents.serial = serial;
                         return;
                     }

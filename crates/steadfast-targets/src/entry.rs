@@ -20,8 +20,8 @@ pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
         None
     }
 
-    /// Returns the location of the entry at the target, if it differs from `name`. Another client's entry at the same
-    /// location conflicts with this one. All entries at a location belong to the mirror, or none does.
+    /// Returns the location of the entry at the target. Defaults to `name`. Another client's entry at the same location
+    /// conflicts with this one. All entries at a location belong to the mirror, or none does.
     fn location<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
@@ -32,7 +32,7 @@ pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
     }
 }
 
-/// Second or later desired entry with the same name.
+/// Desired entry with the name of an entry in [`DesiredState::entries`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompetingEntry<V> {
     /// Name of the entry.
@@ -173,8 +173,8 @@ pub trait Target: Send + Sync + 'static {
 
     /// Makes all desired entries consistent with each other, and removes the entries that the target cannot hold.
     ///
-    /// Returns the reason for each removed entry, by name. A removed entry affects no other one: an entry of this name that
-    /// the target already has is left unchanged. Accepts every entry by default.
+    /// Returns the reason for each removed entry, by name. A removed entry does not affect other entries. If the target
+    /// already has an entry of this name, the mirror leaves that entry unchanged. Accepts every entry by default.
     fn validate(&self, desired: &mut BTreeMap<String, Self::Value>) -> BTreeMap<String, String> {
         let _ = desired;
         BTreeMap::new()
@@ -182,8 +182,8 @@ pub trait Target: Send + Sync + 'static {
 
     /// Completes when the target was restarted or changed by another client, so that the mirror reads it at once.
     ///
-    /// The mirror can drop and recreate this future at any time. So the target must store the baseline of the
-    /// comparison, and [`read`](Self::read) must renew it. Never completes by default.
+    /// The mirror can drop and recreate this future at any time. So the target must store the state to compare with,
+    /// and each [`read`](Self::read) must update this state. Never completes by default.
     fn changed(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -196,8 +196,8 @@ pub trait Target: Send + Sync + 'static {
 
     /// Keeps leases and similar resources of the target alive.
     ///
-    /// The mirror calls this from its start, once per [`compare`](crate::MirrorSettings::compare) period at least, also before
-    /// anything is desired. Does nothing by default.
+    /// The mirror calls this at least once per [`compare`](crate::MirrorSettings::compare) period from its start on,
+    /// even before the first desired state is set. Does nothing by default.
     ///
     /// # Errors
     ///
@@ -220,10 +220,10 @@ pub trait Target: Send + Sync + 'static {
     }
 
     /// Makes the target reject writes of an earlier leader. From now on, every write requires that the target has
-    /// recorded no term after `term`. Returns true if no later term is recorded now.
+    /// recorded no later term than `term`. Returns true if no later term is recorded now.
     ///
-    /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute. Targets that
-    /// cannot compare return true, which is the default.
+    /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute.
+    /// Targets without conditional writes return true, which is the default.
     ///
     /// # Errors
     ///

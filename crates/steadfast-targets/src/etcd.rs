@@ -63,7 +63,7 @@ pub struct Etcd<R = PlainEtcdClient> {
     lease: i64,
     lease_ttl: Duration,
     last_read: Arc<Mutex<LastRead>>,
-    /// Revisions of the mirror's own transactions since the last read. Locked while one is in flight.
+    /// Revisions of the mirror's own transactions since the last read. Locked while a transaction is in flight.
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
     rejections: RejectionCache,
@@ -85,7 +85,7 @@ impl Etcd {
 }
 
 impl<R: EtcdClient> Etcd<R> {
-    /// Creates the target like [`new`](Etcd::new), with requests that `requests` sends. Endpoints may be
+    /// Creates the target like [`new`](Etcd::new), and sends its requests with the client `requests`. Endpoints may be
     /// `https://HOST:PORT`.
     ///
     /// # Errors
@@ -296,7 +296,7 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
     }
 }
 
-/// Returns the identity of a rejected value.
+/// Returns the text that identifies a rejected entry with its value.
 fn rejection_key(name: &str, EtcdValue(value): &EtcdValue) -> String {
     format!("{:x} {name}", fnv(&[value]))
 }
@@ -383,7 +383,7 @@ impl<R: EtcdClient> Target for Etcd<R> {
     }
 
     async fn renew(&self) -> Result<(), EtcdError> {
-        // A missing lease keeps no key: the first write of a key grants the lease.
+        // The result is ignored: a missing lease has no keys, and the first write of a key grants the lease.
         self.keep_lease(self.lease).await.map(drop)
     }
 }

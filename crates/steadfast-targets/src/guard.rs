@@ -88,8 +88,8 @@ pub(crate) struct Flow {
 /// State of the guard for one mirror.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Guard {
-    /// Decreasing numbers in service of each group within the window, each with the last time it was seen, in seconds
-    /// since 1970.
+    /// Numbers in service of each group within the window, in decreasing order. An item is the time at which the number
+    /// was last seen, in seconds since 1970, and the number.
     #[serde(default)]
     levels: BTreeMap<String, Vec<(u64, usize)>>,
     /// Highest numbers in service, not lowered by excused or approved removals. They decide if a group may be emptied.
@@ -142,7 +142,7 @@ impl PendingReplacement {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GuardDecision {
     pub(crate) granted: BTreeSet<String>,
-    /// Pending approvals, by name of the entry: the ID.
+    /// IDs of the pending approvals, by name of the entry.
     pub(crate) pending_approvals: BTreeMap<String, String>,
     /// Entries that are removed after their replacements are in service.
     pub(crate) replaced: BTreeSet<String>,
@@ -207,7 +207,8 @@ impl Guard {
                 decision.withhold(is_refilled);
             }
         }
-        // `durable_state` compares the level after this pass. Groups without a loss need no record on disk.
+        // `durable_state` compares the highest levels of each group with these numbers. Groups without a loss need no
+        // record on disk.
         self.serving_after =
             flows.iter().map(|(group, flow)| (group.clone(), decisions[group].serving_after(flow))).collect();
         self.replaced.retain(|_, replaced| !replaced.names.is_empty());
@@ -282,7 +283,7 @@ fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Dur
     let step = window.as_secs() / MAX_LEVELS as u64;
     let is_full = levels.len() >= MAX_LEVELS;
     match levels.last_mut() {
-        // The list is full: the last, higher number stays valid for longer instead.
+        // The list is full. Instead of the new level, the last and higher level is kept, with the current time.
         Some((when, _)) if is_full && now.abs_diff(*when) <= step => *when = now,
         _ => levels.push((now, serving)),
     }
@@ -298,9 +299,9 @@ fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
 /// The highest numbers in service of a group within the window.
 #[derive(Clone, Copy, Debug)]
 struct Highest {
-    /// Without entries whose removal was excused or approved.
+    /// Number without the entries whose removal was excused or approved.
     counted: usize,
-    /// Including these entries.
+    /// Number including these entries.
     all: usize,
 }
 

@@ -90,8 +90,8 @@ pub struct Haproxy {
     slow_entries: Arc<SlowEntries>,
 }
 
-/// Returns the name of the entry for `key`. After `prefix`, it is a valid name of a server, of at most 128 bytes in
-/// total.
+/// Returns the name of the entry for `key`. `prefix` followed by this name is a valid server name, of at most 128 bytes
+/// in total.
 ///
 /// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a
 /// readable part, `.-` and 26 digits of its hash: `c1/shop/web-1` becomes `c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo`.
@@ -108,7 +108,7 @@ impl Haproxy {
     ///
     /// Returns an error if a name is invalid.
     pub fn new(socket: &Path, backend: &str, prefix: &str) -> Result<Self, HaproxyError> {
-        // All commands contain the backend and the prefix.
+        // All commands contain both names, so other characters could change the commands.
         for name in [backend, prefix] {
             check(name)?;
         }
@@ -258,12 +258,13 @@ fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
     Ok(())
 }
 
-/// Returns the rank of a step. Additions come first, then changes that reduce capacity, then removals.
+/// Returns the rank of a step. Additions and other changes come first, then changes that take a server out of service,
+/// then removals.
 fn stage(step: &Step<Server>) -> u8 {
     match step {
         Step::Add { .. } => 0,
-        // Additions precede drains, and drains precede removals. So the number of serving servers never falls below
-        // both its old and its new value.
+        // Additions precede drains, and drains precede removals. So the number of serving servers never falls below the
+        // lower of its old and its new value.
         Step::Change { from, to, .. } => u8::from(from.serves() && !to.serves()),
         Step::Remove { .. } => 2,
     }
@@ -279,7 +280,7 @@ impl Target for Haproxy {
         timeout(READ_TIMEOUT, self.read_state()).await.map_err(timeout_error)?
     }
 
-    /// Applies up to four steps at a time, each within 2 s. No server is drained before all additions ended.
+    /// Applies up to four steps at a time, each within 2 s. No server is drained before all additions have ended.
     async fn apply(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
         let (started, mut errors) = (Instant::now(), Vec::new());
         for steps in steps.chunk_by(|one, next| stage(one) == stage(next)) {

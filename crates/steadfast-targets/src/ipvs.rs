@@ -5,22 +5,21 @@
 //! machine. A file that lists the added servers would be more exact. But the file would be wrong after a restart, a
 //! change by another tool or a restored disk. Do not give a mirror a service that another program uses.
 //!
-//! Two processes that maintain one service would remove each other's servers. So a mirror claims its service before
-//! its first
-//! change. The claim is a socket with an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace of
-//! the service. The second process changes nothing, and reports [`IpvsError::Claimed`] until the first process ends.
-//! Other programs know nothing of the claim.
+//! Two processes that maintain one service would remove each other's servers. So a mirror claims its service before its
+//! first change. The claim is a socket with an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network
+//! namespace of the service. The second process changes nothing, and reports [`IpvsError::Claimed`] until the first
+//! process ends. Other programs know nothing of the claim.
 //!
-//! Entries have the kernel's identity of a server as their name, address and port: `10.0.0.1:8080`, `[fd00::1]:8080`.
-//! Existing servers are therefore known after a restart. A server that moves is a new entry, which is added before the
-//! old one is drained.
+//! The name of an entry is the kernel's identity of the server, its address and port: `10.0.0.1:8080`,
+//! `[fd00::1]:8080`. Existing servers are therefore known after a restart. A server that moves is a new entry, which is
+//! added before the old entry is drained.
 //!
 //! The service is added with its first server, and stays after its last server was removed. The kernel then rejects
 //! connections at once.
 //!
 //! A server without weight gets no new connections, and is removed when it has no active connections left. UDP
-//! connections have no end: a server of a UDP service is removed when the kernel has dropped all its entries. With
-//! persistence, known clients keep their server unless `net.ipv4.vs.expire_quiescent_template` is 1.
+//! connections have no end: a server of a UDP service is removed when the kernel has dropped all connections to the
+//! server. With persistence, known clients keep their server unless `net.ipv4.vs.expire_quiescent_template` is 1.
 
 mod claim;
 mod error;
@@ -61,8 +60,7 @@ pub struct Ipvs {
 }
 
 impl Ipvs {
-    /// Creates the target that forwards connections to `service`, from other machines and from this one, to the
-    /// entries.
+    /// Creates the target. Connections from this and other machines to `service` are forwarded to the entries.
     pub fn new(service: VirtualService) -> Self {
         Self { service, claim: ServiceClaim::default(), operation_lock: Arc::default() }
     }

@@ -11,7 +11,8 @@ use crate::mirror_task::{MirrorInput, MirrorTask};
 use crate::settings::MirrorSettings;
 use crate::status::MirrorStatus;
 
-/// Running mirror. A drop stops the mirror at once; the next one continues with the missing steps.
+/// Running mirror. Dropping the handle stops the mirror at once. The next mirror of this target continues with the
+/// missing steps.
 #[derive(Debug)]
 pub struct Mirror<V> {
     input: watch::Sender<MirrorInput<V>>,

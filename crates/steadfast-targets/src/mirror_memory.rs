@@ -21,10 +21,10 @@ pub struct MirrorMemory(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Taken before `records`, so that lines reach the file in the order of the changes. `None` keeps the memory in
+    /// Locked before `records`, so that lines reach the file in the order of the changes. `None` keeps the memory in
     /// this process only.
     journal: Mutex<Option<Journal>>,
-    /// ID that distinguishes this process, including its later runs, from others with the same mark.
+    /// ID that distinguishes this process, including its later runs, from other processes with the same mark.
     instance: String,
     /// Never held during I/O: mirrors wait for this lock on the threads of the runtime.
     records: Mutex<BTreeMap<String, StoredMirror>>,
@@ -127,7 +127,7 @@ impl MirrorMemory {
     /// Returns an error if the file cannot be written. The changes are kept in the process, and the next call tries
     /// again.
     pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
-        // Taken before the records: concurrent flushes write in the order of the changes.
+        // Locked before the records, so that concurrent flushes write in the order of the changes.
         let mut journal = self.0.journal.lock();
         if journal.is_none() {
             self.update(mirror, MirrorRecord::take_changed);
@@ -155,14 +155,14 @@ impl MirrorMemory {
             match (&written, guard) {
                 (Ok(()), Some(guard)) => stored.written = guard,
                 (Ok(()), None) => {}
-                // The names are written by the next flush with their then current values.
+                // The next flush writes these names, with the values that are current then.
                 (Err(_), _) => stored.record.put_back(changed),
             }
         }
         written
     }
 
-    /// Returns the complete content of the file, after the guard of `flushed` was written.
+    /// Returns the complete content of the file. `guard` replaces the written guard of the mirror `flushed`.
     fn all_lines(&self, flushed: &str, guard: Option<&Guard>) -> Vec<JournalLine> {
         let mut lines = vec![JournalLine::Instance { id: self.0.instance.clone() }];
         for (mirror, stored) in self.records().iter() {

@@ -324,11 +324,11 @@ impl<T: Target> MirrorTask<T> {
         let Plan { additions, removals, mut skipped, approvals, conflicting, uncertain, drain_deadline } = self
             .memory
             .update(&self.name, |record| plan(desired, &found, &validate, &plan_settings, (record, draining), now));
-        // The target rejected an attempted step without an effect. The rejection concerns this entry only, unless the
-        // target accepted no step.
+        // Error of the last attempt, if it failed. It concerns only the entries whose steps failed, unless the target
+        // accepted no step.
         let rejection = run.rejection.clone();
         let failed_steps = additions.iter().chain(&removals).filter(|step| run.attempts.has_failed(step));
-        // If the plan repeats a step after an attempt, the target did not apply the step.
+        // The target did not apply a step that the plan repeats after an attempt. The entry is reported with the error.
         skipped.extend(rejection.iter().flat_map(|reason| {
             let failed_steps = failed_steps.clone();
             failed_steps.map(|step| (step.name().to_owned(), SkipReason::Rejected(reason.clone())))
@@ -382,7 +382,8 @@ impl<T: Target> MirrorTask<T> {
         let drain_deadline = [drain_deadline, next].into_iter().flatten().min();
         let has_applied_steps = !steps.is_empty();
         if has_applied_steps {
-            // Each inner attempt has its own deadline, and a failed one must not cut off the others.
+            // The target sets a deadline for each of its attempts. This total timeout is longer, so that a failed
+            // attempt does not cut off the others.
             let application = timeout(self.settings.deadline.saturating_mul(3), self.target.apply(&steps));
             let applied = permit
                 .run(application)
@@ -431,8 +432,8 @@ impl<T: Target> MirrorTask<T> {
         run.rejection = Some(reason);
     }
 
-    /// Returns whether this process owns the mark exclusively, shares it with another process, or has adopted its
-    /// entries.
+    /// Returns the ownership of the mark: exclusive, held by another process, or with the entries that this process has
+    /// adopted.
     fn ownership(&self, found: &ActualState<T::Value>, run: &mut RunState) -> MarkOwnership {
         if !T::HAS_OWNER_RECORD {
             return MarkOwnership::Exclusive;
@@ -471,7 +472,7 @@ impl<T: Target> MirrorTask<T> {
         let other = match claimed {
             Ok(Ok(Claim::Ours)) => None,
             Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),
-            // The key may lack permission to write the record. No other process can be detected then.
+            // The credentials may lack permission to write the record. In this case, no other process can be detected.
             Ok(Err(error)) => {
                 let reason = error_chain(&error);
                 if !self.has_claimed.swap(true, Ordering::AcqRel) {

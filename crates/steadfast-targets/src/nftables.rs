@@ -192,7 +192,7 @@ impl Nftables {
         let mut first_error = Ok(());
         entries
             .values_mut()
-            // The drift mark exists in memory only. The rewritten table carries the plain weights.
+            // `DRIFT_WEIGHT` marks entries in memory only. The rewritten table has the weights without the mark.
             .filter(|backend| backend.weight >= DRIFT_WEIGHT)
             .for_each(|backend| backend.weight -= DRIFT_WEIGHT);
         for step in steps {

@@ -62,8 +62,8 @@ impl fmt::Display for SkipReason {
 /// Steps to apply now, and the skipped entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<V> {
-    /// Additions and changes that serve. Applied first, so that the capacity never falls below the current or the
-    /// desired one.
+    /// Additions, and changes that take no entry out of service. Applied first, so that the capacity never falls below
+    /// the lower of its current and its desired value.
     pub(crate) additions: Vec<Step<V>>,
     /// Drains and removals, after their record is on disk.
     pub(crate) removals: Vec<Step<V>>,
@@ -109,13 +109,14 @@ pub(crate) enum MarkOwnership {
     Exclusive,
     /// Another process owns the mark, so this process removes nothing.
     OtherProcess,
-    /// This process owns the mark. Another process added each entry that is neither recorded nor in this set of the
-    /// first read. The exception is an entry at a recorded location, where another client changed an entry.
+    /// This process owns the mark. The set contains the entries of the first read. An entry that is neither in the set
+    /// nor recorded was added by another process. If the location of such an entry is recorded, another client has
+    /// changed an entry of this mirror instead.
     Adopted(Arc<BTreeSet<String>>),
 }
 
-/// Makes entries consistent with each other, and returns the reason for each that the target cannot hold:
-/// [`Target::validate`](crate::Target::validate).
+/// Function that makes entries consistent with each other, and returns the reason for each entry that the target cannot
+/// hold. See [`Target::validate`](crate::Target::validate).
 pub(crate) type Validate<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
 
 /// Plans the steps from `found` to `desired`, and records the resulting entries of the mirror in `record`.
@@ -195,7 +196,8 @@ pub(crate) fn plan<V: EntryValue>(
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
     for (name, step) in &service_ends {
-        // The recorded origin comes first: the object that gave the entry decides about its loss, not a new claimant.
+        // The recorded origin takes precedence: the object that provided the entry decides about its loss, not a new
+        // claimant.
         let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
         let is_deleted = origin
             .as_deref()

@@ -33,7 +33,7 @@ impl<T: Clone + PartialEq> Rotation<T> {
         servers.extend(new);
     }
 
-    /// Moves a server that responded to the front.
+    /// Moves `server` to the front after a response.
     pub(crate) fn succeeded(&self, server: &T) {
         let mut servers = self.servers();
         if let Some(place) = servers.iter().position(|other| other == server) {
@@ -42,7 +42,7 @@ impl<T: Clone + PartialEq> Rotation<T> {
         }
     }
 
-    /// Moves a server that did not respond to the end.
+    /// Moves `server` to the end after a request without a response.
     pub(crate) fn failed(&self, server: &T) {
         let mut servers = self.servers();
         if let Some(place) = servers.iter().position(|other| other == server) {

@@ -32,7 +32,7 @@ pub struct MirrorStatus<V> {
     /// Names for which one group gave several different entries. The entry in service is used, otherwise the earlier
     /// one.
     pub conflicting: Vec<String>,
-    /// Reason of the first uncertainty that keeps an entry, if one does.
+    /// Reason of the first uncertainty that keeps an entry, if any.
     pub uncertain: Option<Arc<str>>,
     /// Reason of the last failure of a read or of steps.
     pub failing: Option<Arc<str>>,
@@ -54,7 +54,7 @@ pub struct MirrorStatus<V> {
 pub struct Loss {
     /// Number of the entries.
     pub missing: usize,
-    /// Change of the target.
+    /// Description of the change of the target.
     pub reason: Arc<str>,
     /// Time at which the loss was detected.
     pub detected: Instant,

@@ -70,7 +70,7 @@ impl StepRunner {
         timeout_error: impl Fn(usize) -> E,
     ) -> Vec<(usize, E)> {
         let started = Instant::now();
-        // Only this task uses the counters: no step runs on another thread.
+        // Never contended, because all steps run within this task.
         let failures = Mutex::new(0_usize);
         let run = |(is_slow, entry): (bool, Vec<usize>)| {
             let (execute, timeout_error, failures) = (&execute, &timeout_error, &failures);
@@ -188,8 +188,8 @@ mod tests {
         names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: 0 }).collect()
     }
 
-    /// Runs `names`. `hang…` never completes, `bad…` fails for a reason of its own, and all others complete after 10
-    /// ms.
+    /// Runs `names`. `hang…` never completes, `bad…` fails with an error of this entry, and all others complete after
+    /// 10 ms.
     async fn run(names: &[&str], slow: &SlowEntries) -> (Vec<String>, Vec<String>) {
         let steps = steps(names);
         let done = Mutex::new(Vec::new());

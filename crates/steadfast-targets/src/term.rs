@@ -33,7 +33,7 @@ pub struct Permit {
     gate: TermGate,
 }
 
-/// Error: the term ended before the write.
+/// Error of a write whose term ended before the write completed.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the term of this replica as the leader ended before the write")]
 pub struct TermEnded;
@@ -128,7 +128,7 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// Returns an error if the term ends before `write` completes. `write` is dropped then.
+    /// Returns an error if the term ends before `write` completes. In this case, `write` is dropped.
     pub async fn run<T>(&self, write: impl Future<Output = T>) -> Result<T, TermEnded> {
         let mut write = pin!(write);
         let mut ended = pin!(self.ended());

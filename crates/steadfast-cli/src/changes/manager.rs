@@ -10,8 +10,8 @@ const MAX_MANAGERS: usize = 2;
 
 /// Returns the managers that made `changes`; empty if they are unknown.
 ///
-/// A write that changes a field renews the time of its manager's entry. Two writes within one second have equal times.
-/// The owners of the changed fields are then returned, if only one manager is possible.
+/// A write that changes a field renews the time of its manager's entry. But two writes of a manager within one second
+/// have equal times. If no time differs, returns the owner of the changed fields, unless several managers own them.
 pub(crate) fn managers<'a>(old: &Value, new: &'a Value, changes: &[&Change<'_>]) -> Vec<&'a str> {
     let renewed = entries(new).filter(|entry| {
         let before = entries(old).find(|before| is_same_manager(before, entry));

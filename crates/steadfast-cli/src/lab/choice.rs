@@ -2,8 +2,8 @@
 
 use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioSource, catalog};
 
-/// Returns the scenarios with these names, of these faults (`F4`), or `all`, in the order of the table. Defaults to the
-/// scenarios of the documents, which are short.
+/// Returns the selected scenarios in the order of the catalog. Each of `names` is the name of a scenario, a fault
+/// (`F4`), or `all`. No names select the scenarios outside of the fault catalog, which are short.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     let mut selections = Vec::new();
     for name in names {

@@ -22,12 +22,13 @@ pub(super) struct WatchedSource {
 }
 
 impl WatchedSource {
-    /// Returns the version and the instant up to which all messages are settled, for each stream with a known position.
+    /// Returns the name of each known position, with the version up to which all of its messages are settled.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
         self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
     }
 
-    /// Returns the version that the cache has reached, for each stream with a known position.
+    /// Returns the name of each position, with the version that the cache has reached. Skips streams without a known
+    /// version.
     pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
         let reached = self.following.iter();
         reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))

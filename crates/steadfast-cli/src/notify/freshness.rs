@@ -13,10 +13,10 @@ use crate::console;
 /// Interval between checks. A cache can become stale without an event that would trigger a check.
 pub(super) const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Shortest reported doubt; a shorter one is a regular reconnect.
+/// Shortest reported doubt. A shorter doubt is a regular reconnect.
 const MIN_REPORTED_DOUBT: Duration = Duration::from_secs(1);
 
-/// Current doubts, by the description of their source: start, and whether the doubt was reported.
+/// Start of each current doubt, and whether the doubt was reported, by the description of its source.
 #[derive(Default)]
 pub(super) struct FreshnessReporter(BTreeMap<String, (Instant, bool)>);
 

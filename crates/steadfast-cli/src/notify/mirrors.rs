@@ -85,7 +85,7 @@ impl Mirrors {
                     self.tasks.insert(name.to_owned(), known);
                 }
                 known => {
-                    // The next mirror continues with the sources that the feed already has.
+                    // The mirror that replaces `known` continues with the sources that the feed already has.
                     let feed = known.as_ref().map(|known| known.task.feed().clone()).unwrap_or_default();
                     previous.extend(known.map(|known| (name.to_owned(), known)));
                     feeds.insert(name.to_owned(), feed.clone());

@@ -412,7 +412,8 @@ impl ReplicaTask {
         }
     }
 
-    /// Standby: passes the approvals that were given to this replica to the leader. Without a shared state they wait.
+    /// Standby: passes the approvals that were given to this replica to the leader. If no shared state exists yet, the
+    /// approvals wait.
     async fn forward_approvals(&self, shared: &SharedState) {
         let Some(approvals) = self.state.as_ref().map(|state| state.approvals()) else { return };
         let forwarded = async {

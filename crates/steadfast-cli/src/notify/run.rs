@@ -37,7 +37,7 @@ const EMBEDDED_DURATION: Duration = Duration::from_secs(10);
 /// Upper bound of the shutdown deadline, which prevents overflows of times.
 const MAX_DRAIN: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Time after the deadline of a shutdown in which the summary is written.
+/// Additional time for writing the summary, after the deadline of a shutdown.
 const SUMMARY_GRACE: Duration = Duration::from_millis(100);
 
 /// Reason for the shutdown.

@@ -18,7 +18,7 @@ use super::watched::{CachedObject, Subject};
 use crate::clock::Clock;
 use crate::console;
 
-/// Shortest reported doubt; a shorter one is a regular reconnect.
+/// Shortest reported doubt. A shorter doubt is a regular reconnect.
 const MIN_REPORTED_DOUBT: Duration = Duration::from_millis(500);
 /// Interval between checks. A cache can become stale without an event that would trigger a check.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);

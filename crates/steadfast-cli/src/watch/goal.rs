@@ -9,7 +9,7 @@ use steadfast::ObjectKey;
 
 use crate::until::ObjectCondition;
 
-/// The condition and the objects that do not satisfy it yet. Cheap to clone.
+/// The condition, and the known objects with the result for each. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Goal {
     condition: ObjectCondition,
@@ -18,18 +18,19 @@ pub(super) struct Goal {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether each existing object satisfies the condition, by the number of its resource and its key.
+    /// True for each existing object that satisfies the condition. The map key is the number of the resource and the
+    /// object's key.
     objects: HashMap<(usize, ObjectKey), bool>,
     unsatisfied: usize,
     /// Number of added resources.
     resources: usize,
-    /// Resources whose existing objects are not all known; one more until all resources are added.
+    /// Number of resources whose existing objects are not all known, plus one until all resources are added.
     pending: usize,
 }
 
 impl Goal {
-    /// Creates the goal, for resources that follow. It is pending until a first call of [`synced`](Self::synced) after the
-    /// last resource was added.
+    /// Creates the goal, for resources that follow. The goal is pending until a first call of [`synced`](Self::synced)
+    /// after the last resource was added.
     pub(super) fn new(condition: ObjectCondition) -> Self {
         let state = State { pending: 1, ..State::default() };
         Self { condition, state: Arc::new(Mutex::new(state)) }

@@ -153,7 +153,7 @@ enum State {
     Fresh {
         since: Timestamp,
     },
-    /// A resource is in doubt, and this number of others.
+    /// One resource is in doubt, with its description, and `others` further resources.
     Doubt {
         text: String,
         others: usize,

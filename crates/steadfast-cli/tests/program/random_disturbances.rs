@@ -275,7 +275,8 @@ impl World {
         }
     }
 
-    /// Runs `action`, by which `system` loses its contents, and records the period until its limit.
+    /// Runs `action`, by which `system` loses its contents. Records the period during which the system may lack
+    /// entries.
     fn lose_contents(&mut self, system: &'static str, action: impl FnOnce(&Self)) {
         let from = Instant::now();
         action(self);
@@ -283,14 +284,15 @@ impl World {
         self.losses.push(Loss { system, from, to: Instant::now() + limit });
     }
 
-    /// Restores the server to its state of some changes ago.
+    /// Restores the server to an earlier state: that of its backup, or for the embedded server that of 3 to 22
+    /// revisions ago.
     fn restore(&mut self, rng: &mut Random) {
         let back = 3 + rng.below(20);
         if let Cluster::Real(real) = &mut self.server {
             real.back_up();
             change_during(self, rng, Disturbance::Restored);
         }
-        // A removal is noted before the restore and an addition after it, since the restored state comes from the server.
+        // Removals are recorded before the restore, and additions after it, when the server shows the restored state.
         let before = self.ready("web-");
         for name in &before {
             self.expected.record(name, false);

@@ -28,7 +28,7 @@ pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Chil
 pub(crate) fn start_with_input(arguments: &[&str], input: &str) -> Child {
     let mut child = command(arguments, &[]).stdin(Stdio::piped()).spawn().expect("the program is built");
     let mut stdin = child.stdin.take().expect("a piped stdin");
-    // Dropped afterwards, which closes standard input.
+    // `stdin` is dropped afterwards, which closes standard input.
     std::io::Write::write_all(&mut stdin, input.as_bytes()).expect("the process accepts input");
     child
 }
@@ -85,7 +85,7 @@ fn read_in_thread(mut from: impl Read + Send + 'static) -> OutputReader {
 /// Sends a signal to the program.
 #[cfg(unix)]
 pub(crate) fn signal(child: &Child, name: &str) {
-    // The builtin of the shell: not every machine has a `kill` program.
+    // Uses the shell's builtin `kill`, because not every machine has a `kill` program.
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
     assert!(status.expect("a shell").success());
 }

@@ -192,7 +192,7 @@ async fn owners_precede_the_name() {
     let mut watching = Watching::start(&server, "owners", &["pods"]);
     let mut number = 0;
     let mut line = String::new();
-    // The owner of the replica set is requested with the first line, and may arrive after some others.
+    // The owner of the replica set is requested with the first line. The response may arrive after some further lines.
     while !line.contains("deploy/web › ") {
         number += 1;
         let labels = json!({"metadata": {"labels": {"number": number.to_string()}}});

@@ -38,7 +38,8 @@ impl Terminal {
             let mut bytes = [0; 4096];
             let read = self.output.read(&mut bytes).expect("readable output");
             assert!(read > 0, "the program exited before {wanted:?}: {:?}", self.text);
-            // A character can be split between two reads; the assertions need none of these.
+            // A character can be split between two reads, and is then replaced. The assertions contain no such
+            // characters.
             self.text.push_str(&String::from_utf8_lossy(&bytes[..read]));
         }
         &self.text[start..]
@@ -82,7 +83,7 @@ async fn status_line_is_below_lines_and_erased() {
     assert!(shown.contains("\r\x1b[K\x1b[32mfresh since ") && shown.contains("changes/min"), "{shown:?}");
     server.merge_patch("configmaps", "default", "settings", json!({"data": {"key": "2"}})).expect("a patch");
     terminal.until("data.key 1→2");
-    // The rate follows with the next update.
+    // The next update of the status line shows the rate.
     terminal.until("1 changes/min");
     let rest = terminal.interrupt();
     let rows = rows(&rest);

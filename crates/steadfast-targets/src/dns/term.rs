@@ -70,7 +70,7 @@ impl Zone {
         }
     }
 
-    /// Returns the condition that each update adds; none without replicas.
+    /// Returns the condition of each update, or `None` without replicas.
     pub(super) fn term_condition(&self) -> Result<Option<TermRecord>, DnsError> {
         let strings = self.state().term.clone();
         let condition =

@@ -61,7 +61,7 @@ impl Update {
         }
     }
 
-    /// Returns the size within a message, in bytes, at most.
+    /// Returns an upper bound of the size within a message, in bytes.
     pub(super) fn size(&self) -> usize {
         let name = self.name.len() + 16;
         let records = self.removed.iter().chain(&self.added);

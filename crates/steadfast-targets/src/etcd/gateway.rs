@@ -17,7 +17,8 @@ use super::client::{Body, EtcdClient};
 use super::error::EtcdError;
 use crate::rotation::Rotation;
 
-/// Timeout for an endpoint to connect and respond, and then for each further part of the response.
+/// Timeout for connecting to an endpoint and receiving the head of its response, and for each further part of the
+/// response.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Upper bound of a response.
@@ -286,8 +287,8 @@ impl Lines {
         }
     }
 
-    /// Returns the next line, or as much of it as fits into `limit`; `None` at the end. May be dropped and called
-    /// again.
+    /// Returns the next line; `None` at the end. A line of more than `limit` bytes is returned incomplete. No data is
+    /// lost if the caller drops the future and calls `next` again.
     pub(super) async fn next(&mut self, limit: usize) -> Result<Option<Vec<u8>>, EtcdError> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

@@ -31,7 +31,8 @@ impl<R: EtcdClient> Etcd<R> {
         for _ in 0..MAX_CLAIM_ATTEMPTS {
             let record = self.owner().await?;
             let is_written = match &record {
-                // etcd deletes an expired record with its lease. Only for a record without a lease, the time decides.
+                // etcd deletes an expired record together with its lease. The recorded time matters only if the record
+                // has no lease.
                 Some(record) if record.instance != instance => {
                     let is_expired = record.lease == 0 && now.saturating_sub(record.renewed) >= OWNER_EXPIRES_SECS;
                     if !is_expired {

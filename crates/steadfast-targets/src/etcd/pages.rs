@@ -13,7 +13,7 @@ const MAX_PAGE_KEYS: usize = 1000;
 /// So a large response can miss the timeout each time.
 const FAILURE_DIVISOR: usize = 4;
 
-/// Maximum response time of a fast read. A slower read does not enlarge the pages of the next one.
+/// Maximum response time of a fast read. A slower read does not enlarge the pages of the next read.
 const FAST_RESPONSE: Duration = Duration::from_millis(ATTEMPT_TIMEOUT.as_millis() as u64 / 6);
 
 /// Size of the pages of the next read. Clones share the size.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Maximum difference of the uptime from the expected one that is not a restart.
+/// Maximum difference between the reported and the expected uptime that does not count as a restart.
 const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// HAProxy process as reported by `show info`.
@@ -99,7 +99,7 @@ impl Observed {
         if let Some(reason) = state.process.as_ref().and_then(|earlier| process.restart_reason(earlier)) {
             state.reason = Some(reason);
         }
-        // The comparison baseline moves with each read. A reload between poll and read is reported once.
+        // Later polls compare with the process of this read, so a reload between poll and read is reported once.
         state.process = Some(process.clone());
         state.has_missed_poll = false;
     }

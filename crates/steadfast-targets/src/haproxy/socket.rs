@@ -27,7 +27,7 @@ pub(super) async fn send_command(socket: &Path, command: &str) -> io::Result<Str
     String::from_utf8(response).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Fails: only Unix has the sockets of HAProxy's runtime interface.
+/// Returns an error, because HAProxy's runtime interface uses Unix sockets.
 #[cfg(not(unix))]
 pub(super) async fn send_command(socket: &Path, _command: &str) -> io::Result<String> {
     let message = format!("the runtime socket {} of HAProxy can be used on Unix only", socket.display());

@@ -23,7 +23,7 @@ pub enum ForwardingMethod {
     Tunnel,
 }
 
-/// Difference from all states that a mirror creates.
+/// Difference between a listed server and every state that a mirror creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drift {
     None,

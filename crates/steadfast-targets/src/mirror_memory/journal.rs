@@ -85,7 +85,7 @@ impl Journal {
         journal.needs_rewrite = false;
         journal.length = first.len() as u64;
         for (number, line) in rest {
-            // A crash interrupted the write of the last line. Its change never happened.
+            // A crash interrupted the write of the last line. This write was never confirmed, so the line is dropped.
             if !line.ends_with(b"\n") {
                 break;
             }
@@ -96,7 +96,7 @@ impl Journal {
         Ok((journal, lines))
     }
 
-    /// Writes the ID of the process before the next lines.
+    /// Makes the next write start with the ID of the process.
     pub(super) fn with_instance(self, id: &str) -> Self {
         Self { instance: Some(id.to_owned()), ..self }
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::backend::Backend;
 
-/// Chain with the selecting rule.
+/// Name of the chain with the rule that selects a backend.
 pub(super) const BALANCE: &str = "balance";
 
 /// Name of the chain that lists the entries.
@@ -98,7 +98,7 @@ pub(super) fn turn_counts(entries: &BTreeMap<String, Backend>) -> BTreeMap<Socke
     for Backend { address, weight } in entries.values().filter(|backend| backend.weight > 0) {
         *turn_counts.entry(*address).or_default() += u32::from(*weight);
     }
-    // Divided by the common divisor: equal weights of 100 need one turn each, not 100.
+    // The counts are divided by their common divisor: equal weights of 100 need one turn each, not 100.
     let divisor = turn_counts.values().copied().fold(0, greatest_common_divisor);
     for share in turn_counts.values_mut() {
         *share /= divisor.max(1);

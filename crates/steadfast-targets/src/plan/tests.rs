@@ -73,7 +73,7 @@ fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
     BTreeMap::new()
 }
 
-/// Plans as a mirror that starts now.
+/// Returns the plan of a mirror that starts now.
 fn planned<V: EntryValue>(desired: &DesiredState<V>, found: &ActualState<V>, plan_settings: &PlanSettings) -> Plan<V> {
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 1000, instant: Instant::now() };

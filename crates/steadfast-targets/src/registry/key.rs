@@ -19,9 +19,8 @@ const COMPATIBLE: [(char, &str); 8] = [
 /// Checks that no path normalizer turns `key` into another place.
 ///
 /// A key is sent as one percent-encoded path segment. Many servers and proxies decode the segment and then normalize
-/// the path.
-/// They resolve `.` and `..`, merge slashes, decode a second time, replace `\` with `/`, or drop the text after a `;`.
-/// Without the check, a tenant could change the items of another tenant.
+/// the path. They resolve `.` and `..`, merge slashes, decode a second time, replace `\` with `/`, or drop the text
+/// after a `;`. Without the check, a tenant could change the items of another tenant.
 ///
 /// # Errors
 ///

@@ -8,10 +8,10 @@ use serde_json::Value as Json;
 use super::error::RegistryError;
 use super::key;
 
-/// Place of the key in a URL. Each byte other than letters, digits, `-`, `.`, `_` and `~` is encoded as `%XX`.
+/// Placeholder for the key in a URL. Each byte other than letters, digits, `-`, `.`, `_` and `~` is encoded as `%XX`.
 const KEY: &str = "{key}";
 
-/// Place of the mark in the URL of the list, with the same encoding.
+/// Placeholder for the mark in the URL of the list. The mark is encoded like the key.
 const MARK: &str = "{mark}";
 
 /// URLs of a registry, and the fields of its items.

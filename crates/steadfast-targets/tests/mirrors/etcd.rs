@@ -218,7 +218,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
     let mirror = running.mirror("one")?;
     want(&mirror, &[("a", "1"), ("b", "2")]).await?;
     let all = pairs(&[("/services/a", "1"), ("/services/b", "2")]);
-    // The ownership record contains the ID of the mirror's lease.
+    // The key of the ownership record contains the ID of the mirror's lease.
     let lease = async {
         loop {
             let owners = running.etcdctl(&["get", "steadfast-owner/", "--prefix", "--keys-only"])?;
@@ -572,7 +572,7 @@ async fn second_process_with_mark_is_reported() -> Result {
     assert_eq!(one.claim("one", 1080).await?, Claim::Ours);
     let claim = Claim::Other { instance: "one".to_owned(), renewed: 1080 };
     assert_eq!(other.claim("other", 1081).await?, claim);
-    // A different mark is a different registry.
+    // Each mark has its own ownership record.
     assert_eq!(running.target("n")?.claim("other", 1081).await?, Claim::Ours);
     assert!(one.read().await?.others.is_empty(), "the record lies outside of the prefix");
     // The lease expires when no process renews it.

@@ -264,7 +264,7 @@ async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&MirrorStatus<RealS
     Ok(())
 }
 
-/// Waits for a later pass that finds the target settled with `count` entries.
+/// Waits for a later pass that finds the target settled with this number of `entries`.
 async fn wait_until_settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
     let reads = mirror.status().borrow().reads;
     let is_settled = |status: &MirrorStatus<RealServer>| {
@@ -312,7 +312,7 @@ fn run(command: &mut Command) -> Result<String> {
     Err(format!("{command:?}: {} {}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Responds to each byte with its name.
+/// Runs the backends. Each responds to a received byte with its own name.
 fn backends() -> Result {
     for (address, name) in [(A, b"a"), (B, b"b")] {
         let listener = TcpListener::bind(address)?;

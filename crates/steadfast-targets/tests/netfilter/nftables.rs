@@ -331,7 +331,7 @@ async fn datagrams_reach_udp_backends() -> Result {
     assert_eq!(client.responses("datagram", 4)?, expected_counts(&[("b", 4)]));
     mirror.stop().await;
 
-    // The table forwards the other protocol, so the mirror writes it again.
+    // The table forwards the other protocol, so the mirror writes the table again.
     let found = networks.target()?.read().await?.own;
     assert_ne!(found["two"], Backend { address: B.parse()?, weight: 30 });
     assert_eq!(target.read().await?.own["two"], Backend { address: B.parse()?, weight: 30 });

@@ -34,7 +34,7 @@ fn describe_entry(change: &Change<'_>) -> String {
     }
 }
 
-/// Returns the number of lines that only `new` and only `old` have, counted with their repetitions.
+/// Returns the number of lines that only `new` has, and of those that only `old` has. Each repetition of a line counts.
 fn changed_lines(old: &str, new: &str) -> (usize, usize) {
     let mut lines: HashMap<&str, i64> = HashMap::new();
     for line in new.lines() {

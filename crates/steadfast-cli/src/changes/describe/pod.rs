@@ -11,7 +11,7 @@ const IMPLIED: [&str; 4] = ["PodScheduled", "PodReadyToStartContainers", "Initia
 /// Lists of container statuses.
 const STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
-/// Reasons of a waiting container on its way to its start.
+/// Waiting reasons of a container that is starting normally.
 const STARTING: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
 /// Fields that the kubelet sets together with the phase.

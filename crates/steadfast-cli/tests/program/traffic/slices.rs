@@ -63,7 +63,7 @@ pub(super) fn slices(endpoints: &[Endpoint], port: u16) -> [Value; 2] {
 #[test]
 fn endpoint_slices_rolling_update_fails_no_request() {
     let Some((mut world, mut web)) = start_world(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
-    // Names of pods get longer at the tenth one: all endpoints move from one slice to the other.
+    // From the tenth pod on, names have one more character, so all endpoints move from one slice to the other.
     web.roll(&mut world);
     world.disturb("HAProxy reloads", |balancer: &mut Balancer| balancer.reload());
     world.sleep(Duration::from_millis(2500));

@@ -15,7 +15,7 @@ use crate::removals::Loss;
 /// Time within which names must exist again after the zone was lost.
 const ZONE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time limit for restoring lost keys: immediately, plus the duration of a read.
+/// Time limit for restoring lost keys: the program restores them immediately, and a read takes some time.
 const KEYS_LIMIT: Duration = Duration::from_secs(1);
 
 /// A DNS server and an etcd.
@@ -26,7 +26,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Starts both in `folder`, which gets the file `key` with the key of the zone. Returns `None` on a machine without them.
+    /// Starts both systems in `folder`, and writes the key of the zone to the file `key` there. Returns `None` if a
+    /// system is not installed.
     pub(crate) fn start(folder: &Path, kind: DnsKind) -> Option<Self> {
         std::fs::write(folder.join("key"), KEY).expect("a file");
         let (dns, etcd) = (DnsServer::start(folder, kind)?, Etcd::start(folder)?);

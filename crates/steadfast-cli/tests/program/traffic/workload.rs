@@ -82,7 +82,7 @@ impl Deployment {
         }
     }
 
-    /// A pod crashes, and another one replaces it. The control plane notices after `detection`.
+    /// Crashes a pod. After `detection`, the control plane notices the crash, and another pod replaces the crashed pod.
     pub(crate) fn replace_crashed(&mut self, world: &mut World, detection: Duration) {
         let lost = self.pods.remove(0);
         world.crash(&lost);

@@ -84,7 +84,7 @@ pub(crate) struct World {
     pub(super) records: Option<Records>,
     pub(super) timeline: Timeline,
     pub(super) losses: Vec<Loss>,
-    /// Factor for the limits of records, measured as the time until all systems had the first records.
+    /// Factor for the time limits of records, derived from the time until all systems had the first records.
     pub(super) slowness: f64,
     pods: BTreeMap<PodId, Pod>,
     /// Deleted pods, and the instants at which their containers stop.
@@ -118,7 +118,7 @@ impl World {
             server
         });
         let clusters = clusters.collect();
-        // The port of all pods: their addresses differ.
+        // All pods share this port, since their addresses differ.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
         let records = match setup.records {
             Some(kind) => Some(Records::start(&folder, kind)?),
@@ -338,7 +338,7 @@ impl World {
             let from = Instant::now();
             pod.backend.stop();
             if self.unreachable == Some(pod.cluster) {
-                // The program could not take the pod out of service before: for the traffic, this stop is a crash.
+                // The program could not take the pod out of service before this stop, so the traffic sees a crash.
                 self.allowances.windows.push((from, Instant::now()));
             }
             self.timeline.enter(pod.backend.address.ip(), PodState::Dead);
@@ -400,7 +400,7 @@ impl World {
 
     // The traffic.
 
-    /// Starts the traffic once the load balancer has all pods.
+    /// Waits until the load balancer has all pods, and starts the traffic.
     pub(crate) fn start_traffic(&mut self) {
         self.wait_until_converged();
         self.note("traffic starts");
@@ -428,7 +428,7 @@ impl World {
 
     // Names and keys.
 
-    /// Starts to read DNS server and etcd once both have all pods.
+    /// Waits until DNS server and etcd have all pods, and starts to read both.
     pub(crate) fn start_readers(&mut self) {
         let start = Instant::now();
         self.wait_for_records();

@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// Runs the mirror plan by plan.
+/// Mirror that makes and applies one plan at a time, with the state that it keeps between plans.
 struct Mirrored {
     record: MirrorRecord,
     draining: DrainState,
