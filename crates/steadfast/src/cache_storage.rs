@@ -28,7 +28,7 @@ pub(crate) trait CacheStorage<K: Send + Sync + 'static>: Send {
     /// it.
     fn request_cluster_identity(&self, restored: bool) -> BoxFuture<'static, ClusterIdentity>;
 
-    /// Stores all later snapshots for `cluster`. The restored state is already stored if `is_restored`.
+    /// Stores all later snapshots for `cluster`. If `is_restored` is true, the restored state is already stored.
     fn start_storing(self: Box<Self>, shared: &Arc<Shared<K>>, is_restored: bool, cluster: Option<String>);
 }
 

@@ -29,8 +29,9 @@ const ORDERING_OFFSET: Duration = Duration::from_nanos(1);
 /// Delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Time that a cache has to reach the server's version before a proof is requested. All writes up to that version may
-/// concern other resources. The cache then receives no event, and only a proof helps.
+/// Time that a cache has to reach the server's version before a proof is requested. If all writes up to that version
+/// concern other resources, the cache receives no event. Only a proof then shows that the cache has reached the
+/// version.
 const PROOF_DELAY_WITHOUT_EVENTS: Duration = Duration::from_millis(100);
 
 /// Deadline of a wait.
@@ -69,8 +70,8 @@ impl<K: Cacheable> Informer<K> {
         Ok(())
     }
 
-    /// Returns the current position of this cache as a write, to wait until other caches of the resource have reached
-    /// it.
+    /// Returns the version that this cache has reached, as a write. A caller can then wait until other caches of the
+    /// resource have reached this version.
     ///
     /// Returns no writes if the cache has no version, or a version that cannot be compared.
     pub fn seen(&self) -> Writes {
@@ -85,9 +86,8 @@ impl<K: Cacheable> Informer<K> {
 
     /// Returns all writes so far, by any client, to the resource and namespace of this cache.
     ///
-    /// A new leader uses this to wait until its caches contain the work of the previous leader. The cache must reach
-    /// the version that the server returns to a later request. The first [wait](Self::wait_for_writes) sends that
-    /// request.
+    /// A new leader uses the result to wait until its caches contain the work of the previous leader. The first
+    /// [wait](Self::wait_for_writes) requests the server's version, and ends when the cache has reached that version.
     pub fn written_so_far(&self) -> Writes {
         let mut written = Writes::default();
         written.push(Arc::new(self.origin().anything()));
@@ -181,7 +181,8 @@ impl<K: Cacheable> Informer<K> {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }
-            // Uses the last known version: an unreachable server must not end the wait.
+            // A response from the last interval is recent enough. Without a response the wait continues, because an
+            // unreachable server must not end it.
             let after = (self.shared().environment.now() - VERSION_CHECK_INTERVAL).max(outcome_known_at);
             let newest = self.within_limit(limit, self.newest(after)).await.flatten().flatten();
             if newest
@@ -197,7 +198,8 @@ impl<K: Cacheable> Informer<K> {
         }
     }
 
-    /// Returns the server's version from a request after `write`, with a delay if its response was `lost`.
+    /// Returns the server's version from a request that was sent after `write`. If the response of the write was
+    /// `lost`, waits for [`GRACE`] before the request.
     async fn version_after(
         &self,
         write: &Write,
@@ -229,8 +231,8 @@ impl<K: Cacheable> Informer<K> {
         }
     }
 
-    /// Returns the server's version from a request after `after`, if the server sends versions. Returns `None` if no
-    /// response is available.
+    /// Returns the server's version from a request that was sent after `after`. Returns `None` if no response is
+    /// available, and `Some(None)` if the server sends no versions.
     async fn newest(&self, after: Instant) -> Option<Option<ResourceVersion>> {
         let (sender, reply) = oneshot::channel();
         self.command(Command::Newest(after + ORDERING_OFFSET, sender));
@@ -268,7 +270,8 @@ pub(crate) fn writes_of_event<K: Cacheable>(informer: &Informer<K>, event: &Even
     // that left this scope may still exist in another scope.
     let version = match event {
         Event::Deleted { version: Some(version), .. } => version.clone(),
-        // The server reported no version for the deletion. The version is at most the current one of this cache.
+        // The server reported no version for the deletion. The deletion is not newer than the current version of this
+        // cache.
         Event::Deleted { .. } => match informer.snapshot().version() {
             Some(version) => version.clone(),
             None => return Writes::default(),

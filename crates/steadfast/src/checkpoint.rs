@@ -109,7 +109,7 @@ impl Checkpoint {
         self.queue.display_path()
     }
 
-    /// Claims the partition of an informer of these objects.
+    /// Claims the partition of the informer of `collection` in `scope`.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ impl Inner {
         layers.service(move |request| {
             let inner = own.upgrade();
             async move {
-                // The connection is missing only if a layer delays a request until the connection is dropped.
+                // The connection no longer exists only if a layer delays a request until the connection is dropped.
                 let Some(inner) = inner else {
                     let detail = "the connection was dropped before the layer sent the request".to_owned();
                     return Err(SendError::Layer { detail, maybe_sent: false });
@@ -215,12 +215,13 @@ impl Connection {
         self.inner.pool.reachability()
     }
 
-    /// Waits for a place among the concurrent full transfers, for the collection at `path`.
+    /// Waits for a slot for a full transfer of the collection at `path`.
     pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, TransferSlot> {
         self.inner.transfers.wait(path)
     }
 
-    /// Returns a place among the full transfers if a place is free now and no task waits for it.
+    /// Returns a slot for a full transfer of the collection at `path`, if a slot is free now. Returns `None` if other
+    /// transfers wait, apart from collections whose last transfer was silent.
     pub(crate) fn spare_transfer(&self, path: &str) -> Option<TransferSlot> {
         self.inner.transfers.try_acquire(path)
     }
@@ -230,7 +231,8 @@ impl Connection {
         &self.inner.probes
     }
 
-    /// Lists the resource in pages until `until`, because the server did not stream its list but sent pages (R3).
+    /// Records that the resource must be listed in pages until `until`, because the server did not stream its list
+    /// (R3).
     ///
     /// `all_namespaces_path` is the path of the resource in all namespaces.
     pub(crate) fn remember_pages(&self, all_namespaces_path: &str, until: Instant) {
@@ -242,7 +244,7 @@ impl Connection {
         self.inner.paged.until(all_namespaces_path, self.environment().now())
     }
 
-    /// Requests the resource in JSON until `until`, because its protobuf failed to decode.
+    /// Records that the resource must be requested in JSON until `until`, because its protobuf failed to decode.
     ///
     /// `all_namespaces_path` is the path of the resource in all namespaces.
     pub(crate) fn remember_json(&self, all_namespaces_path: &str, until: Instant) {
@@ -254,7 +256,8 @@ impl Connection {
         self.inner.in_json.until(all_namespaces_path, self.environment().now())
     }
 
-    /// Relists the resource in full until `until`, because the server does not serve its metadata alone.
+    /// Records that relists must be full until `until`, because the server does not serve the resource's metadata
+    /// alone.
     ///
     /// `all_namespaces_path` is the path of the resource in all namespaces.
     pub(crate) fn remember_full(&self, all_namespaces_path: &str, until: Instant) {

@@ -95,7 +95,7 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     resyncs: Resyncs<K>,
     /// Diagnostics to deliver at the next flush, in this order.
     diagnostics: Vec<Diagnostic>,
-    /// Number of diagnostics that arrived later than their subject.
+    /// Number of diagnostics that were inserted late, because their objects were decoded later.
     late_diagnostics: usize,
     edits: Vec<Edit<K>>,
     log_throttle: LogThrottle,
@@ -105,7 +105,8 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     request_metrics: RequestMetrics,
     /// Time of the oldest unpublished change.
     unpublished: Option<Instant>,
-    /// Decode errors of objects that are not in the cache yet, because a transform may read its input.
+    /// Decode errors of objects that are not in the cache yet. A transform may decode its input before the object is
+    /// cached.
     early: Vec<DecodeError>,
     #[cfg(feature = "checkpoint")]
     storage: Option<Box<dyn CacheStorage<K>>>,
@@ -176,7 +177,8 @@ impl<K: Cacheable> Driver<K> {
 
     /// Runs until the informer is stopped or its last handle is dropped.
     pub(crate) async fn run(mut self) {
-        // The `Drop` of an object is user code and runs in here. Other user code is caught closer to its call.
+        // The `Drop` of an object is user code, and runs within `work`. Panics of other user code are caught closer to
+        // the call.
         let handlers = if let Ok(handlers) = AssertUnwindSafe(self.work()).catch_unwind().await {
             self.step(Input::Stop);
             handlers
@@ -220,7 +222,8 @@ impl<K: Cacheable> Driver<K> {
                 }
                 Wakeup::Granted(place) => {
                     self.transfer = Transfer::Held(place);
-                    // The wait may have been long: the cache and the knowledge about the server may have changed.
+                    // The wait for the slot may have been long. The cache and the knowledge about the server may have
+                    // changed since.
                     self.reflector.set_list_hints(self.list_hints());
                     self.step(Input::TransferGranted);
                 }
@@ -280,9 +283,9 @@ impl<K: Cacheable> Driver<K> {
                 Transfer::None | Transfer::Held(_) => std::future::pending().await,
             }
         };
-        // The order matters. Commands and places come first, because a busy watch must not delay them. The timer comes
-        // before arrivals, because a deadline must fire under a steady stream of data. `Quiet` comes last, because it
-        // reports that no other input is ready.
+        // The order matters. Commands and granted slots come first, because a busy watch must not delay them. The timer
+        // comes before arrivals, because a deadline must fire under a steady stream of data. `Quiet` comes last,
+        // because it reports that no other input is ready.
         tokio::select! {
             biased;
             command = commands.recv() => Wakeup::Command(command),

@@ -70,7 +70,7 @@ const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
-    /// Parts of a scope for requests that leave them open.
+    /// Default for the parts that a requested scope does not specify.
     default_scope: Arc<Scope>,
 }
 
@@ -99,7 +99,7 @@ struct Running {
     informer: Box<dyn Any + Send + Sync>,
     choices: Choices,
     control: Arc<dyn Control>,
-    /// Share counted by the informer's handles; empty after the last handle is dropped.
+    /// Share that the informer's handles own; empty after the last handle is dropped.
     share: Weak<Share>,
 }
 
@@ -461,7 +461,7 @@ impl InformerFactory {
             let mut changed = control.changed();
             let rejected = async {
                 while is_awaited(control.cache_id(), &control.state().state) {
-                    // A doubt lasts longer as time passes, even if nothing changes.
+                    // The duration of a doubt grows without any change, so the freshness is also checked at intervals.
                     tokio::select! {
                         biased;
                         _ = changed.changed() => {}

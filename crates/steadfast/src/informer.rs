@@ -155,7 +155,7 @@ impl<K: Cacheable> Informer<K> {
         HandlerBuilder::new(&self.owner)
     }
 
-    /// Calls `callback` for each diagnostic, such as faults, relists and resumes, like a log line.
+    /// Calls `callback` for each diagnostic, such as a fault, a relist or a resume.
     ///
     /// The callback runs before readers and handlers see the result, and delays this informer until it returns. Other
     /// informers do not wait for it.
@@ -363,7 +363,7 @@ impl<K: Cacheable> Informer<K> {
         self.wait_unaided_for(PROOF_DELAY, deadline, target, version, reached).await
     }
 
-    /// Waits as [`wait_aided`](Self::wait_aided) does, and seeks the first proof after `unaided`.
+    /// Waits as [`wait_aided`](Self::wait_aided) does, and requests the first proof after the duration `unaided`.
     pub(crate) async fn wait_unaided_for(
         &self,
         unaided: Duration,

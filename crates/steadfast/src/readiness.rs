@@ -20,7 +20,7 @@ use steadfast_core::{Freshness, ResourceVersion};
 /// ```
 ///
 /// A factory is ready if all caches are synced and fresh. A program that prefers to serve old data during an outage of
-/// its API server can decide by [`worst`](Self::worst).
+/// its API server can base its readiness on [`worst`](Self::worst).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactoryFreshness {
     /// Name and freshness of each informer, worst first.
@@ -102,8 +102,8 @@ fn lower(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Option
     one.order(&other).map(|order| if order.is_le() { one } else { other })
 }
 
-/// Returns the rank of a state, and the duration of the doubt. For a fresh state, returns the time since the last
-/// proof.
+/// Returns the rank of a state, and the duration of the doubt. For a fresh state, the duration is the time since the
+/// last proof.
 fn severity_rank(state: &Freshness) -> (u8, std::time::Duration) {
     let rank = match state {
         Freshness::Fresh { age, .. } => return (0, *age),

@@ -184,7 +184,7 @@ impl<K> std::fmt::Debug for HandlerBuilder<'_, K> {
 /// A handler's registration at an informer. Dropping it does not remove the handler; [`remove`](Self::remove) does.
 pub struct Registration<K> {
     runner: Arc<Runner<K>>,
-    /// End informers without handles after their last handler is removed.
+    /// Callbacks that end an informer without handles after its last handler was removed.
     releases: Vec<Release>,
 }
 

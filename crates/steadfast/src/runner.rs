@@ -78,9 +78,9 @@ struct State<K> {
     running: usize,
     /// Number of running calls that wait for the end of the others.
     leaving: usize,
-    /// True if events were merged since the queue was last empty, although each was to be delivered; and true if that
-    /// must be logged.
+    /// True if events were merged since the queue was last empty, although each event should be delivered.
     is_behind: bool,
+    /// True if the merged events must be logged.
     must_log_behind: bool,
     /// Undelivered events at the close.
     undelivered_calls: usize,
@@ -158,7 +158,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let _ = self.subscriptions.set(subscriptions);
     }
 
-    /// Queues changes. With `viewed` the initial objects of one more informer are complete. The caller must then
+    /// Queues changes. If `viewed` is true, the initial objects of one more informer are complete. The caller must then
     /// [start](Self::start) the handler without a lock held.
     pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
         let now = self.environment.now();
@@ -301,7 +301,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         });
     }
 
-    /// Closes the handler and returns its undelivered events, which no later count includes.
+    /// Closes the handler and returns the number of its undelivered events. No later count includes these events.
     pub(crate) fn remove(&self) -> usize {
         self.close();
         let (undelivered_calls, queue) = {

@@ -65,7 +65,7 @@ impl Scope {
         Self { fields: not_empty(selector.into()), ..self }
     }
 
-    /// Completes the scope: takes each part that this scope leaves open from `default`.
+    /// Completes the scope: takes each part that this scope does not specify from `default`.
     pub(crate) fn or(self, default: &Self) -> Self {
         Self {
             namespace: self.namespace.or_else(|| default.namespace.clone()),

@@ -41,7 +41,7 @@ pub(crate) struct Shared<K> {
     pub(crate) evidence: ArcSwap<Evidence>,
     reader: StoreReader<K>,
     /// Store of the driver. The driver holds this lock while user functions compute index values, so no reader takes
-    /// it.
+    /// the lock.
     store: Mutex<Store<K>>,
     /// Filled indexes that are not in the store yet.
     joining: Mutex<Vec<Joining<K>>>,
@@ -142,7 +142,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         index
     }
 
-    /// Lets the waiting indexes catch up with the store, and adds the current ones.
+    /// Lets the waiting indexes catch up with the store, and adds the indexes that have caught up.
     ///
     /// If the store is being edited, the editing thread does this afterwards.
     fn admit(&self) {

@@ -79,7 +79,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
         }
     }
 
-    /// Queues changes. With `viewed` the initial objects of the informer are complete. The caller must then
+    /// Queues changes. If `viewed` is true, the initial objects of the informer are complete. The caller must then
     /// [start](Self::start) the handler without a lock held.
     pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
         if self.is_closed() {

@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `pool` | selection, opening and removal of connections; notification of waiting requests |
-//! | `stream_slot` | place of a request on a connection, and the connections' interface to the pool |
+//! | `stream_slot` | slot of a request on a connection, and the connections' interface to the pool |
 //! | `connection` | one connection: its state, its streams, its report |
 //! | `state` | state machine of a connection as a table; a dead connection stays dead |
 //! | `connection_task` | task of one connection, from dial to end |

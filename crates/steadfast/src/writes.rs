@@ -42,7 +42,7 @@ pub(crate) struct Write {
     /// Wakes the waiters for the outcome. Each write that a cache lacks has one of these; a channel would be ten times
     /// as large.
     ended: Notify,
-    /// Version of the server in a response requested after the write.
+    /// Server's version in the response to a request that was sent after the write.
     reached: OnceLock<ResourceVersion>,
 }
 
@@ -227,7 +227,7 @@ impl Write {
     /// Sets the outcome, if it was not known.
     pub(crate) fn end(&self, outcome: Outcome) {
         let mut known = self.lock();
-        // The first outcome counts: a witness that is dropped after its end must not make the write uncertain again.
+        // The first outcome counts: an observer that is dropped later must not make the write uncertain again.
         if *known == Outcome::Awaited {
             *known = outcome;
             drop(known);

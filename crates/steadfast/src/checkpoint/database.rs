@@ -66,7 +66,7 @@ impl<E: Into<redb::Error>> From<E> for Fault {
     }
 }
 
-/// Result of a write.
+/// Numbers of rows and bytes in a completed write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) rows: u64,

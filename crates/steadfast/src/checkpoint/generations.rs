@@ -73,7 +73,8 @@ impl<S: Clone> Generations<S> {
         self.in_progress = Some(Transaction { to: None, start: TransactionStart::Not });
     }
 
-    /// Returns the state with the mark that the transaction found, or `None` if the transaction starts from nothing.
+    /// Returns the state with the mark `found`, which the transaction read from the file. Returns `None` if the
+    /// transaction starts from nothing.
     ///
     /// # Errors
     ///

@@ -167,7 +167,8 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
                 edit: Box::new(|_, _| Ok(())),
             });
         };
-        // A new epoch may belong to another cluster. The next run verifies the cluster with a list.
+        // After a new epoch the server may belong to another cluster, so no cluster is stored. The next run then starts
+        // with a list.
         let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let new_head = Some((cluster.clone(), version.clone()));
@@ -191,7 +192,8 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
     fn finish_write(&self, written: bool) {
         let failures = {
             let mut state = self.state.lock();
-            // Every informer of the queue is notified, also without a step in this transaction.
+            // This method is called for every informer of the queue, also for informers without changes in this
+            // transaction.
             state.generations.finish(written);
             if !std::mem::take(&mut state.is_going) {
                 return;
@@ -251,7 +253,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
     }
 
     /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
-    /// reports a diagnostic if `noted`.
+    /// reports a diagnostic if `noted` is true.
     fn go_without(&self, why: &str, noted: bool) {
         let delivers_more = self.shared.durables.deliver_unrecorded();
         if (delivers_more || noted) && !self.is_notified.swap(true, Ordering::Relaxed) {

@@ -2,7 +2,7 @@
 
 use steadfast_core::ResourceVersion;
 
-/// Properties that must be equal in both runs for the stored state to be used.
+/// Properties of a stored state. A later run uses the state only if the run has equal properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     /// URL of the server.
@@ -71,7 +71,7 @@ impl PartitionHeader {
 
     pub(super) fn read(bytes: &[u8]) -> Result<(Self, Sum), HeaderError> {
         let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(HeaderError::Damaged)?;
-        // The checksum comes before the format: a damaged header must not pass for one of another release.
+        // The checksum comes before the format: a damaged header must not be reported as a header of another release.
         if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
             return Err(HeaderError::Damaged);
         }

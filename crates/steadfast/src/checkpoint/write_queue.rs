@@ -114,8 +114,8 @@ impl WriteQueue {
         !std::mem::replace(&mut state.has_writer, true)
     }
 
-    /// Returns the informers attached since the last call. Returns `None` without new informers if `others` is zero. The
-    /// writer task must then end.
+    /// Returns the informers attached since the last call. If there are none, and the number of `others` is zero,
+    /// returns `None`. The writer task must then end.
     pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn PartitionWriter>>> {
         let mut state = self.state.lock();
         // Decided under the lock of `attach`: an informer either finds the running writer, or starts a new one.

@@ -48,7 +48,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
             until_changed(&queue, &mut followed).await;
         }
         environment.sleep_until(environment.now() + BATCH).await;
-        // Before the write: a change during the write then triggers another one.
+        // Marked before the write, so that a change during the write triggers another write.
         for (_, changes) in &mut followed {
             changes.mark_unchanged();
         }

@@ -162,7 +162,7 @@ impl Authorizer {
         if warned_at.is_some_and(|last| now.since(last) < MIN_WARNING_INTERVAL) {
             return;
         }
-        // Every request fails with rejected credentials, and each failure calls this.
+        // With rejected credentials every request fails and calls this method. The stored time throttles the log.
         *warned_at = Some(now);
         let server = &self.server;
         if renewable(&self.current().config.auth_info) {
@@ -258,7 +258,7 @@ impl Authorizer {
         result.unwrap_or_else(|| Err(SourceError { detail: ABANDONED.to_owned(), changed: false }))
     }
 
-    /// Requests newer credentials than the generation `rejected`. Returns true if there are any.
+    /// Requests newer credentials than the generation `rejected`. Returns true if newer credentials are available.
     pub(super) async fn renew(self: &Arc<Self>, rejected: u64) -> Result<bool, SendError> {
         if !renewable(&self.current().config.auth_info) {
             return Ok(false);
@@ -431,7 +431,7 @@ impl Credentials {
         basic(&login.user, &login.password)
     }
 
-    /// Returns the credentials of an auth provider. `kube` implements `oidc` alone.
+    /// Returns the credentials of an auth provider. `kube` implements only `oidc`.
     fn of_provider(config: &kube::Config, name: &str) -> Result<Self, String> {
         match name {
             "oidc" => {}

@@ -59,7 +59,7 @@ impl Connection {
     async fn infer_in(context: Option<&str>) -> Result<Self, ConnectError> {
         let (config, context) = inferred(KubeconfigFiles::from_env(), context)?;
         let reload = move || {
-            // Another context may be another cluster, to which a running program must not move.
+            // The current context may change to another cluster, but a running program must stay with its cluster.
             let read = inferred(KubeconfigFiles::from_env(), context.as_deref());
             async move { read.map(|(config, _)| config) }
         };
@@ -208,10 +208,10 @@ impl ConnectionBuilder {
     /// Adds a tower layer around each request of informers and clients, outside of the layers added before. For
     /// example, a layer can open a span and send its context in the header `traceparent` (OpenTelemetry).
     ///
-    /// A layer sees the request without credentials, once even if it is sent again after a 401, and the head of the
-    /// response. The body must be passed on: informers read from the body how it ended. The pings and liveness probes of
-    /// the connections pass no layer. A slow layer delays its requests, and the deadlines of the connection do not
-    /// include its time.
+    /// A layer sees each request once and without credentials, even if the request is sent again after a 401. It also
+    /// sees the head of the response. The layer must pass on the body, from which informers read how the response
+    /// ended. The pings and liveness probes of the connections pass no layer. A slow layer delays its requests, and the
+    /// deadlines of the connection do not include its time.
     ///
     /// ```no_run
     /// # use http::{HeaderValue, Request};

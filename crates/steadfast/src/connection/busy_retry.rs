@@ -49,7 +49,8 @@ pub(super) async fn send(
             response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let delay = retry_after.map_or(backoff_delay, |retry_after| {
             let min_delay = Duration::from_secs(retry_after).min(MAX_RETRY_AFTER).max(backoff_delay);
-            // Up to 10 % jitter: the server sends equal `Retry-After` to many clients, which must not return at once.
+            // Up to 10 % jitter: the server sends the same `Retry-After` to many clients, which must not all retry at
+            // the same time.
             random.between(min_delay, min_delay + min_delay / 10)
         });
         tracing::debug!(status = %response.status(), ?delay, path = copy.uri().path(), "the server is busy; the request is retried");

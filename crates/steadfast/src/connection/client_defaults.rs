@@ -27,7 +27,7 @@ pub(super) struct ClientDefaults {
 }
 
 impl ClientDefaults {
-    /// Takes the values of `config`, and those of `settings` for absent ones.
+    /// Takes the values of `config`, and the values of `settings` if `config` has none.
     pub(super) fn new(config: &kube::Config, settings: &Settings) -> Self {
         Self {
             retry: config.default_retry,

@@ -1,7 +1,8 @@
 //! Kubeconfigs as kubectl reads them: choice of files, merging, and resolution of contexts.
 //!
-//! `kube` parses strictly. It rejects a whole file because of an unused context, a missing file of several, or base64
-//! over several lines. kubectl accepts those. So files are read here, and the result is a [`kube::Config`].
+//! `kube` parses strictly. It returns an error for an invalid context that is not used, for one missing file of
+//! several, and for base64 over several lines. kubectl accepts all three. So files are read here, and the result is a
+//! [`kube::Config`].
 
 mod entry;
 mod file;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::error::ConnectError;
 use entry::KubeconfigEntries;
 
-/// The variable with the list of files.
+/// Environment variable with the list of files.
 const KUBECONFIG: &str = "KUBECONFIG";
 
 /// The files of a kubeconfig; nothing is read before [`read`](Self::read).

@@ -12,8 +12,8 @@ use crate::transport::Pool;
 /// Path of the probe. Every API server serves it without reading etcd. A 401 or 403 is also a sign of life.
 const PATH: &str = "/livez/ping";
 
-/// Starts probes of silent connections of `pool` until `decorator` is dropped. The `decorator` completes their
-/// requests.
+/// Starts probes of silent connections of `pool` until `decorator` is dropped. The `decorator` adds the server's
+/// address, headers and credentials to the probes.
 pub(super) fn begin(pool: &Pool, decorator: &Arc<RequestDecorator>, environment: &SharedEnvironment) {
     // A weak reference: the decorator belongs to the connection, and the pool must not keep the decorator alive.
     let weak = Arc::downgrade(decorator);

@@ -71,7 +71,8 @@ fn drop_empty_secret(field: &mut Option<SecretString>) {
     }
 }
 
-/// Adds the scheme to `url`, a host and perhaps a port, as client-go does: HTTPS if anything configures TLS.
+/// Adds the scheme to `url`, a host with an optional port. As in client-go, the scheme is HTTPS if anything configures
+/// TLS.
 fn with_scheme(url: &Uri, tls: bool) -> Option<Uri> {
     let authority = url.authority()?.clone();
     let scheme = if tls { Scheme::HTTPS } else { Scheme::HTTP };

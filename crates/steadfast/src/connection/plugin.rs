@@ -38,7 +38,7 @@ const RENEWAL_MARGIN: Duration = Duration::from_secs(60);
 /// The environment variable through which a plugin receives its `ExecCredential`.
 const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
 
-/// The longest part of an install hint in an error, in characters.
+/// Maximum length of an install hint in an error, in characters.
 const MAX_HINT_LENGTH: usize = 500;
 
 /// All plugins of this process in use, by their configuration.
@@ -153,7 +153,8 @@ impl Plugin {
         };
         let outcome = self.attempts.join(environment, Duration::ZERO, attempt).await;
         outcome.unwrap_or_else(|| Err(ABANDONED.to_owned()))?;
-        // Not `usable`: a token that the plugin returns as expired is still its current one, and must not cause a loop.
+        // Not `usable`: a token that the plugin returns as expired is still its current token, and must not cause
+        // endless runs.
         self.latest().ok_or_else(|| ABANDONED.to_owned())
     }
 }
@@ -330,8 +331,8 @@ impl Core {
     }
 }
 
-/// Returns the renewal time of credentials that expire at `expiry`: a minute before, or the last quarter of a short
-/// validity.
+/// Returns the renewal time of credentials that expire at `expiry`: a minute before the expiry, or the start of the
+/// last quarter of a short validity.
 fn renew_at(expiry: Timestamp) -> Timestamp {
     let now = Timestamp::now();
     let left = Duration::try_from(expiry.duration_since(now)).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Selection of the proxy for a server.
 //!
 //! `proxy-url` of a kubeconfig always applies. `kube` stores the proxy of the environment variable `HTTPS_PROXY` in the
-//! same field of its configuration. A proxy equal to the variable does not apply to loopback addresses, nor to servers
-//! in `NO_PROXY`.
+//! same field of its configuration. A configured proxy that equals the variable therefore counts as the variable's. It
+//! does not apply to loopback addresses, nor to servers in `NO_PROXY`.
 
 use std::env;
 use std::net::IpAddr;

@@ -227,7 +227,7 @@ impl State {
                 return;
             };
             if let Some(holder) = self.counting.remove(&number) {
-                // A dripping transfer that reached its maximum does not become a suspect.
+                // A slowly dripping transfer that reached its maximum time does not become a suspect.
                 if holder.last_progress + timeout <= now {
                     self.suspects.insert(holder.collection.clone());
                 }

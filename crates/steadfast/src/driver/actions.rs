@@ -35,7 +35,7 @@ impl<K: Cacheable> Driver<K> {
                     self.log_throttle.listed();
                 }
                 Output::Commit { version, initial, new_epoch } => {
-                    // The commit replaces the cache: every listed object must be decoded and in its place before.
+                    // The commit replaces the cache, so every listed object must be decoded and staged before.
                     self.finish_decoding();
                     let Some(staging) = self.staging.take() else { continue };
                     self.diagnostics.extend(self.log_throttle.listed());
@@ -70,8 +70,8 @@ impl<K: Cacheable> Driver<K> {
             && let Some(comparison) = &mut self.comparison
         {
             comparison.id = Some(id);
-            // A comparison only verifies the cache, so it never waits for a place that a real list could use. All its
-            // pages keep the place of the first page.
+            // A comparison only verifies the cache, so it never waits for a slot that an ordinary list could use. All
+            // its pages keep the slot of the first page.
             if continue_token.is_none() {
                 comparison.slot = self.request_builder.connection.spare_transfer(&self.request_builder.path);
             }

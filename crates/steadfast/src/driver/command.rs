@@ -14,6 +14,6 @@ pub(crate) enum Command {
     Handlers,
     /// Record that a cached object failed to decode on a read.
     UndecodableRead(DecodeError),
-    /// Stop the watch. Handlers end immediately or after they have drained.
+    /// Stop the watch. If `handlers` is true, the handlers end immediately; otherwise they continue with their queues.
     Stop { handlers: bool },
 }

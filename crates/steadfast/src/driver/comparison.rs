@@ -9,11 +9,11 @@ use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
 use crate::connection::TransferSlot;
 
-/// Maximum number of removals remembered during a list. Beyond this number, uncached objects of the list are not
-/// judged.
+/// Maximum number of removals remembered during a list. Beyond this number, listed objects that are missing from the
+/// cache are not reported as lost.
 const MAX_REMOVALS: usize = 100_000;
 
-/// Maximum number of lost objects that are named.
+/// Maximum number of lost objects that one comparison reports by name.
 const MAX_NAMED: usize = 1000;
 
 /// A list of identities in progress, stored as its differences from the cache. An equal object costs one pointer.
@@ -25,7 +25,7 @@ pub(super) struct Comparison {
     pub(super) slot: Option<TransferSlot>,
     /// Version of the list.
     pub(super) version: Option<ResourceVersion>,
-    /// True if the comparison must be evaluated after all earlier records are in the store.
+    /// True if the list is complete. The comparison is evaluated when all earlier records are in the store.
     pub(super) is_due: bool,
     /// UIDs of objects that were equal when they were listed.
     equal: HashSet<Uid>,
@@ -68,7 +68,7 @@ impl Comparison {
                 Some(entry) if entry.version().is_newer_than(&at) => continue,
                 Some(entry) if entry.uid().is_same(uid) && entry.version() == listed => continue,
                 // The object was listed and then deleted by the watch. If the limit of remembered removals is reached,
-                // no missing object is judged: a false report of a lost object would be worse than a missed one.
+                // no missing object is reported: a false report would be worse than a missed report.
                 None if self.removed.contains(uid) || self.removed.len() >= MAX_REMOVALS => continue,
                 entry => entry.map(|entry| entry.version().clone()),
             };

@@ -313,7 +313,7 @@ impl<K> State<K> {
     }
 }
 
-/// A helper.
+/// Helper, which decodes queued objects on another thread.
 struct Helper<K> {
     object_decoder: ObjectDecoder<K>,
     queue: Arc<DecodeQueue<K>>,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use steadfast_core::Instant;
 use steadfast_core::reflector::Diagnostic;
 
-/// Maximum number of log lines that name such an object within a [`WINDOW`]. The others are counted in a summary.
+/// Maximum number of log lines that name an undecodable object within a [`WINDOW`]. The others are counted in a
+/// summary.
 const NAMED: u32 = 10;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -15,7 +16,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 pub(super) struct LogThrottle {
     /// Diagnostics to deliver after the list is complete. An incomplete list may be repeated many times.
     staged: Vec<Diagnostic>,
-    /// Number of diagnostics that arrived later than their subject.
+    /// Number of staged diagnostics that were inserted late, because their objects were decoded later.
     late: usize,
     /// Start of the current window.
     since: Option<Instant>,

@@ -158,7 +158,8 @@ impl<K: Cacheable> Driver<K> {
     ) {
         self.ordering.count(&mut identity.version);
         self.meet(&identity);
-        // The reflector returns `Skip` unless the request is a list in progress. The record is then one of a watch.
+        // The reflector returns `Skip` unless the request is a list in progress. With `Skip`, the record belongs to a
+        // watch.
         let verdict = match self.reflector.list_item(now, id, &identity) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
@@ -201,7 +202,7 @@ impl<K: Cacheable> Driver<K> {
         record
     }
 
-    /// Processes a record below the cache's version. It is either known already, or a list decides.
+    /// Processes a record below the cache's version. If the record's state is not known already, a list decides.
     fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, reached_higher: bool) {
         let snapshot = self.shared.snapshot();
         // Unpublished edits are newer than the snapshot, and the last one for an object counts.

@@ -106,7 +106,8 @@ impl<K: Cacheable> Driver<K> {
                         *held = Ok(kept);
                     }
                 }
-                // The cached objects are tainted already. The diagnostics keep the order of arrival.
+                // The objects are tainted until they are decoded, so only the diagnostics are missing. Each is inserted
+                // in the order of arrival.
                 (DecodePurpose::Listed { diagnostic_index, .. }, Err(error)) => {
                     let (identity, why) = *error;
                     if let Some(diagnostic) = self.undecodable(&identity, &why) {

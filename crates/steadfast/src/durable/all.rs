@@ -191,7 +191,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// Returns the rows to write; if `all`, all rows. A result that is not empty must be followed by
+    /// Returns the rows to write, or all rows if `all` is true. After a result that is not empty, the caller must call
     /// [`finish_write`](Self::finish_write).
     pub(crate) fn begin_write(&self, all: bool) -> Vec<OutboxRows<K>> {
         let members: Vec<_> = self.members.lock().iter().map(|(name, member)| (name.clone(), member.clone())).collect();
@@ -221,7 +221,8 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Delivers pending events although they cannot be written. Returns true if there were any.
     pub(crate) fn deliver_unrecorded(&self) -> bool {
-        // `count`, not `any`: every member must be waived, and `any` would stop at the first one.
+        // `count`, not `any`: every member must deliver its events, and `any` would stop at the first member that has
+        // some.
         self.members().iter().filter(|member| member.deliver_unrecorded()).count() > 0
     }
 

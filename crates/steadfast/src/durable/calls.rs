@@ -153,7 +153,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     /// Starts deliveries. Makes all of `view` pending, unless the handler already had its initial view.
     pub(crate) fn open(&self, view: impl Iterator<Item = Change<K>>) {
-        // Only an open handler may call: before, the restored state may belong to another cluster.
+        // Only an open handler may start calls. Before it is opened, the restored state may belong to another cluster.
         let mut state = self.lock();
         if state.deliverable == Deliverable::Nothing {
             state.deliverable = Deliverable::Written;
@@ -352,7 +352,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         }
     }
 
-    /// No user code runs under this lock.
+    /// Locks the state. No user code runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock()
     }

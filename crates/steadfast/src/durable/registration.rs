@@ -133,8 +133,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
 
     /// Sets the timeout of a call. Defaults to 60 s.
     ///
-    /// A call that exceeds it is dropped and retried like a call that returned an error, so that a stuck call occupies
-    /// no slot.
+    /// A call that exceeds the timeout is dropped and retried, like a call that returned an error. A stuck call
+    /// therefore does not count against the concurrency for longer.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

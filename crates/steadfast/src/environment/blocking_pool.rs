@@ -50,7 +50,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Jobs that already have a called thread, and jobs for which no thread could be created.
+    /// Jobs for which a thread was woken or created, and jobs for which no thread could be created.
     jobs: VecDeque<QueuedJob>,
     /// Threads by their numbers.
     threads: BTreeMap<u64, Thread>,
@@ -111,7 +111,7 @@ impl State {
         Some(thread.called.clone())
     }
 
-    /// Returns true if no job has called the thread since the thread registered as idle.
+    /// Returns true if no job has woken the thread since the thread registered as idle.
     fn is_idle(&self, number: u64) -> bool {
         let pinned = self.threads.get(&number).filter(|thread| thread.affinity.is_some());
         !self.closed && pinned.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
@@ -187,7 +187,7 @@ impl BlockingPool {
                 let run = state.number();
                 state.running.insert(run, Instant::now());
                 drop(state);
-                // Callers catch panics of their jobs. This catch keeps the thread alive if one slips through.
+                // Callers catch panics of their jobs. This catch keeps the thread alive if a caller does not.
                 drop(catch_unwind(AssertUnwindSafe(job)));
                 state = self.shared.lock();
                 state.running.remove(&run);
@@ -195,7 +195,7 @@ impl BlockingPool {
             }
             let Some(called) = state.register_idle(number) else { break };
             called.wait_while_for(&mut state, |state| state.is_idle(number), IDLE);
-            // The thread was called, but another thread may have finished first and taken the job.
+            // A job has woken the thread, but another thread may have finished first and taken the job.
             if state.is_idle(number) && !state.release_thread(number) {
                 state.idle.retain(|idle| *idle != number);
                 break;
@@ -208,7 +208,7 @@ impl BlockingPool {
 impl ThreadAffinity {
     /// Runs `job` on the thread of the previous job, if the affinity has one.
     ///
-    /// The previous job must be at its end: this job waits until it returns.
+    /// The previous job must be at its end, because `job` waits until the previous job returns.
     pub(super) fn run(&self, job: Job) {
         let mut state = self.pool.shared.lock();
         let affinity = Some(self.number);

@@ -1,4 +1,4 @@
-//! Thread that serves sockets and timers and runs the informers, and a standby thread that takes over if it is blocked.
+//! Thread that serves sockets and timers and runs the informers, and a standby thread that replaces a blocked thread.
 //!
 //! Sockets and informers share one thread, so that an event reaches its informer without a thread switch. An informer
 //! also runs user code of unknown duration: `Deserialize` implementations, transforms, index functions, `Drop`. The
@@ -34,8 +34,8 @@ const MAX_STEPS: u32 = 16;
 /// Time after which no step starts before the sockets are served again.
 const MAX_TURN_DURATION: Duration = Duration::from_millis(2);
 
-/// Number of blocking steps in close succession after which a task moves to a thread of its own. A single one may be a
-/// large list, or an overloaded machine.
+/// Number of blocking steps in close succession after which a task moves to a thread of its own. A single blocking step
+/// may be due to a large list, or to an overloaded machine.
 const MAX_BLOCKING_STEPS: u32 = 4;
 const BLOCKING_STEPS_WINDOW: Duration = Duration::from_secs(1);
 
@@ -45,7 +45,7 @@ const MAX_PROMPT_STEP_DURATION: Duration = CHECK_INTERVAL;
 /// Time of only prompt steps after which a task returns from a thread of its own.
 const PROMPT_PERIOD_BEFORE_RETURN: Duration = Duration::from_secs(1);
 
-/// Handle of the threads, which end when it is dropped.
+/// Handle of the threads. The threads end when the handle is dropped.
 pub(super) struct IoExecutor {
     inner: Arc<Inner>,
 }
@@ -128,7 +128,7 @@ impl IoExecutor {
         &self.inner.handle
     }
 
-    /// Returns the threads that were left to a blocked task, apart from the pool's threads.
+    /// Returns the number of threads that were left to a blocked task, apart from the pool's threads.
     pub(super) fn relieved(&self) -> BlockingThreads {
         let state = self.inner.lock();
         let stuck = state.relieved_threads.values().filter(|since| since.elapsed() > STUCK_AFTER).count();

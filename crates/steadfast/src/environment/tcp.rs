@@ -57,7 +57,8 @@ fn configure(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive =
         TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
-    // Keepalive detects a dead peer of an idle connection, and the user timeout one with unacknowledged data.
+    // Keepalive detects a dead peer of an idle connection. The user timeout detects a dead peer while data is
+    // unacknowledged.
     socket.set_tcp_keepalive(&keepalive)?;
     limit_unacknowledged(stream, Some(user_timeout))
 }

@@ -70,7 +70,8 @@ impl Threads {
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> BoxFuture<'static, io::Result<T>> {
-        // On this runtime: the caller may run on another one, or outside of any, and the socket must belong to this one.
+        // Spawned on this environment's runtime, to which the socket must belong. The caller may run on another
+        // runtime, or outside any runtime.
         let running = AbortOnDrop(self.executor.handle().spawn(work));
         Box::pin(async move { running.await.map_err(io::Error::other)? })
     }
@@ -84,7 +85,7 @@ fn since_boot() -> Option<Duration> {
     Duration::try_from(time).ok()
 }
 
-/// Other systems have no known clock of this kind without `unsafe`.
+/// Returns `None`: other systems have no known clock of this kind without `unsafe`.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn since_boot() -> Option<Duration> {
     None

@@ -140,7 +140,7 @@ impl InformerCounters {
             Diagnostic::Undecodable { .. } => return self.unread[0].count(),
             Diagnostic::Unidentified { .. } => return self.unread[1].count(),
             // The end of a doubt is not counted as a diagnostic: the freshness shows it. An endless record is counted
-            // by the diagnostic about its object after the record has ended. Others are rare, and the log has them.
+            // by the diagnostic about its object after the record has ended. All other kinds are rare, and are logged.
             _ => return,
         };
         self.diagnostics[place].count();

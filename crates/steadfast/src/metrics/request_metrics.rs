@@ -80,7 +80,7 @@ impl RequestMetrics {
             FailureKind::Unreadable => 7,
             FailureKind::Full => 8,
         };
-        // A failed proof causes no list. A failed watch or list may, including a delta list.
+        // A failed proof causes no list. A failed watch or list may cause one, and so may a failed delta list.
         let leads_to_a_list = |request| request <= 2 || request >= 6;
         if self.finish(id, place).is_some_and(leads_to_a_list) && self.cause != NEW_EPOCH {
             self.cause = place;
@@ -99,7 +99,8 @@ impl RequestMetrics {
             // A later failure does not replace this cause: the new epoch requires a list in any case.
             Diagnostic::NewEpoch { .. } => self.cause = NEW_EPOCH,
             Diagnostic::Lost { .. } => self.cause = LOST,
-            // A list without a preceding failure serves as a proof of freshness, or names objects of unknown identity.
+            // A list without a preceding failure serves as a proof of freshness, or follows a record whose object could
+            // not be identified.
             Diagnostic::Synced { .. } | Diagnostic::Relisted { .. } => self.cause = PROOF,
             _ => {}
         }

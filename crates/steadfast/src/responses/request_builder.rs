@@ -353,7 +353,8 @@ impl RequestBuilder {
     }
 }
 
-/// Converts a failed send on a closing connection to a transient failure; the request is soon repeated on another.
+/// Converts a failed send on a closing connection to a transient failure; the request is soon repeated on another
+/// connection.
 fn connection_failure(error: &SendError) -> Failure {
     let failure = Failure::unreachable(error.cause());
     match error {

@@ -49,7 +49,7 @@ pub(super) struct TransportConnection {
     /// Time of the dial.
     pub(super) dialled_at: Instant,
     pub(super) traffic: Arc<Traffic>,
-    /// Notified after the last request has left.
+    /// Notified after the last request has ended.
     pub(super) became_unused: Notify,
     /// Notified when the connection is ended by the pool.
     pub(super) end_requested: Notify,
@@ -366,7 +366,7 @@ impl TransportConnection {
         shared.state.accepts() && allowed == 0
     }
 
-    /// Records that a request has left.
+    /// Records that a request has ended.
     pub(super) fn release(&self) {
         let now = self.environment.now();
         let mut shared = self.lock();

@@ -210,7 +210,7 @@ impl Pool {
                 return Err(error);
             }
             tracing::debug!(connection = connection.id, attempt, %error, "moved to another connection");
-            // A connection that is shutting down may reject again before the pool learns of it.
+            // A connection that is shutting down may reject again before the pool records the shutdown.
             avoid.push(connection.id);
         }
     }

@@ -128,10 +128,10 @@ impl Fence {
         }
     }
 
-    /// Returns the time at which a request was last abandoned that the server may have received. Returns the current
-    /// time while such a request is in flight, and `None` if all received a response.
+    /// Returns the last time at which a request was abandoned although the server may have received it. Returns the
+    /// current time while a request is in flight, and `None` if all requests received a response.
     ///
-    /// Before the fence's limit plus lateness, a leader that hands over must take this time into account.
+    /// A leader that hands over before the fence's limit plus lateness must take this time into account.
     pub fn last_unconfirmed_request(&self) -> Option<Instant> {
         let sent = self.lock();
         if sent.under_way > 0 { Some(self.shared.environment.boot_time()) } else { sent.given_up }

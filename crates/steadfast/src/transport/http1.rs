@@ -75,7 +75,8 @@ pub(super) async fn send(
                 let protocol = "HTTP/1.1";
                 return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
             }
-            // The seal comes before the verdict: the driver could still write the request afterwards.
+            // The socket is sealed before the decision. Otherwise the driver could write the request after the
+            // decision.
             let unsent = given_back || stream_slot.connection.traffic.seal_at(mark);
             let how = cause::http1(error);
             let lost = stream_slot.connection.lost(how.clone(), !unsent);

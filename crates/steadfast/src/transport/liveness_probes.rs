@@ -27,13 +27,13 @@ use super::settings::{Reader, Settings};
 use crate::environment::SharedEnvironment;
 use crate::metrics::pool_counters::{Code, PoolCounters};
 
-/// Creates the probe request for the connection's owner, or `None` after the owner was dropped.
+/// Function of the connection's owner that creates the probe request. Returns `None` after the owner was dropped.
 ///
 /// If credentials are not available by the given time, the request is sent without credentials: an error response is
 /// sufficient.
 pub(crate) type MakeProbeRequest = Box<dyn Fn(Instant) -> BoxFuture<'static, Option<Request<Body>>> + Send + Sync>;
 
-/// Sends a probe on another connection with this timeout. Returns `None` after the pool was dropped.
+/// Function that sends a probe on another connection with this timeout. Returns `None` after the pool was dropped.
 pub(super) type SendElsewhere =
     Box<dyn Fn(Request<Body>, Duration) -> BoxFuture<'static, Option<ProbeResult>> + Send + Sync>;
 

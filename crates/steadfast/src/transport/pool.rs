@@ -232,8 +232,8 @@ impl Pool {
         self.drain();
     }
 
-    /// Waits for a place for one request on a connection of `runtime`. Dials a new connection if all but those
-    /// in `avoid` are full.
+    /// Waits for a slot for one request on a connection of `runtime`. Dials a new connection if all connections are
+    /// full, apart from those in `avoid`.
     pub(super) async fn place(
         &self,
         placement_request: PlacementRequest,
@@ -271,7 +271,7 @@ impl Pool {
         place.await.unwrap_or_else(|_| Err(self.inner.closed_error()))
     }
 
-    /// Returns a place on the connection `carrier`, if a place is free.
+    /// Returns a slot on the connection `carrier`, if a slot is free.
     pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Assignment, TransportError> {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
@@ -333,8 +333,8 @@ impl Inner {
         pool
     }
 
-    /// Returns a place on an existing connection of `runtime`. Prefers the oldest connection with capacity, so
-    /// that others become idle.
+    /// Returns a slot on an existing connection of `runtime`. Prefers the oldest connection with capacity, so that
+    /// newer connections become idle.
     fn choose(
         self: &Arc<Self>,
         state: &State,
@@ -394,8 +394,8 @@ impl Inner {
         }
     }
 
-    /// Returns true if a recent connection allows no streams: a new connection would not allow any either. A re-check
-    /// is scheduled.
+    /// Returns true if a recent connection allows no streams: a new connection would not allow any either. In this case
+    /// also schedules a re-check.
     fn is_held_off(self: &Arc<Self>, state: &mut State, runtime: &ConnectionRuntime, purpose: Purpose) -> bool {
         let now = self.environment.now();
         let without_streams = |connection: &Arc<TransportConnection>| {
@@ -468,7 +468,7 @@ impl Inner {
         Ok(StreamSlot::new(connection, self.pool_handle()))
     }
 
-    /// Assigns places on `runtime` to the waiting requests of `placement_request`, in their order.
+    /// Assigns slots on `runtime` to the waiting requests of `placement_request`, in their order.
     fn assign_waiting(
         self: &Arc<Self>,
         state: &mut State,
@@ -485,7 +485,7 @@ impl Inner {
             } else if let Some(place) = self.choose(state, placement_request, runtime, &waiter.avoid) {
                 assigned.extend(queue.remove(index).map(|waiter| (waiter, place)));
             } else if waiter.avoid.is_empty() {
-                // No place for this request means none for later ones, which have the same requirements.
+                // Without a slot for this request, later requests get none either: their requirements are the same.
                 break;
             } else {
                 index += 1;
@@ -509,7 +509,7 @@ impl Inner {
 }
 
 impl PoolHandle for Inner {
-    /// Assigns places to waiting requests, and dials connections for the rest.
+    /// Assigns slots to waiting requests, and dials connections for the rest.
     fn serve(self: Arc<Self>) {
         let mut assigned = Vec::new();
         {
@@ -539,7 +539,7 @@ impl PoolHandle for Inner {
             }
         }
         for (waiter, place) in assigned {
-            // If the request was cancelled, dropping the place returns it.
+            // If the request was cancelled, dropping the slot releases it.
             drop(waiter.assignment.send(Ok(place)));
         }
     }

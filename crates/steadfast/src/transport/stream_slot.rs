@@ -1,17 +1,17 @@
-//! Place of a request on a connection, and the interface to the pool.
+//! Slot of a request on a connection, and the interface to the pool.
 
 use std::sync::{Arc, Weak};
 
 use super::connection::TransportConnection;
 use super::error::TransportError;
 
-/// Interface of a pool for its connections and requests. They hold weak references, because the pool may be dropped
+/// Interface of a pool for its connections and requests. Both hold weak references, because the pool may be dropped
 /// first.
 pub(super) trait PoolHandle: Send + Sync {
-    /// Assigns free places to waiting requests.
+    /// Assigns free slots to waiting requests.
     fn serve(self: Arc<Self>);
 
-    /// Processes that a connection became suspect or draining, or no longer is.
+    /// Processes a change of a connection to or from suspect or draining.
     fn state_changed(self: Arc<Self>);
 
     /// Processes the established `connection`.
@@ -21,14 +21,14 @@ pub(super) trait PoolHandle: Send + Sync {
     fn forget(self: Arc<Self>, connection: &TransportConnection, error: Option<TransportError>);
 }
 
-/// Place of one request on a connection, until the response has ended or was dropped.
+/// Slot of one request on a connection, until the response has ended or was dropped.
 pub(super) struct StreamSlot {
     pub(super) connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
 }
 
 impl StreamSlot {
-    /// Wraps a place returned by [`TransportConnection::admit`].
+    /// Wraps a slot reserved by [`TransportConnection::admit`].
     pub(super) fn new(connection: Arc<TransportConnection>, pool_handle: Weak<dyn PoolHandle>) -> Self {
         Self { connection, pool_handle }
     }
@@ -36,7 +36,7 @@ impl StreamSlot {
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        // The place is released before the pool is notified, because `serve` must find the place free.
+        // The slot is released before the pool is notified, because `serve` must find the slot free.
         self.connection.release();
         if let Some(pool_handle) = self.pool_handle.upgrade() {
             pool_handle.serve();

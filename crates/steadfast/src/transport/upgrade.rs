@@ -191,7 +191,7 @@ impl UpgradeTask {
     }
 }
 
-/// Completes after the only request has left. A draining connection also notifies while the request is running.
+/// Completes after the only request has ended. A draining connection also notifies while the request is running.
 async fn left(connection: &TransportConnection) {
     while connection.unused_since().is_none() {
         connection.became_unused.notified().await;

@@ -11,7 +11,7 @@ use super::placement_request::PlacementRequest;
 use super::purpose::Purpose;
 use super::stream_slot::StreamSlot;
 
-/// Place of a request on a connection, and the sender for it.
+/// Slot of a request on a connection, and the sender for the request.
 pub(super) type Assignment = (StreamSlot, RequestSender);
 
 /// A request that waits for a connection.
@@ -23,7 +23,7 @@ pub(super) struct WaitingRequest {
 
 /// Waiting requests of all runtimes.
 pub(super) struct WaitingRequests {
-    /// The environment first, and then only runtimes with waiting requests.
+    /// The queues of the environment's runtime, and then those of other runtimes with waiting requests.
     by_runtime: Vec<RuntimeQueues>,
 }
 

@@ -1,4 +1,4 @@
-//! Retries of `connection.client()` against a busy server, compared with `kube::Client`, and its configured timeouts.
+//! Configured timeouts of `connection.client()`, and its retries against a busy server, compared with `kube::Client`.
 
 use std::time::Duration;
 

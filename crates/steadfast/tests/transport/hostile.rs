@@ -31,7 +31,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Bytes that a peer sends repeatedly after a request, and a flag for further reads.
+/// Bytes that a peer sends after a request, once and then repeatedly. If `reads` is true, the peer continues to read.
 #[derive(Clone)]
 struct PeerBehaviour {
     once: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Clusters, users and contexts of a kubeconfig: their fields, and the configuration that they make together.
+//! Clusters, users and contexts of a kubeconfig: their fields, and the resulting configuration.
 
 use std::path::{MAIN_SEPARATOR, Path};
 
@@ -21,7 +21,7 @@ const BASE64_FIELDS: [&str; 3] = ["certificate-authority-data", "client-certific
 /// The fields that hold a path, which may be relative to the folder of the file.
 const PATH_FIELDS: [&str; 4] = ["certificate-authority", "client-certificate", "client-key", "tokenFile"];
 
-/// Named entries, in their order; the first of a name counts.
+/// Named entries, in their order. The first entry of each name counts.
 #[derive(Clone, Default)]
 pub(super) struct KubeconfigEntries(Vec<(String, KubeconfigEntry)>);
 
@@ -56,7 +56,7 @@ pub(super) struct KubeconfigEntry {
 }
 
 impl KubeconfigEntry {
-    /// The entry with these fields, whose relative paths refer to `folder`.
+    /// Creates an entry with these fields. Relative paths in the fields refer to `folder`.
     pub(super) fn new(described: String, mut fields: Map<String, Value>, folder: Option<&Path>) -> Self {
         drop_absent(&mut fields);
         for field in PATH_FIELDS {
@@ -74,7 +74,7 @@ impl KubeconfigEntry {
         Self { described, fields }
     }
 
-    /// The text of a field, if it is present and not empty.
+    /// Returns the text of a field, if the field is present and not empty.
     pub(super) fn text(&self, field: &str) -> Result<Option<String>, String> {
         match self.fields.get(field) {
             None => Ok(None),
@@ -109,7 +109,7 @@ fn make_absolute(path: Option<&mut Value>, folder: Option<&Path>) {
     }
 }
 
-/// The configuration to reach `cluster` as `user`.
+/// Returns the configuration to reach `cluster` as `user`.
 pub(super) fn config(cluster: &KubeconfigEntry, user: Option<&KubeconfigEntry>) -> Result<kube::Config, String> {
     let server = cluster.text("server")?.ok_or("the cluster has no server")?;
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
@@ -150,7 +150,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The certificate authority in PEM, from the data or else from the file.
+/// Returns the certificate authority in PEM, from the data or else from the file.
 fn authority(cluster: &KubeconfigEntry) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = cluster.text("certificate-authority-data")? {
         return decode_base64(&data).map(Some).ok_or_else(|| "certificate-authority-data is not base64".to_owned());
@@ -160,7 +160,7 @@ fn authority(cluster: &KubeconfigEntry) -> Result<Option<Vec<u8>>, String> {
     read.map(Some).map_err(|error| format!("the file of certificate-authority, {file}, cannot be read: {error}"))
 }
 
-/// The certificates in `pem` that can be trusted; like Go, skips those that cannot be parsed.
+/// Returns the certificates in `pem` that can be trusted. Like Go, skips certificates that cannot be parsed.
 fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let all = sections(pem).into_iter().filter(|(kind, _)| *kind == SectionKind::Certificate).map(|(_, der)| der);
     let trusted: Vec<Vec<u8>> = all.filter(|der| RootCertStore::empty().add(der.as_slice().into()).is_ok()).collect();

@@ -17,7 +17,7 @@ pub(super) struct KubeconfigFile {
     pub(super) current: Option<String>,
 }
 
-/// Reason for not using a file.
+/// Reason that a file cannot be used.
 pub(super) enum FileError {
     Missing(io::Error),
     Failed(io::Error),

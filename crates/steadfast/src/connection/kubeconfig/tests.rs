@@ -6,7 +6,7 @@ use secrecy::ExposeSecret;
 
 use super::*;
 
-/// A folder of one test, removed with it.
+/// Folder of one test, removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {

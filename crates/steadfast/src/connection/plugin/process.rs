@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     pub(super) variables: Vec<(&'a str, &'a str)>,
     /// Variables that are not inherited.
     pub(super) removed: &'a [String],
-    /// The variable with the request for credentials.
+    /// Name and value of the variable with the request for credentials.
     pub(super) input: (&'a str, &'a str),
     /// True if the plugin may read from the terminal and print on it.
     pub(super) interactive: bool,
@@ -71,7 +71,8 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     let errors = read(error_pipe, MAX_ERRORS, ExcessPolicy::DropOldest, run.interactive)?;
     let (ended, printed) = wait(&mut killed, run, &printed);
     drop(killed);
-    // The output before the exit is in the pipe. The pipe does not end if another process keeps it open.
+    // The output before the exit is already in the pipe. If another process keeps the pipe open, the timeout ends the
+    // wait.
     let errors = errors.recv_timeout(OUTPUT_GRACE).unwrap_or_default();
     Ok(Output { ended, printed, errors })
 }
@@ -110,7 +111,8 @@ fn wait(killed: &mut KillOnDrop<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) 
                 Err(RecvTimeoutError::Disconnected) => printed = Some(Vec::new()),
             }
         }
-        // `std` has no wait with a timeout. Plugins that only read a cache end within milliseconds, so polls start close.
+        // `std` has no wait with a timeout. Plugins that only read a cache end within milliseconds, so the first
+        // intervals are short.
         interval = (interval * 2).min(POLL_INTERVAL);
     }
 }

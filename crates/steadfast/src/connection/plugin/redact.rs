@@ -1,10 +1,11 @@
 //! Excerpts of what a plugin printed on standard error, without secrets.
 
-/// The longest excerpt in an error, in characters.
+/// Maximum length of an excerpt in an error, in characters.
 const MAX_EXCERPT_LENGTH: usize = 600;
 
-/// The shortest word that is searched for in the output, and the shortest run of characters that may be a random secret.
+/// Minimum length of a word that is searched for in the output.
 const MIN_WORD_LENGTH: usize = 6;
+/// Minimum length of a run of characters that may be a random secret.
 const MIN_RANDOM_LENGTH: usize = 20;
 
 /// Replacement for a secret.
@@ -38,7 +39,7 @@ pub(super) fn excerpt(errors: &[u8], output: &[u8], secrets: &[&str]) -> String 
     }
 }
 
-/// `text` without control characters, which could change a terminal; line breaks become blanks.
+/// Returns `text` without control characters, which could change a terminal. Line breaks become blanks.
 pub(super) fn printable(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
     text.chars().filter(|c| !c.is_control()).collect::<String>().trim().to_owned()
@@ -81,7 +82,8 @@ fn redacted(word: &str, is_secret: bool) -> String {
     if parts.into_iter().any(resembles_secret) { REDACTED.to_owned() } else { word.to_owned() }
 }
 
-/// A long run of letters and digits, as in tokens and keys; each part of a path or of a host name is judged alone.
+/// Returns true if `part` starts like a token or contains a long run of letters and digits, as keys do. A slash or a
+/// dot ends a run, so that paths and host names do not match.
 fn resembles_secret(part: &str) -> bool {
     // The header of a JSON Web Token.
     part.starts_with("eyJ")

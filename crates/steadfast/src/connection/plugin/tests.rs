@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A folder of one test, removed with it.
+/// Folder of one test, removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
