@@ -207,7 +207,7 @@ func arm(progress *progress) float64 {
 	return processorTime()
 }
 
-// reached waits for an object with a version or later.
+// reached waits for an object with this version or a later one.
 func reached(phase string, progress *progress, version uint64, usedBefore float64) map[string]any {
 	for progress.version.Load() < version {
 		time.Sleep(time.Millisecond)

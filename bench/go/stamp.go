@@ -64,7 +64,7 @@ func stampAll(client dynamic.NamespaceableResourceInterface, names []place, coun
 	begun := time.Now()
 	for number := range count {
 		time.Sleep(time.Until(begun.Add(time.Duration(number) * time.Second / time.Duration(perSecond))))
-		// A write without a free slot is late, which its stamp shows.
+		// A write that waits for a free slot is late. Its stamp is still the time of its request.
 		places <- struct{}{}
 		go func() {
 			of := names[number*7919%len(names)]

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `memory` | | current and maximum resident memory |
 //! | `reset-peak` | resets the maximum | |
-//! | `until VERSION` | waits until its handler has seen that version | time since the first event, and the cost |
+//! | `until VERSION` | waits until the client's handler has seen it | time since the first event, and the cost |
 //! | `stall`, `go-on` | blocks or unblocks its handler | |
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | like `until`, counted from `arm` | as `until` |

@@ -117,7 +117,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
 
 /// Runs `program` for the row on its own server. Returns its output, or `None` after the timeout.
 async fn run_row(out: &Path, row: &Row, program: &Path, extra_args: &[&str]) -> Result<Option<Vec<Value>>, BenchError> {
-    // A server of its own for each run, so that versions and watch caches start equal.
+    // Each run has its own server, so that all runs start with equal versions and watch caches.
     let server = ApiServer::builder().start().await?;
     for number in 0..row.keys {
         server.create(&config_map(&format!("map-{number}"), "1"))?;

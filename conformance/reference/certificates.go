@@ -37,7 +37,7 @@ func certificatesIn(dir string) (certificates, error) {
 		serviceAccountKey: in("service-account.key"),
 	}
 	if _, err := os.Stat(files.serviceAccountKey); !errors.Is(err, fs.ErrNotExist) {
-		return files, err // it is written last: where it is, all are
+		return files, err // this file is written last: if it exists, all files exist
 	}
 	if err := files.make(); err != nil {
 		return files, fmt.Errorf("make certificates: %w", err)
@@ -101,7 +101,7 @@ func newCertificate(template *x509.Certificate, issuer *certificate) (*certifica
 	if err != nil {
 		return nil, err
 	}
-	template.NotBefore = time.Now().Add(-time.Hour) // a clock set back a little is no reason to fail
+	template.NotBefore = time.Now().Add(-time.Hour) // tolerates a clock that was set back a little
 	template.NotAfter = time.Now().AddDate(1, 0, 0)
 	if issuer == nil {
 		issuer = &certificate{template, key}

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8sjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	_ "k8s.io/kubernetes/pkg/controlplane" // enters every built-in type into legacyscheme
+	_ "k8s.io/kubernetes/pkg/controlplane" // registers every built-in type in legacyscheme
 )
 
 // identity identifies the object of a change.
 type identity struct {
 	Resource  resource `json:"resource"`
-	Namespace *string  `json:"namespace"` // null for what is cluster-scoped
+	Namespace *string  `json:"namespace"` // null for cluster-scoped objects
 	Name      string   `json:"name"`
 	UID       string   `json:"uid"`
 }

@@ -30,7 +30,7 @@ func startEtcd(dir string, port int, progress time.Duration) (*embed.Etcd, strin
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.WatchProgressNotifyInterval = progress
 	config.QuotaBackendBytes = 8 << 30
-	config.UnsafeNoFsync = true // a test's data: it outlives the process, and need not outlive the machine
+	config.UnsafeNoFsync = true // test data must survive a crash of the process, but not of the machine
 	etcd, err := embed.StartEtcd(config)
 	if err != nil {
 		return nil, "", fmt.Errorf("start etcd: %w", err)
@@ -70,7 +70,7 @@ func connect(etcd string) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:          []string{etcd},
 		DialTimeout:        patience,
-		MaxCallRecvMsgSize: 256 << 20, // one answer may carry many changes, each with what was before
+		MaxCallRecvMsgSize: 256 << 20, // one response may contain many changes, each with the previous value
 		Logger:             zap.NewNop(),
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func loopback(port int) (url.URL, error) {
 	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}, nil
 }
 
-// freePort asks the kernel for a port. The kernel reuses a port only after many others.
+// freePort requests a port from the kernel. The kernel reuses a port only after many others.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

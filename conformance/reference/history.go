@@ -19,7 +19,7 @@ const registry = "/registry/"
 // line is one change, as a line of the history's file.
 type line struct {
 	Revision int64  `json:"revision"`
-	AtMillis int64  `json:"at_ms"` // since 1970, when this process heard of it
+	AtMillis int64  `json:"at_ms"` // since 1970, when this process received the change
 	Key      string `json:"key"`
 	Deleted  bool   `json:"deleted"`
 	identity
@@ -118,7 +118,7 @@ func (h *historian) take(answer clientv3.WatchResponse) error {
 		return fmt.Errorf("watch etcd: %w", err)
 	}
 	if answer.Created && !h.created {
-		h.created = true // again after each reconnect, which is nobody's business
+		h.created = true // etcd repeats this after each reconnect; only the first time is reported
 		ready(h.path)
 	}
 	if answer.IsProgressNotify() {
@@ -161,7 +161,7 @@ func (h *historian) write(event *clientv3.Event, now int64) error {
 		return errors.New("a deletion without what was deleted")
 	}
 	if last.UID == "" {
-		return nil // the API server's own bookkeeping (ranges of addresses and ports): no client can ever see it
+		return nil // internal objects of the API server (ranges of addresses and ports), which no client can see
 	}
 	entry.identity = last.identity
 	encoded, err := json.Marshal(entry)

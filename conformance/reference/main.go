@@ -23,7 +23,7 @@ import (
 func main() {
 	options, err := parse(os.Args[1:])
 	if err != nil {
-		os.Exit(2) // parse has said why
+		os.Exit(2) // parse has printed the error
 	}
 	if options.whileStdin {
 		go endWithStdin()

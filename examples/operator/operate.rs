@@ -49,7 +49,7 @@ pub(crate) async fn operate(
     metrics.add(WorkqueueMetrics::default().with("sites", controller.queue()));
     tokio::select! {
         biased;
-        // The process ends, and is restarted as a candidate.
+        // The process ends. Kubernetes restarts it, and it is a candidate again.
         () = leader.lost() => return Err("lost the leadership to another process".into()),
         () = stopped => {}
     }

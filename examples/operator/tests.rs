@@ -33,7 +33,7 @@ const MANIFESTS: [(&str, &str); 3] = [
 const HOME: &str = "default";
 
 /// Requests that a run need not contain. The operator reads a site again only if another client wrote it between the
-/// operator's read and its finalizer. A repeated event is counted by a patch, but here each event names another page.
+/// operator's read and its finalizer. A patch counts a repeated event, but here each event names a different page.
 const OPTIONAL_REQUESTS: [(&str, &str, &str); 2] =
     [("shop.example", "sites", "get"), ("events.k8s.io", "events", "patch")];
 

@@ -62,7 +62,7 @@ fn event(record: &Bytes, value: Option<&Value>) {
         }
         Ok(WatchRecord::Error(status)) => {
             assert_eq!(value["type"], "ERROR");
-            // An `ERROR` is a failure of the stream, also with an object of another kind.
+            // An `ERROR` event is a failure of the stream, even if it contains an object of another kind.
             let is_unexplained = status.message.contains("ERROR without a readable Status");
             assert!(is_unexplained || object["kind"] == "Status");
         }

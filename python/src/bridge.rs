@@ -128,7 +128,7 @@ impl Bridge {
         let (finished, mut result) = std::sync::mpsc::sync_channel(1);
         let task = self.inner.handle.spawn(async move { drop(finished.send(work.await)) });
         loop {
-            // A receiver cannot be shared between threads, so that the closure takes it and returns it.
+            // A receiver cannot be shared between threads. The closure therefore takes it and returns it.
             let (receiver, outcome) = py.detach(move || {
                 let outcome = result.recv_timeout(SIGNAL_CHECK_INTERVAL);
                 (result, outcome)
@@ -159,8 +159,8 @@ impl Bridge {
             call_soon: event_loop.getattr("call_soon_threadsafe")?.unbind(),
             ready: Mutex::default(),
         });
-        // Loops end one after another, as in a program that calls `asyncio.run` repeatedly. Python code runs here, so
-        // that no lock is held: the code may switch threads.
+        // A program that calls `asyncio.run` repeatedly leaves one closed loop after another, so closed loops are
+        // removed here. No lock is held, because `is_closed` runs Python code, which may switch threads.
         let is_closed = |queue: &Arc<LoopQueue>| {
             let closed = queue.event_loop.call_method0(py, "is_closed").and_then(|closed| closed.extract(py));
             closed.unwrap_or(true)

@@ -280,7 +280,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Without a wait for the thread, which ends by itself.
+        // Does not wait for the thread, which ends on its own.
         if let Some(running) = self.running.lock().take() {
             let entered = running.handle.enter();
             running.server.stop();

@@ -180,7 +180,7 @@ fn to_python(py: Python<'_>, event: Event<Lazy<Tree>>, kind: &Kind) -> PyResult<
             let version = version.map(|version| version.to_string());
             class!(py, "Deleted")?.call1((object(last), certainty, reason, version))?
         }
-        // Only a handler with a resync period receives it, and a stream has none.
+        // Only a handler with a resync period receives `Resynced`, and a stream has no resync period.
         Event::Resynced { object: same } => class!(py, "Added")?.call1((object(same), false))?,
     };
     Ok(event.unbind())

@@ -253,7 +253,7 @@ impl Watching {
             }
             std::mem::replace(&mut *phase, Phase::Ended(ended))
         };
-        // After the lock: dropping the last handle ends the library's informer.
+        // Dropped after the lock is released, because dropping the last handle ends the library's informer.
         drop(replaced);
         let streams = std::mem::take(&mut *self.streams.lock());
         for stream in streams.iter().filter_map(Weak::upgrade) {

@@ -35,7 +35,7 @@ OWNER_INDEX = "owner uid"
 
 
 class Context:
-    """The surroundings of one reconcile."""
+    """Context of one reconcile: its key, its client and the caches."""
 
     def __init__(self, controller: Controller, call: _native.Call) -> None:
         self._controller = controller

@@ -196,7 +196,7 @@ def test_reconcile_sees_writes_of_previous(server: Server) -> None:
         read.append(n)
         if n < 20:
             await context.client.patch("configmaps", context.key, {"data": {"n": str(n + 1)}})
-            # At once, before the watch can have delivered the write.
+            # Reconciles again at once, before the watch can have delivered the write.
             return 0
         return None
 
@@ -205,7 +205,7 @@ def test_reconcile_sees_writes_of_previous(server: Server) -> None:
             await eventually(lambda: read and read[-1] == 20, task)
 
     run(main())
-    # Each state once and in order, except that the event of the last write may repeat it.
+    # Each state was read, in order. The event of a write may make a reconcile read the same state again.
     assert sorted(set(read)) == list(range(21))
     assert read == sorted(read)
 
@@ -416,7 +416,7 @@ def test_recorded_event_reaches_server(server: Server) -> None:
         async with steadfast.Informers(url=server.url) as informers:
             async with running(informers, note) as task:
                 await eventually(lambda: done, task)
-            # The stop has sent it.
+            # The stop of the controller has sent the event.
             events = await informers.client.list("events.events.k8s.io", "shop")
             assert [(event.reason, event.note, event["type"], event.regarding.name) for event in events] == [
                 ("Copied", "1 key", "Warning", "a")

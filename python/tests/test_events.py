@@ -121,7 +121,7 @@ def test_slow_reader_receives_merged_events(server: Server) -> None:
             assert isinstance(received[0], steadfast.Updated)
             assert received[0].new.resource_version == last["metadata"]["resourceVersion"]
             assert received[0].new.metadata.labels.count == "199"
-            # The reader never saw web-1 added, so that it does not see its end either.
+            # The reader never received the addition of web-1, so it does not receive the deletion either.
             assert received[1].key == "shop/web-2"
             assert gone["metadata"]["name"] == "web-1"
 
@@ -139,7 +139,7 @@ def test_cancelled_read_loses_no_event(server: Server) -> None:
                 read = asyncio.ensure_future(events.__anext__())
                 await asyncio.sleep(0)
                 server.create(pod(f"web-{count}"))
-                # At a different point of the delivery each time.
+                # The read is cancelled at a different point of the delivery each time.
                 for _ in range(count % 7):
                     await asyncio.sleep(0)
                 read.cancel()

@@ -98,7 +98,7 @@ def test_failing_server_gets_few_requests(server: Server) -> None:
             pods = informers.watch("pods")
             with pytest.raises(steadfast.NotSynced):
                 await pods.synced(timeout=3)
-            # The official client sends 2,367 in this time.
+            # The official client sends 2,367 requests in this time.
             assert 0 < len(server.requests(resource="pods")) <= 20
             assert other.freshness.is_fresh, "another resource is not affected"
 

@@ -9,8 +9,8 @@ pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Controller of one library for the config maps in the namespace `default`. It runs until it is dropped.
 pub trait ControllerUnderTest: Sized + Send + Sync + 'static {
-    /// Starts the controller with `concurrency` concurrent reconciles. Each reconcile runs `work`. The `keys` objects
-    /// are named `map-0`, `map-1` and so on.
+    /// Starts the controller with `concurrency` concurrent reconciles. Each reconcile runs `work`. `keys` is the
+    /// number of objects, which are named `map-0`, `map-1` and so on.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Shared parts of the programs with one controller each: their arguments, their reconciles, and their output.
 //!
-//! Each controller is a separate program, so that it contains no code of another library. The memory of a program is
-//! mostly its own pages, and a user has only one of these libraries.
+//! Each controller is a separate program, so that it contains no code of another library. Most memory of
+//! such a program is pages of its own file, and a user's program contains only one of these libraries.
 
 mod controller_under_test;
 mod quantiles;

@@ -21,7 +21,7 @@ pub fn processor_time() -> Result<f64, BenchError> {
 ///
 /// # Errors
 ///
-/// Returns an error if the system does not report it.
+/// Returns an error if the system does not report this number.
 pub fn context_switches() -> Result<i64, BenchError> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     Ok(usage.voluntary_context_switches() + usage.involuntary_context_switches())

@@ -20,7 +20,7 @@ use super::output::print_response;
 use super::request::ClientLibrary;
 use crate::BenchError;
 
-/// Interval between two reads of the freshness, which can expire without an event.
+/// Interval of the polls of the freshness: a proof can expire without an event.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns the contents of the cache.
@@ -91,8 +91,8 @@ fn start_kube_runtime(config: kube::Config) -> Result<ReadCache, BenchError> {
                 }
                 Ok(watcher::Event::Delete(object)) => print_event("deleted", &object),
                 Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
-                // kube-runtime reports errors only as items of this stream, so that each error counts as a reported
-                // doubt.
+                // kube-runtime reports errors only as items of this stream. Each error therefore counts as a
+                // reported doubt.
                 Err(error) => print_response(&json!({ "doubt": error.to_string() })),
             }
         }

@@ -210,7 +210,8 @@ impl Collection {
         version
     }
 
-    /// Returns the number of objects and their checksum. Only serde decodes the objects.
+    /// Returns the number of objects and their checksum. The objects are decoded by
+    /// serde alone, without code of Steadfast.
     pub(super) fn checksum(&self) -> Result<Checksum, BenchError> {
         let (_, objects) = self.snapshot();
         let mut checksum = Checksum::default();

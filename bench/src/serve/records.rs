@@ -23,7 +23,7 @@ const HEADER: usize = 12;
 
 /// All objects in one encoding.
 ///
-/// If more objects are requested than the file has, they are repeated as copies with other names and UIDs.
+/// If more objects are requested than the file has, the remaining ones are copies with other names and UIDs.
 pub(super) struct Records {
     bytes: Vec<u8>,
     places: Vec<Place>,

@@ -118,7 +118,7 @@ func informer(ctx context.Context, set *kubernetes.Clientset) {
 	shared := factory.Core().V1().ConfigMaps()
 	_, err = shared.Informer().AddEventHandlerWithResyncPeriod(told.handler(), 0)
 	must("a handler", err)
-	_, err = shared.Informer().AddEventHandler(repeated.handler()) // each second: the shortest resync there is
+	_, err = shared.Informer().AddEventHandler(repeated.handler()) // each second, the shortest possible resync period
 	must("a handler", err)
 	factory.Start(ctx.Done())
 	holds("a shared informer is in sync", cache.WaitForCacheSync(ctx.Done(), shared.Informer().HasSynced), nil)

@@ -30,7 +30,7 @@ func main() {
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", os.Args[1])
 	must("the kubeconfig", err)
-	config.QPS = -1 // the client's own limit is not what is tested
+	config.QPS = -1 // disables the client's own rate limit, which is not tested
 	ctx, cancel := limited()
 	defer cancel()
 

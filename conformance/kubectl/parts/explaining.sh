@@ -1,4 +1,4 @@
-# Knowledge of kubectl about kinds and fields: resources, explanations, validation before and during writes.
+# Output of kubectl about kinds and fields: resources, explanations, validation before and during writes.
 
 echo "## resources and their fields"
 expect 'api-resources: names and kinds' '.*deployments +deploy +apps/v1 +true +Deployment.*' k api-resources

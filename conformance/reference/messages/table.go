@@ -42,7 +42,7 @@ var scalars = map[reflect.Kind]string{
 
 type table struct {
 	kinds    map[reflect.Type][]string
-	messages map[string][]string // by the message's name, its lines
+	messages map[string][]string // lines of each message, by its name
 	waiting  []reflect.Type
 }
 
@@ -217,7 +217,7 @@ func (t *table) value(kind reflect.Type) (string, error) {
 	switch {
 	case special[kind] != "":
 		word = special[kind]
-		// The three types that are a schema or something else refer to it directly.
+		// The words that start with "or" stand for a schema or another value. They need the message of the schema.
 		if strings.HasPrefix(word, "or") {
 			t.waiting = append(t.waiting, reflect.TypeFor[apiextensions.JSONSchemaProps]())
 		}

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 struct Ours {
     controller: RunningController,
     keys: Vec<ObjectKey>,
-    // Dropped after the controller.
+    // Declared last, so that it is dropped after the controller.
     _factory: InformerFactory,
 }
 

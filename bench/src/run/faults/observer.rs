@@ -100,7 +100,7 @@ impl EventLog {
                     Some((_, version)) if *version == known.1 => self.repeated += 1,
                     _ => {}
                 }
-                // An older version after a newer one is time travel.
+                // An older version after a newer one means that the handler was moved back in time.
                 if known.1 < *newest {
                     self.older += 1;
                 }

@@ -147,7 +147,7 @@ async fn all_dropped(setup: &mut Setup) -> Result<(), BenchError> {
 async fn idle(setup: &mut Setup) -> Result<(), BenchError> {
     setup.ready().await?;
     setup.network().drop_idle_after(Some(Duration::from_secs(45)));
-    // Idle for longer than the limit, so that the flow is dropped before the first write.
+    // The connection is idle for longer than the limit, so that the flow is dropped before the first write.
     sleep(Duration::from_secs(65)).await;
     setup.fault();
     setup.write(20)
