@@ -1,7 +1,7 @@
-//! Filter of a handler: converts the changes of a scope to those of the handler's selection.
+//! Filter of a handler: converts the changes of a scope to the changes of the handler's selection.
 //!
 //! The result equals that of an informer with a selector. A stay in the filter starts with `Added` and ends with
-//! `Deleted`, whose object is the last one that passed. The filter precedes the handler's queue, so the queue merges
+//! `Deleted`, whose object is the last state that passed. The filter precedes the handler's queue, so the queue merges
 //! stays in the filter.
 
 use std::collections::BTreeSet;

@@ -276,7 +276,7 @@ fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, ScanErro
     Ok(found.filter(|span| bytes[span.clone()] != *b"null"))
 }
 
-/// Walks to the value at these names. As in `serde_json`, the last of several members with one name counts.
+/// Finds the value at the path `names`. As in `serde_json`, the last of several members with one name counts.
 fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<usize>>) -> Result<(), ScanError> {
     let Some((name, inner)) = names.split_first() else {
         *found = Some(cursor.skip()?);
@@ -306,8 +306,8 @@ impl<K: DeserializeOwned> Object<Lazy<K>> {
 }
 
 impl<K: DeserializeOwned> Event<Lazy<K>> {
-    /// Converts the event to one of the decoded object, as a cache of decoded objects would deliver it. If the earlier
-    /// state of an update does not fit `K`, the result is `Added` with the current state.
+    /// Converts the event to an event of the decoded object, as a cache of decoded objects would deliver it. If the
+    /// earlier state of an update does not fit `K`, the result is `Added` with the current state.
     ///
     /// # Errors
     ///

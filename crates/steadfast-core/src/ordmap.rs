@@ -52,7 +52,7 @@ impl<K, V> OrdMap<K, V> {
         Iter::new(&self.root)
     }
 
-    /// Returns the entries from the first one that is not before the `position`, in order.
+    /// Returns the entries from the first entry that is not before the `position`, in order.
     pub fn starting_at(&self, position: impl FnMut(&K) -> Ordering) -> Iter<'_, K, V> {
         Iter::starting_at(&self.root, position)
     }

@@ -150,8 +150,8 @@ impl<K> DeliveryQueue<K> {
     /// Adds a change of the store that was published at `now`.
     ///
     /// Returns the state that the handler saw, if `change` is a deletion that replaces a pending update. No pending
-    /// event keeps this state. The returned handle may be the last one, and its `Drop` is user code. All other dropped
-    /// states are also referenced by the change.
+    /// event keeps this state. The returned handle may be the last handle of the object, and the `Drop` of the object
+    /// is user code. All other dropped states are also referenced by the change.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
         if inject!(self.faults, UnboundedQueue) {
             let key = change.key().clone();

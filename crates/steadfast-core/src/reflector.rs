@@ -516,7 +516,7 @@ impl Reflector {
         let version = self.cache.version.clone();
         out.extend(version.map(|version| Output::Diagnostic(Diagnostic::Resumed { version })));
         if self.probe.is_replacing() {
-            // A second watch was only opened because this one did not respond.
+            // The second watch was opened because the first watch did not respond. The first watch has responded now.
             out.extend(self.probe.cancel());
         }
         if self.cache.is_suspect() && self.unidentified.why().is_none() {

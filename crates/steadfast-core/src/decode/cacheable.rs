@@ -21,8 +21,8 @@ use crate::protobuf;
 ///
 /// Every [`kube::Resource`] that implements deserialization is a form: the types of `k8s-openapi`, derived custom
 /// resources, `DynamicObject`, `PartialObjectMeta<K>`, and a custom struct with only the needed fields.
-/// [`Lazy<K>`](crate::Lazy) of each of them is a form, too. The identity of an object does not depend on the form; it
-/// comes from the [`RawObject`].
+/// [`Lazy<K>`](crate::Lazy) of each of them is a form, too. The identity of an object does not depend on the form: the
+/// identity comes from the [`RawObject`].
 pub trait Cacheable: Send + Sync + Sized + 'static {
     /// Resource of the form, which determines the endpoint.
     type Resource: Resource + 'static;

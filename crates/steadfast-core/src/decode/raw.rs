@@ -11,8 +11,8 @@ use crate::record::Identity;
 
 /// Object with a known identity that is not decoded.
 ///
-/// The bytes are a slice of the connection's buffer. Code that stores them for long must copy them, since a slice keeps
-/// the whole buffer in memory.
+/// The bytes are a slice of the connection's buffer. Code that stores the bytes for long must copy them, since a slice
+/// keeps the whole buffer in memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawObject {
     /// Identity of the object.

@@ -78,8 +78,7 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&ExpectedKind>)
 ///
 /// # Errors
 ///
-/// Always returns an error, except for an `ERROR` record. Its stream has failed, independent of the length of its
-/// status.
+/// Always returns an error, except for an `ERROR` record: the stream has failed, whatever the length of the status.
 pub fn overlong_record(record: &Overlong, wanted: Option<&ExpectedKind>) -> Result<WatchRecord, RecordError> {
     // An overlong error still ends the watch, so an `ERROR` must never be skipped.
     if record.found().kind.as_deref() == Some(ERROR) {
@@ -220,7 +219,7 @@ fn failed(
     RecordError { kind, identity: Box::new(known(&object.metadata, &problem)), problem }
 }
 
-/// Returns the known identity of an object with this `problem`. A substitute for a missing version is made of the
+/// Returns the known identity of an object with this `problem`. A substitute for a missing version is derived from the
 /// problem, since nothing else is known of the state.
 fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
     PartialIdentity::of(metadata, || ResourceVersion::substitute_for(problem.to_string().as_bytes()))

@@ -25,7 +25,7 @@ use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, Seq
 use super::lengths::Lengths;
 use crate::footprint::{sequence, tree};
 
-/// Wrapper that counts the memory requested from a deserializer, or from one of its helpers.
+/// Wrapper around a deserializer, or around a visitor, seed or access type of serde. Counts the requested memory.
 pub(super) struct SizeCounting<'h, T> {
     inner: T,
     counter: &'h ByteCount<'h>,

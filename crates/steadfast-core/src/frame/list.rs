@@ -25,7 +25,7 @@ pub enum ListPart {
     End {
         /// `kind` of the list, such as `PodList`.
         kind: Option<String>,
-        /// Set if the document has `items`, including `null`. A document without them is not a list.
+        /// Set if the document has `items`, including `null`. A document without `items` is not a list.
         items: bool,
     },
     /// The document is a `Status` and not a list. Earlier parts are invalid.
@@ -70,7 +70,7 @@ pub struct ListFramer {
     member: ListMember,
     seen_items: bool,
     kind: Option<String>,
-    /// Members of a `Status`, in case the document is one.
+    /// Members of a `Status`, in case the document is a `Status`.
     status: Map<String, serde_json::Value>,
     failed: Option<FrameError>,
 }

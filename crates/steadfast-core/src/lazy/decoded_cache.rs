@@ -19,8 +19,8 @@ pub(super) struct DecodedCache<K> {
 /// Number of shards. Threads that decode concurrently rarely use the same shard.
 const SHARDS: usize = 16;
 
-/// Minimum number of entries before unused ones are removed. The next removal follows at twice the number of remaining
-/// entries.
+/// Minimum number of entries before unused entries are removed. The next removal follows at twice the number of
+/// remaining entries.
 const MIN_CLEANUP_ENTRIES: usize = 64;
 
 struct Shard<K> {

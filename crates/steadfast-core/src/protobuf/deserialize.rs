@@ -117,7 +117,7 @@ impl<'de> Members<'de> {
             (self.reader, self.message, self.seen) = outer;
             return None;
         }
-        // The lowest bit first: absent fields follow in the order of their numbers.
+        // The lowest bit is first: absent fields follow in the order of their numbers.
         self.seen |= absent & absent.wrapping_neg();
         let field = self.message.field(absent.trailing_zeros())?;
         if field.cardinality == Cardinality::Inline {

@@ -51,7 +51,7 @@ pub(crate) fn read_union(value: ValueType, mut reader: Reader<'_>) -> Result<Uni
     })
 }
 
-/// Returns the first field of a message, which must be its only one.
+/// Returns the first field of a message, which must be its only field.
 pub(crate) fn only_field(mut message: Reader<'_>) -> Result<Option<Reader<'_>>, WireError> {
     let mut found = None;
     while let Some(tag) = message.tag()? {

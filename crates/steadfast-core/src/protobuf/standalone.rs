@@ -68,7 +68,7 @@ impl<'de> JsonView<'de> for StandaloneObject<'de> {
     }
 }
 
-/// Members of a standalone object: those of the envelope, and those of the message.
+/// Members of a standalone object: the members of the envelope, then the members of the message.
 struct StandaloneMembers<'de> {
     types: [(&'static str, &'de [u8]); 2],
     yielded: usize,

@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
     }
 
     fn long_varint(&mut self) -> Result<u64, WireError> {
-        // Nearly all numbers and lengths that exceed one byte have two.
+        // Nearly all numbers and lengths that exceed one byte have two bytes.
         if let [low, high @ ..0x80, ..] = *self.rest() {
             self.at += 2;
             return Ok(u64::from(low & 0x7f) | u64::from(high) << 7);

@@ -349,8 +349,8 @@ impl Comparison {
             ComparisonState::Waiting { until, .. } if now < until || !watching => Effects::default(),
             // The second watch lacked the changes as well, so the server's watches have lost them.
             ComparisonState::Waiting { replaced: true, .. } => self.repair(found),
-            // Without bookmarks, a stuck watch looks like a quiet collection. A second watch on
-            // another connection decides.
+            // Without bookmarks, a stuck watch looks like a watch of a quiet collection. A second watch on another
+            // connection shows which is the case.
             ComparisonState::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
                 self.wait(now + cache.settings.period / 2 + DELIVERY_GRACE, true);
                 let suspect = || Effect::Suspect(Arc::from("a list contains changes that the watch has not delivered"));

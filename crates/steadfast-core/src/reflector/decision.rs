@@ -46,7 +46,7 @@ impl Decision {
     /// Handles a failed probe: sends another probe after a delay, or requests a list instead.
     pub(super) fn failed(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         let mut plan = self.plan.clone();
-        // A list can decide instead of a probe. It is requested once per period, or if the server rejects probes.
+        // A list can replace the probe. The list is requested once per period, or if the server rejects probes.
         let list = failure.is_rejection() || plan.has_lagged_for(settings.period, now);
         let then = if list { Next::List(plan) } else { Next::Decide(plan) };
         Effect::Wait { failure: failure.clone(), then }.into()

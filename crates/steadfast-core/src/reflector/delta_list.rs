@@ -291,7 +291,8 @@ impl DeltaList {
         effects
     }
 
-    /// Handles a failed request. A rejection leads to a full list immediately; a requested delay is respected.
+    /// Handles a failed request. A rejection leads to a full list immediately. If the server requested a delay, the
+    /// next request waits for its end.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -324,7 +325,7 @@ impl DeltaList {
                 effects
             }
             (_, Some(fetch)) if put_off => self.put_off(now, fetch, failure, settings),
-            // A lagging server concerns the whole list, as for a full transfer (R5).
+            // A lagging server cannot continue this list, so the whole list ends, as for a full transfer (R5).
             (FailureKind::TooLarge, None) => {
                 let mut effects = self.abandoned();
                 effects.perform(Output::ReleaseTransfer);
@@ -363,7 +364,7 @@ impl DeltaList {
             let seconds = settings.delta_timeout.as_secs();
             self.list_all(format!("not all differing objects arrived within {seconds} s").into())
         } else if is_delay_over {
-            // No request was in flight during the delay, so the stall timer restarts here.
+            // If no request was in flight during the delay, the stall timer restarts here.
             if self.requests().next().is_none() {
                 self.progress = now;
             }

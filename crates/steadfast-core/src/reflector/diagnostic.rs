@@ -150,7 +150,8 @@ pub enum Diagnostic {
         /// Object and error, without the object's content.
         why: Arc<str>,
     },
-    /// A record of a watch contains an unknown state, although its version is below the cached one. A list decides.
+    /// A record of a watch contains an unknown state, although its version is below the cached one. A list resolves the
+    /// contradiction.
     Contradicted {
         /// Object of the record, and the contradiction.
         why: Arc<str>,
@@ -193,7 +194,7 @@ impl Diagnostic {
         Self::Failed { why: failure.why.clone(), code, reason: failure.reason.clone(), attempts, retry_in }
     }
 
-    /// Returns the severity: a healthy resume is routine, and a fault is logged on one line.
+    /// Returns `Fault` for a fault, such as a failed request, and `Routine` for all other diagnostics.
     pub fn severity(&self) -> Severity {
         match self {
             Self::Synced { .. }

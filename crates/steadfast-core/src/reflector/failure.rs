@@ -81,8 +81,8 @@ impl Failure {
         self.kind == FailureKind::Busy && (self.retry_after.is_some() || matches!(self.code, 408 | 429 | 502..=504))
     }
 
-    /// Creates the failure for a `Status`, or for an HTTP response without one. `retry_after` is the value of its
-    /// header.
+    /// Creates the failure for a `Status`, or for an HTTP response without a `Status`. `retry_after` is the value of
+    /// the response's `Retry-After` header.
     pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
         // kube-apiserver reports this condition as a `504` timeout with a cause; old releases only
         // set the message.

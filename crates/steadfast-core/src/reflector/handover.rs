@@ -151,7 +151,7 @@ impl Handover {
                 self.complete(now, id, cache, requester);
                 effects.push(Effect::TakeOver(id));
             }
-            // Another watch is already being opened and will replace this one.
+            // A second watch is already being opened and will replace the current watch.
             State::Planned { .. } if is_replacing => self.retry_later(now, stream, None, requester),
             State::Planned { .. } => self.begin(now, cache, requester, &mut effects),
         }
@@ -203,8 +203,8 @@ impl Handover {
     }
 
     /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
-    /// another connection. If no proof arrived since its request, the cache is also in doubt: the connection of the
-    /// watch will end and accepts no further requests.
+    /// another connection. If no proof arrived since the request of the successor, the cache is also in doubt: the
+    /// connection of the watch will end and accepts no further requests.
     pub(super) fn successor_without_response(
         &mut self,
         now: Instant,
@@ -234,8 +234,8 @@ impl Handover {
         self.retry_later(now, stream, retry_after, requester);
     }
 
-    /// Returns the successor of a watch that ended, or failed. A failure that would hit the successor as well, such as
-    /// an expired version, cancels the move, and `out` receives the cancellation of its request.
+    /// Returns the successor of a watch that ended, or failed. A failure that would also affect the successor, such as
+    /// an expired version, cancels the move. `out` then receives the cancellation of the successor's request.
     pub(super) fn successor(&mut self, failure: Option<&Failure>, out: &mut Vec<Output>) -> Option<Successor> {
         let successor = match self.state {
             State::Opening { id, .. } => Successor { id, is_open: false },

@@ -60,7 +60,7 @@ pub enum Input {
 pub struct Differences {
     /// Number of objects that differ: missing on one side, or present in another version.
     pub count: usize,
-    /// Cached and listed version of an object whose cached version is the higher one. This is impossible within one
-    /// history.
+    /// Cached and listed version of an object whose cached version is higher than the listed version. This is
+    /// impossible within one history.
     pub backwards: Option<(ResourceVersion, ResourceVersion)>,
 }

@@ -13,7 +13,7 @@
 //!
 //! While a caller waits, the short watch lasts one second instead of four. Its end without an event is a proof as well,
 //! if the watch was open for at least half of that time. The server sends pending events as soon as a watch is open.
-//! Any other end decides nothing, and a watch of four seconds follows.
+//! Any other end neither proves nor disproves freshness, and a watch of four seconds follows.
 //!
 //! The response may belong to another informer's probe, sent before this informer requested a proof. The response
 //! therefore proves the state at the time at which the probe was sent. It does not indicate another history to an
@@ -204,8 +204,8 @@ impl Probe {
         let since = match self.schedule.broken_at() {
             // A probe from before this request does not help a caller that waits for a write.
             _ if reasons.wanted => now,
-            // After a broken connection, neither a probe from before the break helps nor one from long before the new
-            // connection.
+            // After a broken connection, neither a probe from before the break helps nor a probe from long before the
+            // new connection.
             Some(broken) => broken.max(now - MAX_PROOF_DELAY * 2),
             None => now - period / SHARED_PROBE_AGE_DIVISOR,
         };
@@ -323,8 +323,8 @@ impl Probe {
         effects
     }
 
-    /// Checks a short watch that has ended. A proof requires that it reached the probe's version, and that our own
-    /// watch has delivered all its changes.
+    /// Checks a short watch that has ended. A proof requires that the short watch reached the probe's version, and that
+    /// our own watch has delivered all changes of the short watch.
     pub(super) fn judge(&mut self, cache: &CacheState, effects: &mut Effects) {
         let shown = match &self.state {
             State::Reaching { watch, .. } => watch.shown(),
@@ -364,12 +364,13 @@ impl Probe {
         watch.ended(now, trusted);
         let (brief, shown) = (watch.brief, watch.shown());
         if brief && !shown.complete {
-            // One second was too short, for example because of events. Such an end decides nothing.
+            // One second was too short, for example because of events. Such an end neither proves nor disproves
+            // freshness.
             self.state = State::Quiet;
             self.prove(now, shown.target, false, cache, requester, &mut effects);
             return effects;
         }
-        // Repeated old events prove nothing. Our own watch has a short time to deliver the same events.
+        // Only events above the cached version count. Our own watch has a short time to deliver the same events.
         if shown.ahead.as_ref().is_some_and(|ahead| cache.is_new_version(ahead)) {
             self.state = State::Following { shown, deadline: now + SHORT_WATCH_GRACE };
             return effects;

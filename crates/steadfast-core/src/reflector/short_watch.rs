@@ -73,7 +73,8 @@ impl ShortWatch {
             return false;
         }
         self.complete = true;
-        // Our own watch may deliver this change shortly. The end of the short watch decides.
+        // If the short watch is ahead, our own watch may deliver the change shortly. The comparison then follows at the
+        // end of the short watch.
         self.ahead.as_ref().is_none_or(|(ahead, _)| !cache.is_new_version(ahead))
     }
 

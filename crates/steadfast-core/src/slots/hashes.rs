@@ -122,7 +122,7 @@ impl HashNode {
                 let inner = Arc::make_mut(inner);
                 inner.len -= 1;
                 inner.children[child(old.hash(), bits)].remove(old, bits - BITS_PER_LEVEL, compare);
-                // This threshold is well below the one for growth, so that alternating edits do not rebuild the node
+                // This threshold is well below the growth threshold, so that alternating edits do not rebuild the node
                 // repeatedly.
                 if inner.len <= MAX_LEAF_SLOTS / 2 {
                     let mut hashed = Vec::with_capacity(inner.len);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::Slot;
 use crate::footprint::shared;
 
-/// Number of values in a leaf. The replacement of one value clones all of them, and each clone may cause a cache miss.
-/// The number is therefore small.
+/// Number of values in a leaf. The replacement of one value clones all values of the leaf, and each clone may cause a
+/// cache miss. The number is therefore small.
 const LEAF_VALUES: usize = 8;
 
 /// Number of children of a page.

@@ -18,7 +18,7 @@ const MIN_FILL_DIVISOR: usize = 4;
 
 /// Ordered slots, cheap to clone.
 ///
-/// A search uses a *position*: a function that returns whether a slot is before, at or after the searched one.
+/// A search uses a *position*: a function that returns whether a slot is before, at or after the searched slot.
 #[derive(Clone)]
 pub struct Sequence {
     root: SequenceNode,
@@ -241,7 +241,7 @@ impl Sequence {
         self.root = SequenceNode::Inner(Arc::new(SequenceInner::of(vec![left, right])));
     }
 
-    /// Removes the slot at `position`; returns whether one existed.
+    /// Removes the slot at `position`. Returns whether such a slot existed.
     pub fn remove(&mut self, mut position: impl FnMut(Slot) -> Ordering) -> bool {
         // The lookup comes first, so that nothing is copied for a missing slot.
         if self.find(&mut position).is_none() {
