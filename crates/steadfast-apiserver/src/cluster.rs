@@ -88,7 +88,7 @@ pub(crate) struct Cluster {
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
     pub(crate) interception: Interception,
-    /// Accepted tokens. Without tokens and users, all requests are accepted.
+    /// Accepted tokens. Without tokens and users, all requests are accepted, unless the server is `closed`.
     pub(crate) tokens: Mutex<Vec<String>>,
     /// Tokens of service accounts, which are accepted too.
     pub(crate) issued_tokens: IssuedTokens,

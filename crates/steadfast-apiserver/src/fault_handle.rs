@@ -176,7 +176,7 @@ impl Faults {
         self.set("no_bookmarks", on, |now| now.no_bookmarks = on);
     }
 
-    /// Limits the versions of bookmarks: only an event of the watch or a consistent read raises them.
+    /// Limits the versions of bookmarks: only a change of the watched resource or a consistent read raises them.
     ///
     /// This is the behaviour of an etcd with rare progress notifications. Bookmarks continue, but writes to other
     /// resources do not raise their versions.
@@ -272,7 +272,8 @@ impl Faults {
         self.cluster.rules.add(self.replica, rule, RuleEffect::Delay(wait, Some(response.into())));
     }
 
-    /// Replaces the accepted tokens. Without any token, all requests are accepted.
+    /// Replaces the accepted tokens. If no tokens are left, a server without users accepts all requests, unless the
+    /// server was built as `closed`.
     pub fn replace_tokens(&self, tokens: &[&str]) {
         self.log_of(None, "replace_tokens", None);
         self.cluster.set_tokens(tokens);
@@ -332,8 +333,8 @@ impl Faults {
         self.each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
     }
 
-    /// Starts the window of events again at the current revision. New watches from older versions then expire. Open
-    /// watches continue.
+    /// Starts the window of events again at the revision of the watch cache. New watches from older versions then
+    /// expire. Open watches continue.
     pub fn expire_events(&self) {
         self.each("expire_events", None, |replica| {
             self.cluster.store.write(|state| state.caches[replica].window = state.caches[replica].applied);

@@ -17,9 +17,9 @@ pub enum Verb {
     List,
     /// Further page of a list.
     Page,
-    /// List with `limit=1`, which reads the server's version and transfers almost nothing.
+    /// List that only reads the version of the collection: with `limit=1`, or with a selector that matches no object.
     Probe,
-    /// List of one object by its name, at a version.
+    /// List of one object by its name, at an exact version.
     State,
     /// Watch that starts with all objects: a full transfer.
     StreamedList,
@@ -107,7 +107,7 @@ pub struct RequestCounts {
     pub lists: usize,
     /// Number of further pages of lists.
     pub pages: usize,
-    /// Number of lists with `limit=1`.
+    /// Number of lists that only read the version of the collection, such as lists with `limit=1`.
     pub probes: usize,
     /// Number of watches that started with all objects.
     pub streamed_lists: usize,

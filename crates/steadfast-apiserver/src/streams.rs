@@ -46,7 +46,7 @@ impl Streams {
         self.0.lock().remove(&request);
     }
 
-    /// Returns the controls of the open streams by the numbers of their requests.
+    /// Returns the controls of the open streams, with the numbers of their requests.
     pub(crate) fn all(&self) -> Vec<(u64, Arc<StreamControl>)> {
         let streams = self.0.lock();
         streams.iter().map(|(&request, control)| (request, Arc::clone(control))).collect()

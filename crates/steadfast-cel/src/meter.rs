@@ -44,7 +44,7 @@ impl<'m> Meter<'m> {
         if self.budget.spend(cost) { Ok(()) } else { Err(CelErrorKind::BudgetExceeded(self.budget.limit())) }
     }
 
-    /// Charges for reading or building `bytes` bytes of strings: one unit per ten bytes.
+    /// Charges for reading or building `bytes` bytes of strings: one unit, and one more per ten bytes.
     ///
     /// # Errors
     ///

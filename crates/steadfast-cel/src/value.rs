@@ -279,7 +279,7 @@ impl<'a> CelList<'a> {
 }
 
 impl<'a> CelMap<'a> {
-    /// Returns the number of entries. Takes time in proportion to this number if null fields count as absent.
+    /// Returns the number of entries. If null fields count as absent, the time is proportional to the number of fields.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Fields::Json(fields, Nulls::Present) => fields.len(),

@@ -47,7 +47,8 @@ impl<'a> Case<'a> {
         self.view(informer).timeline(key)
     }
 
-    /// Returns all reads of the informer's store, in order. A snapshot counts as a read of each name of the history.
+    /// Returns all reads of the informer's store, in order. A snapshot counts as a read of each name, except of
+    /// undecodable objects that the snapshot lacks.
     pub(crate) fn reads<'c>(&'c self, informer: &'c Informer<'a>) -> Vec<StoreRead<'c>> {
         let mut reads: Vec<StoreRead<'c>> = informer.reads.clone();
         for Snapshot { position, objects, tainted } in &informer.snapshots {

@@ -40,7 +40,7 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
     missing
 }
 
-/// Returns whether a trace contains nothing about an informer except its declaration.
+/// Returns whether a trace contains no handler of an informer, no wait, and no content of its store.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
     let unread = informer.snapshots.is_empty() && informer.has_no_reads() && informer.waits.is_empty();
     // Compared by address: two informers can have equal names in a malformed trace.

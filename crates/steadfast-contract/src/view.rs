@@ -161,7 +161,7 @@ impl<'h> Timeline<'h> {
         })
     }
 
-    /// Returns the last state that a store must contain if it has followed `epoch` up to `version`.
+    /// Returns the index of the oldest state that a store can contain after it has followed `epoch` up to `version`.
     pub(crate) fn index_at_version(&self, epoch: u32, version: u64) -> usize {
         // State 0 is the empty one, so that the subtraction is safe for versions before the first change.
         self.states.partition_point(|state| (state.epoch, state.version) <= (epoch, version)).saturating_sub(1)

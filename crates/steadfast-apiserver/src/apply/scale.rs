@@ -42,7 +42,7 @@ impl Tracking<'_> {
     }
 }
 
-/// Returns the number of replicas. A scale omits the field if the number is absent.
+/// Returns the number of replicas; `None` if the number is absent, or zero, which a scale omits.
 fn count<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     object.pointer(&path.replace('.', "/")).filter(|value| !value.is_null() && value.as_i64() != Some(0))
 }

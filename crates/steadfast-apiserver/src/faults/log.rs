@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub struct FaultRecord {
     /// Time since the server's start.
     pub at: Duration,
-    /// Replica; `None` for faults of the history.
+    /// Replica; `None` for faults of the history, and for rules of all replicas.
     pub replica: Option<usize>,
     /// Name of the fault: the name of its method.
     pub fault: &'static str,

@@ -128,7 +128,7 @@ async fn page(
     }
     if remaining > 0 {
         // Tokens contain a signed version: a negative number marks an inconsistent continuation.
-        // The token names the last returned object, so that the next page continues after it.
+        // The token is derived from the key of the last returned object, so that the next page continues after it.
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
         // With a selector, the number of remaining objects is unknown, and the real server omits it.

@@ -63,8 +63,8 @@ impl Encoding {
 
 pub(super) const JSON: &str = "application/json";
 
-/// Returns the first form and encoding in an `Accept` header that this server supports. Custom resources have no
-/// protobuf encoding, except for their metadata. Errors about custom resources have another message.
+/// Returns the most preferred form and encoding in an `Accept` header that this server supports. Custom resources have
+/// no protobuf encoding, except for their metadata. Errors about custom resources have another message.
 pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Encoding), Status> {
     if accept.trim().is_empty() {
         return Ok((Form::Object, Encoding::Json));

@@ -43,7 +43,7 @@ impl Query {
         self.flag("watch") == Some(true)
     }
 
-    /// Returns a number. A parameter without a value counts as absent.
+    /// Returns a number; `None` if the parameter is absent. An empty value is an error.
     pub(super) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         let Some((_, text)) = self.0.iter().find(|(name, _)| name == key) else { return Ok(None) };
         let unreadable = |_| Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));

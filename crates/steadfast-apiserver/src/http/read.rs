@@ -43,7 +43,7 @@ pub(super) async fn not_older_than(exchange: &Exchange, version: u64) -> Result<
     if in_time { Ok(cached) } else { Err(Status::too_large_resource_version(version, cached)) }
 }
 
-/// Checks that the history still contains a past revision.
+/// Returns `version` if the history still contains this revision. Waits once for a future version.
 async fn exactly(exchange: &Exchange, version: u64) -> Result<u64, Status> {
     let backend = exchange.backend();
     backend.confirm().await?;

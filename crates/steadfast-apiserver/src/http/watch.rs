@@ -216,7 +216,7 @@ struct WatchStream {
     source: Source,
     /// All events up to this revision were sent, or did not concern this watch.
     cursor: u64,
-    /// Revision of the last sent event, or of the start.
+    /// Revision of the last change that was read, even if the watch did not select it. Starts at the start revision.
     last_sent: u64,
     /// Revision that bookmarks must exceed. A real server remembers the start version of the watch, and the last change
     /// in its cache at the start. It drops all bookmarks that are not above both. Changes that the watch did not

@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
     pub(crate) fn oldest_store_state(&self) -> Option<usize> {
         match (self.event, self.place) {
             (HandlerEvent::Deleted { .. }, _) => self.exit,
-            // A state behind or outside of the timeline gives no lower bound for the store.
+            // A state before the reached index, or outside of the scope, gives no lower bound for the store.
             (_, TimelinePosition::At(index)) => Some(index),
             _ => None,
         }
@@ -146,7 +146,7 @@ impl<'a> Knowledge<'a> {
     }
 }
 
-/// Returns the state that ended the stay, for a deletion.
+/// Returns the index of the state that ended the stay, for a deletion.
 ///
 /// Uses the handler's knowledge if the history lacks `last`, so that one error does not cause others.
 fn exit(

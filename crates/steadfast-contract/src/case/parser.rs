@@ -30,7 +30,7 @@ struct TraceParser<'a> {
     scopes: BTreeMap<&'a Scope, usize>,
     informers: BTreeMap<&'a str, usize>,
     handlers: BTreeMap<&'a str, usize>,
-    /// Knowledge of each handler, by name.
+    /// Knowledge of each handler about each object, by the index of the handler and the key of the object.
     knowledge: BTreeMap<(usize, &'a Key), Knowledge<'a>>,
     /// Running calls: from handler and call number to the index among the handler's calls.
     running: BTreeMap<(usize, u64), usize>,

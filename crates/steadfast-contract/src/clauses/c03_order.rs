@@ -92,7 +92,7 @@ fn check_content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     (actual != delivered).then(|| format!("the content is not that of v{}", state.text))
 }
 
-/// Detects a retry that repeats no event, or an unmarked retry.
+/// Detects a retry that repeats no event, that follows no panic, or that has a wrong number.
 fn check_retry(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if call.retry == 0 {
         return None;
@@ -101,7 +101,7 @@ fn check_retry(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
         return Some(format!("retry {} of an event that was not delivered before", call.retry));
     };
     let previous = &handler.calls[previous];
-    // Retries count up by one, and only a panic allows one.
+    // The numbers of retries increase by one, and only a panic allows a retry.
     (!previous.panicked() || call.retry != previous.retry + 1).then(|| {
         let how = if previous.panicked() { "panicked" } else { "did not panic" };
         format!("retry {} after a call that was retry {} and {how}", call.retry, previous.retry)

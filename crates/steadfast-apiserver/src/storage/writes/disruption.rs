@@ -23,7 +23,7 @@ impl State {
         let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
         let pod = found.ok_or_else(not_found)?;
         let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
-        // A budget protects only running pods: other pods do not count as healthy.
+        // A pod that is terminating, has not started or has finished is not healthy, so no budget protects it.
         if metadata::is_terminating(pod) || matches!(phase, "Failed" | "Pending" | "Succeeded") {
             return Ok(None);
         }
@@ -129,8 +129,8 @@ fn selects(selector: Option<&Value>, object: &Value) -> bool {
             let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
             match expression["operator"].as_str().unwrap_or_default() {
                 "In" => value.is_some_and(|value| values.contains(value)),
+                // As in Kubernetes, `NotIn` also matches objects without the label.
                 "NotIn" => value.is_none_or(|value| !values.contains(value)),
-                // `NotIn` also matches objects without the label (Kubernetes label selector semantics).
                 "Exists" => value.is_some(),
                 "DoesNotExist" => value.is_none(),
                 _ => false,
