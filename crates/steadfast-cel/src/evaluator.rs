@@ -240,7 +240,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         self.meter.charge(1)?;
         match map.insert(key, value) {
             None => Ok(()),
-            // CEL specifies repeated keys as an error; the last entry does not win as in JSON.
+            // In CEL, a repeated key is an error, unlike in JSON, where the last entry takes precedence.
             Some(_) => Err(CelErrorKind::DuplicateKey),
         }
     }

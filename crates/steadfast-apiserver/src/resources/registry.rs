@@ -81,7 +81,7 @@ impl Registry {
         self.all().find(|served| served.kind == kind && served.name.group() == group && served.serves(version))
     }
 
-    /// Returns all resources, ordered by group and name.
+    /// Returns the built-in and declared resources, then the defined ones; both are ordered by group and name.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
         self.fixed.values().chain(self.defined.values().map(|defined| &defined.served))
     }

@@ -14,7 +14,7 @@ use crate::resources::{Definition, GroupResource};
 
 /// A change: a revision and its effect on one object.
 pub struct Change {
-    /// Revision, common to all resources. It only rises within an epoch.
+    /// Revision, common to all resources. Within an epoch, revisions only rise.
     pub revision: u64,
     /// Epoch, from 0. Each restore to an older revision starts the next one.
     pub epoch: u32,

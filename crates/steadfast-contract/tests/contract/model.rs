@@ -23,7 +23,7 @@ pub(crate) enum Step {
     Write { name: usize, web: bool },
     /// The server deletes a name.
     Delete { name: usize },
-    /// The server restores an older state.
+    /// The server restores the state from `back` versions earlier.
     Restore { back: u64 },
     /// An informer's stream delivers some changes.
     Deliver { informer: usize, changes: usize },
