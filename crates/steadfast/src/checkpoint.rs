@@ -130,7 +130,8 @@ impl Checkpoint {
         let metadata = T::metadata_api();
         let terms = Terms {
             server: connection.server().to_owned(),
-            // A cache without managed fields, or of metadata alone, must not be restored into one that has them.
+            // A stored cache without managed fields, or of metadata alone, must not be restored into a cache of
+            // complete objects.
             form: format!("metadata: {metadata}, managed fields: {managed_fields}"),
         };
         let wanted = collection.wanted(metadata);

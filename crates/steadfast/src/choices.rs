@@ -1,5 +1,5 @@
-//! Settings of an informer, and the differences between two requests. A conflicting request is an error, so no setting
-//! is silently dropped.
+//! Settings of an informer, and the differences between two requests. A request with other settings than the running
+//! informer's is an error, so no setting is silently ignored.
 
 use std::any::TypeId;
 use std::fmt::Debug;

@@ -175,7 +175,7 @@ impl Connection {
             paged: ExpiringFlags::default(),
             in_json: ExpiringFlags::default(),
             in_full: ExpiringFlags::default(),
-            // Shared with the unfenced connection: its caches must also wait for the writes of this one.
+            // Shared with the unfenced connection, whose caches must also wait for the writes of the fenced connection.
             recordings: self.inner.recordings.clone(),
             observed: crate::metrics::observed::Observed::default(),
             environment: environment.clone(),
@@ -288,7 +288,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// No credentials are available, the transport failed, or a layer failed.
+    /// Returns an error if no credentials are available, if the transport fails, or if a layer fails.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         match &self.inner.layered {
             None => self.send_unlayered(request).await,

@@ -367,7 +367,7 @@ impl InformerFactory {
         let environment = self.inner.connection.environment().clone();
         let begun = environment.now();
         let controls = self.controls();
-        // One after the other is enough: all informers sync concurrently, and the deadline covers them together.
+        // Waiting for one informer after the other is enough: all informers sync concurrently, within one deadline.
         for control in &controls {
             let left = deadline.saturating_sub(environment.now().since(begun));
             control.wait_for_sync(left).await;
@@ -681,8 +681,8 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// Sets the interval between lists for servers that deny watches, or on which watches always fail. Defaults to the
     /// [`period`](Self::period).
     ///
-    /// The freshness reports this mode. A cache counts as fresh for at most two periods. With a longer polling interval
-    /// the cache is therefore stale between the lists.
+    /// The freshness reports this mode. Without a new list, a cache counts as fresh for at most two periods. With a
+    /// longer polling interval the cache is therefore stale between the lists.
     pub fn poll_every(mut self, period: Duration) -> Self {
         self.choices.settings.poll_every = Some(period);
         self

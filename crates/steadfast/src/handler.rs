@@ -10,7 +10,7 @@ use steadfast_core::Event;
 /// Implement this trait for handlers with state, or with access to retries. For other handlers a closure is enough
 /// ([`Informer::on_event`](crate::Informer::on_event)).
 pub trait Handler<K>: Send + Sync + 'static {
-    /// Processes `event`. The call can block: it runs on a thread of its own and delays no other handler.
+    /// Processes `event`. The call can block, because it runs on a thread of its own and delays no other handler.
     fn handle(&self, event: Event<K>, call: Call);
 
     /// Returns the maximum number of concurrent calls. Defaults to 1. Calls for one object never overlap.

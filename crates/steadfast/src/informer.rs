@@ -32,7 +32,8 @@ pub(crate) const PROOF_DELAY: Duration = Duration::from_secs(1);
 /// A cache of the objects of one resource and scope, updated by one watch and delivered to any number of handlers.
 ///
 /// Cheap to clone. The watch ends when the informer is stopped, or when its last handle (informer, lister or index) is
-/// dropped. While the factory exists, handlers keep the watch running too: it ends with the last handle or handler.
+/// dropped. While the factory exists, handlers keep the watch running too: the watch ends with the last handle or
+/// handler.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -157,8 +158,8 @@ impl<K: Cacheable> Informer<K> {
 
     /// Calls `callback` for each diagnostic, such as a fault, a relist or a resume.
     ///
-    /// The callback runs before readers and handlers see the result, and delays this informer until it returns. Other
-    /// informers do not wait for it.
+    /// The callback runs before readers and handlers see the resulting state. This informer waits until the callback
+    /// returns; other informers do not.
     pub fn on_diagnostic(&self, callback: impl Fn(&Diagnostic) + Send + Sync + 'static) {
         self.shared().on_diagnostic(Arc::new(callback));
     }
@@ -190,9 +191,9 @@ impl<K: Cacheable> Informer<K> {
 
     /// Adds an index by the values that `extract` returns for an object. The index is filled before this call returns.
     ///
-    /// `extract` must be deterministic. If it panics, the object has no further values. The function can be slow and
-    /// can call this informer: it delays only this informer's next changes, not readers, handlers or other informers.
-    /// An index is updated as long as the informer runs, so create it once.
+    /// `extract` must be deterministic. If it panics, the object has no further values. The function can be slow, and
+    /// can call this informer. A slow function delays only this informer's next changes, not readers, handlers or other
+    /// informers. An index is updated as long as the informer runs, so create it once.
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,

@@ -77,7 +77,7 @@ impl InflightResponses {
                 Inflight::without_events(request_builder.watch_shortly(request, target, *method, doubted))
             }
             // Only watches receive connection events before their heads. Lists have their own timeout (R3), and
-            // requests next to a watch have a shorter one.
+            // requests next to a watch have a shorter timeout.
             Request::Watch { .. } => {
                 let (awaited, events) = Awaited::new();
                 let head = request_builder.send_with_events(request, doubted, Some(awaited));

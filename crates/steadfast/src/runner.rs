@@ -76,7 +76,7 @@ struct State<K> {
     waiting: usize,
     /// Number of running calls.
     running: usize,
-    /// Number of running calls that wait for the end of the others.
+    /// Number of running calls that wait for the end of the other calls.
     leaving: usize,
     /// True if events were merged since the queue was last empty, although each event should be delivered.
     is_behind: bool,
@@ -275,8 +275,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.pulled.notify_one();
     }
 
-    /// Ends one subscription, and the handler with the last one. `viewed` is true if the initial objects of its informer
-    /// were queued.
+    /// Ends one subscription. The end of the last subscription also ends the handler. `viewed` is true if the initial
+    /// objects of its informer were queued.
     pub(crate) fn leave(&self, viewed: bool) {
         let is_last = {
             let mut state = self.lock();
@@ -482,7 +482,7 @@ pub(crate) fn drop_contained<T>(dropped: T) {
     }
 }
 
-/// Marks a call as waiting for the end of the others.
+/// Marks a call as waiting for the end of the other calls.
 struct WaitingCallGuard<'a, K: Send + Sync + 'static>(&'a Runner<K>);
 
 impl<'a, K: Send + Sync + 'static> WaitingCallGuard<'a, K> {

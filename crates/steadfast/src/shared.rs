@@ -129,8 +129,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Adds an index and fills it from a snapshot, so that the user's function delays no change.
     ///
-    /// The caller may be such a function of another index. The new index is then added to the store after that function
-    /// returns.
+    /// The caller may be the `extract` function of another index. The new index is then added to the store after that
+    /// function returns.
     pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> StoreIndex<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -338,7 +338,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Calls the diagnostic callbacks and catches their panics.
     pub(crate) fn report(&self, diagnostic: &Diagnostic) {
-        // Cloned, so that a callback can register another one.
+        // Cloned, so that a callback can register another callback.
         let callbacks = self.diagnostic_callbacks.lock().clone();
         for callback in callbacks {
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(diagnostic))).is_err() {

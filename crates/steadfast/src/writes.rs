@@ -25,8 +25,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// Writes that were made, or may have been made.
 ///
-/// A [`WriteRecording`](crate::WriteRecording) collects them. The caller can also [add](Self::add) writes of another client.
-/// [`Informer::wait_for_writes`](crate::Informer::wait_for_writes) and
+/// A [`WriteRecording`](crate::WriteRecording) collects the writes of clients. The caller can also [add](Self::add)
+/// writes of another client. [`Informer::wait_for_writes`](crate::Informer::wait_for_writes) and
 /// [`InformerFactory::wait_for_writes`](crate::InformerFactory::wait_for_writes) wait until caches contain them.
 #[derive(Clone, Default)]
 pub struct Writes {
@@ -259,7 +259,7 @@ impl Write {
         self.outcome.lock()
     }
 
-    /// Returns the server's version from a request after the write, if one was made.
+    /// Returns the server's version from a request after the write, if such a request was made.
     pub(crate) fn reached(&self) -> Option<&ResourceVersion> {
         self.reached.get()
     }

@@ -144,7 +144,7 @@ impl CheckpointDatabase {
             return Ok(None);
         }
         let written = self.database().and_then(|database| catch_panic(move || write(&database, steps)));
-        // After a failed write redb rejects all further ones, so the file must be opened again.
+        // After a failed write redb rejects all further writes, so the file must be opened again.
         if written.is_err() {
             *self.database.lock() = None;
         }

@@ -33,7 +33,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// No configuration is found, or it cannot be used.
+    /// Returns an error if no configuration is found, or if the configuration cannot be used.
     pub async fn infer() -> Result<Self, ConnectError> {
         Self::infer_in(None).await
     }
@@ -73,7 +73,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The first `load` fails, or its configuration cannot be used.
+    /// Returns an error if the first `load` fails, or if its configuration cannot be used.
     pub async fn from_loader<F, R, E>(load: F) -> Result<Self, ConnectError>
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -100,7 +100,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `config` cannot be used: its URL, certificates or credentials.
+    /// Returns an error if the URL, certificates or credentials of `config` cannot be used.
     pub fn new(config: kube::Config) -> Result<Self, ConnectError> {
         Self::builder(config).build()
     }
@@ -125,7 +125,7 @@ fn inferred(
     };
     let (mut config, context) = match kubeconfig() {
         Ok(found) => found,
-        // A requested context, and a reload, never fall back to the pod: its cluster may be another one.
+        // A requested context, and a reload, never fall back to the pod, which may belong to another cluster.
         Err(error) if context.is_some() => return Err(error),
         Err(error) => {
             let config = kube::Config::incluster().map_err(|_| match error {
@@ -265,7 +265,7 @@ impl ConnectionBuilder {
     ///
     /// # Errors
     ///
-    /// The configuration cannot be used: its URL, certificates or credentials.
+    /// Returns an error if the URL, certificates or credentials of the configuration cannot be used.
     pub fn build(self) -> Result<Connection, ConnectError> {
         let Self { config, environment, settings, agent, loader, plugin_timeout, on_warning, layers } = self;
         let environment = match environment {

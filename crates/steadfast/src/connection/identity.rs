@@ -1,7 +1,8 @@
 //! Client certificates: from base64 or files, through PEM, to a key that signs TLS handshakes.
 //!
-//! Go's `tls.X509KeyPair` is the model, since kubectl accepts what Go accepts: unrelated PEM sections are skipped, and the
-//! certificate itself is not validated. The server decides whether it accepts the certificate; X.509 version 1 included.
+//! Go's `tls.X509KeyPair` is the model, since kubectl accepts what Go accepts: unrelated PEM sections are skipped, and
+//! the certificate itself is not validated. The server decides whether it accepts the certificate, also for X.509
+//! version 1.
 
 use std::sync::Arc;
 

@@ -47,7 +47,7 @@ impl KubeconfigFiles {
     ///
     /// # Errors
     ///
-    /// `KUBECONFIG` is empty or not set, and there is no home directory.
+    /// Returns an error if `KUBECONFIG` is empty or not set, and no home directory is known.
     pub fn from_env() -> Result<Self, ConnectError> {
         if let Some(list) = env::var_os(KUBECONFIG).filter(|list| !list.is_empty()) {
             return Ok(Self::from_list(&list));
@@ -82,7 +82,7 @@ impl KubeconfigFiles {
     ///
     /// # Errors
     ///
-    /// A file cannot be read or parsed, the only file is missing, or none of several exists.
+    /// Returns an error if a file cannot be read or parsed, if the only file is missing, or if none of several exists.
     pub fn read(&self) -> Result<MergedKubeconfig, ConnectError> {
         let mut merged = MergedKubeconfig::default();
         let mut missing: Vec<OsString> = Vec::new();
@@ -123,7 +123,7 @@ impl MergedKubeconfig {
     ///
     /// # Errors
     ///
-    /// The text cannot be parsed.
+    /// Returns an error if the text cannot be parsed.
     pub fn parse(text: &str) -> Result<Self, ConnectError> {
         let mut merged = Self::default();
         let file = file::parse(text.as_bytes(), None).map_err(|detail| ConnectError::Kubeconfig { detail })?;
@@ -143,12 +143,13 @@ impl MergedKubeconfig {
 
     /// Returns the configuration of `context`, or else of the current context.
     ///
-    /// Reads the certificate authority if it is a file. The proxy is that of the cluster, or else the one in the variable
+    /// Reads the certificate authority if it is a file. The proxy is that of the cluster, or else that of the variable
     /// `HTTPS_PROXY`.
     ///
     /// # Errors
     ///
-    /// No context is current, the context or its cluster does not exist, or one of their fields cannot be used.
+    /// Returns an error if no context is current, if the context or its cluster does not exist, or if one of their
+    /// fields cannot be used.
     pub fn config(&self, context: Option<&str>) -> Result<kube::Config, ConnectError> {
         self.resolve(context).map_err(|detail| ConnectError::Kubeconfig { detail })
     }

@@ -32,7 +32,8 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Minimum timeout of a plugin that may read from a terminal: a user may have to log in.
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Time before their expiry at which credentials are renewed, unless they expire within four times this duration.
+/// Time between the renewal of credentials and their expiry. Credentials that expire within four times this duration
+/// are renewed later.
 const RENEWAL_MARGIN: Duration = Duration::from_secs(60);
 
 /// The environment variable through which a plugin receives its `ExecCredential`.
@@ -98,7 +99,7 @@ impl Plugin {
         // JSON, because its fields have a fixed order.
         let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
         let mut all = IN_USE.lock();
-        // Weak references: credentials are forgotten with the last connection that uses them.
+        // Weak references: credentials are dropped with the last connection that uses them.
         all.retain(|_, plugin| plugin.strong_count() > 0);
         if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {
             return plugin;

@@ -32,8 +32,8 @@ impl RequestDecorator {
     /// Adopts `config`, or returns the error and keeps the current configuration.
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), String> {
         let addressing = Addressing::new(&config).map_err(|error| error.to_string())?;
-        // The step that can still fail comes before the store, so that headers and credentials always belong to one
-        // configuration.
+        // The credentials can still fail, so they come before the store of the headers. Headers and credentials then
+        // always belong to one configuration.
         self.authorizer.adopt(config).await.map_err(|error| error.to_string())?;
         self.addressing.store(Arc::new(addressing));
         Ok(())

@@ -117,7 +117,7 @@ impl Sensitive {
         struct Head {
             kind: Option<String>,
         }
-        // `kube` reads a body as UTF-8 text. Its error for other bytes would contain all of them.
+        // `kube` reads a body as UTF-8 text. For other bytes, the error of `kube` would contain the whole body.
         if let Err(error) = std::str::from_utf8(text) {
             return Err(format!("it is not UTF-8 text, at byte {}", error.valid_up_to()));
         }

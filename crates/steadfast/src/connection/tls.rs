@@ -32,8 +32,8 @@ pub(super) fn client_config(
     if has_no_roots && config.root_cert_file.is_none() && !config.accept_invalid_certs {
         return Err("its certificate-authority holds no certificate".to_owned());
     }
-    // The configuration is built without credentials. With them, `kube` would run a credential plugin here, and would
-    // reject certificates that a server may accept.
+    // The configuration is built without credentials. With credentials, `kube` would run a credential plugin here, and
+    // would reject certificates that a server may accept.
     let mut anonymous = config.clone();
     anonymous.auth_info = kube::config::AuthInfo::default();
     let mut tls = anonymous.rustls_client_config().map_err(|problem| error::describe(&problem))?;

@@ -112,7 +112,7 @@ impl TransferLimiter {
         })
     }
 
-    /// Returns a slot if one is free now and only suspects wait.
+    /// Returns a slot if a slot is free now and only suspects wait.
     pub(super) fn try_acquire(&self, collection: &str) -> Option<TransferSlot> {
         let now = self.shared.environment.now();
         let mut state = self.shared.lock();

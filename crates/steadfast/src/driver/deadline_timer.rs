@@ -57,7 +57,7 @@ impl DeadlineTimer {
     pub(super) fn is_due(&mut self) -> bool {
         let now = self.environment.now();
         let due = self.set.take().map_or(now, |(due, _)| due);
-        // At most one grace period: the second time the deadline counts, even if it is late again.
+        // At most one grace period: the next time the action runs, even if the timer is late again.
         let is_late = now.since(due) > LATENESS && !self.late;
         self.late = is_late;
         if is_late {

@@ -30,7 +30,7 @@ const CHUNK_BYTES: usize = 8 * 1024;
 /// Decoded object, or the identity of a failed object and its error.
 pub(super) type Decoded<K> = Result<WithSize<K>, Box<(Identity, String)>>;
 
-/// Purpose of an object, and the number of diagnostics before it.
+/// Purpose of an object, and the number of diagnostics that precede its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DecodePurpose {
     /// A place in the list in progress.
@@ -74,7 +74,7 @@ struct QueuedObject {
 /// State shared by the driver and the helpers.
 struct DecodeQueue<K> {
     state: Mutex<State<K>>,
-    /// Wakes the driver, which waits for objects being decoded by others.
+    /// Wakes the driver, which waits for objects that helpers are decoding.
     done: Condvar,
 }
 
@@ -196,8 +196,8 @@ impl<K: Cacheable> Decoding<K> {
         for in_flight in self.in_flight.iter_mut().filter(|in_flight| !wanted(in_flight)) {
             in_flight.purpose = None;
         }
-        // Every number must get a result, because `settled` stops at the first missing one. Without a purpose, the
-        // result is discarded there.
+        // Every number must get a result, because `settled` stops at the first missing result. Without a purpose,
+        // `settled` discards the result.
         for QueuedObject { number, object } in unwanted {
             self.put(number, Err(Box::new((object.identity, String::new()))));
         }

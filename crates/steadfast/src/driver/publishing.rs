@@ -91,7 +91,7 @@ impl<K: Cacheable> Driver<K> {
         let mut changes = Vec::new();
         let (mut viewed, mut disordered) = (false, false);
         let shared = self.shared.clone();
-        // Objects held only by the old snapshot are dropped after the lock is released: this can take long, and their
+        // Objects held only by the old snapshot are dropped after the lock is released: the drop can take long, and
         // `Drop` is user code.
         let _before = shared.snapshot();
         shared.edit(|store| {

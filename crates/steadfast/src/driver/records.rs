@@ -134,7 +134,7 @@ impl<K: Cacheable> Driver<K> {
         Ok(())
     }
 
-    /// Reports a record that may be endless. It blocks only the records behind it.
+    /// Reports a record that may be endless. Such a record blocks only the later records of its response.
     fn report_overlong_record(&mut self, bytes: u64) {
         self.diagnostics.push(Diagnostic::Endless { bytes, limit: self.limits.object });
     }
@@ -205,7 +205,7 @@ impl<K: Cacheable> Driver<K> {
     /// Processes a record below the cache's version. If the record's state is not known already, a list decides.
     fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, reached_higher: bool) {
         let snapshot = self.shared.snapshot();
-        // Unpublished edits are newer than the snapshot, and the last one for an object counts.
+        // Unpublished edits are newer than the snapshot, and the last edit of an object counts.
         let pending = self.edits.iter().rev().find_map(|edit| match edit {
             Edit::Apply(kind, edited, _) if edited.key == record.key => Some((*kind, edited)),
             _ => None,
@@ -257,7 +257,7 @@ impl<K: Cacheable> Driver<K> {
     }
 }
 
-/// Returns an error unless the list contains only metadata. Full objects would defeat its purpose.
+/// Returns an error unless the list contains only metadata. Full objects would cost as much as a full list.
 fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
     if kind == Some("PartialObjectMetadataList") {
         return Ok(());

@@ -1,5 +1,5 @@
 //! Start of an informer with a checkpoint. The cache is available immediately. Handlers wait until the server's cluster
-//! is identified as the stored one.
+//! is identified as the stored cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -131,7 +131,7 @@ impl<K: Cacheable> Driver<K> {
         self.settle();
     }
 
-    /// Returns the diagnostic for an undecodable state, or `None` if it was reported before.
+    /// Returns the diagnostic for an undecodable state, or `None` if the state was reported before.
     pub(super) fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Diagnostic> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();

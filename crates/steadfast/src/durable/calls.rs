@@ -202,7 +202,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             if written && state.deliverable == Deliverable::All {
                 state.deliverable = Deliverable::Written;
             }
-            // The handler's own row is part of each write until one succeeds.
+            // The handler's own row is part of each write until a write succeeds.
             if state.record_presence == RecordPresence::Writing {
                 state.record_presence = if written { RecordPresence::Written } else { RecordPresence::Unknown };
             }

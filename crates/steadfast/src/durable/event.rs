@@ -58,6 +58,7 @@ pub struct DurableStats {
 pub struct DurablePosition {
     /// Version that the informer's cache has reached. Every change up to this version is acknowledged or pending.
     pub reached: ResourceVersion,
-    /// Lowest version that is not acknowledged, or a lower one. `None` if every change up to `reached` is acknowledged.
+    /// Lowest version that is not acknowledged, or a lower version. `None` if every change up to `reached` is
+    /// acknowledged.
     pub first_pending: Option<ResourceVersion>,
 }

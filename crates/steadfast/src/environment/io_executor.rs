@@ -2,9 +2,9 @@
 //!
 //! Sockets and informers share one thread, so that an event reaches its informer without a thread switch. An informer
 //! also runs user code of unknown duration: `Deserialize` implementations, transforms, index functions, `Drop`. The
-//! standby thread therefore checks at intervals if an informer is still in the same step. If so, it takes over all
-//! other work, and leaves the first thread to that step. An informer that blocks repeatedly moves to a thread of its
-//! own until its steps have been short for a while.
+//! standby thread therefore checks at intervals if an informer is still in the same step. If so, the standby thread
+//! takes over all other work, and leaves the first thread to that step. An informer that blocks repeatedly moves to a
+//! thread of its own until its steps have been short for a while.
 //!
 //! The sockets can change threads because informers run *between* two entries of the runtime, not inside: see
 //! [`Inner::lead`]. The first thread takes the sockets back after its step, so that one thread creates and replaces the
@@ -25,8 +25,8 @@ use tokio::sync::Notify;
 use super::Task;
 use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK_AFTER, ThreadAffinity};
 
-/// Interval of the standby thread's checks. A step that lasts from one check to the next is blocking. It delays the
-/// other tasks for at most twice this time.
+/// Interval of the standby thread's checks. A step that lasts from one check to the next is blocking. Such a step
+/// delays the other tasks for at most twice this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum number of steps before the sockets are served again.
@@ -258,8 +258,8 @@ impl Inner {
                 let idle = state.ready.is_empty();
                 state.serving = idle;
                 drop(state);
-                // With ready steps, the runtime only polls the sockets once. Without, it sleeps until a socket or a step
-                // is ready.
+                // With ready steps, the runtime only polls the sockets once. Without ready steps, the runtime sleeps
+                // until a socket or a step is ready.
                 if idle {
                     runtime.block_on(self.interrupt.notified());
                 } else {

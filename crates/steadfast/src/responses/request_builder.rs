@@ -240,7 +240,7 @@ impl RequestBuilder {
         self.json_until.is_none_or(|until| self.connection.environment().now() >= until)
     }
 
-    /// Sends a short watch on the connection on which the server has proven that it reached the target.
+    /// Sends a short watch on the connection on which the server has proven that it has reached the target version.
     pub(super) fn watch_shortly(
         &self,
         short: &Request,
@@ -317,7 +317,7 @@ impl RequestBuilder {
     /// Returns the permissions that a forbidden `request` requires, for messages.
     fn required_permissions(&self, request: &Request) -> String {
         let verbs = match request {
-            // A list is followed by a watch, and may have been combined with one.
+            // A watch follows each list, and a streamed list is itself a watch.
             _ if request.is_full_transfer() => "list and watch",
             _ if request.is_stream() => "watch",
             _ => "list",

@@ -91,8 +91,8 @@ impl ResponseBody {
         self.connection
     }
 
-    /// Returns a stream of connection events. `responsive` is the last known responsiveness of the server, so that only
-    /// changes are reported.
+    /// Returns a stream of connection events. `responsive` is the last known responsiveness of the server; only changes
+    /// from this value are reported.
     pub(crate) fn notices(&self, responsive: bool) -> BoxStream<'static, ConnectionEvent> {
         let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
         let leave = changes(connection.leave_signal(), false).map(ConnectionEvent::Leave);
@@ -148,7 +148,7 @@ impl BodySource {
                         let Some(stream_slot) = slot.as_ref().and_then(|slot| slot.stream_slot.as_ref()) else {
                             unreachable!("an HTTP/1.1 slot lasts until the end of its response")
                         };
-                        // The rest of the response is lost, and with it the boundary to the next one.
+                        // The rest of the response is lost, and so is the boundary to the next response.
                         let lost = stream_slot.connection.lost(how.clone(), true);
                         stream_slot.connection.end(End::Failed(how));
                         lost

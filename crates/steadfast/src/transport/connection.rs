@@ -53,7 +53,7 @@ pub(super) struct TransportConnection {
     pub(super) became_unused: Notify,
     /// Notified when the connection is ended by the pool.
     pub(super) end_requested: Notify,
-    /// True if the watches on this connection should resume on another one.
+    /// True if the watches on this connection should resume on another connection.
     leave: watch::Sender<bool>,
     /// Last known responsiveness of the server on this connection.
     responsive: watch::Sender<bool>,
@@ -74,9 +74,9 @@ struct Shared {
     sender: Option<RequestSender>,
     streams: usize,
     requests: u64,
-    /// Purpose of the last request; on HTTP/1.1 the single one in flight.
+    /// Purpose of the last request. On HTTP/1.1, this is the only request in flight.
     last_purpose: Purpose,
-    /// Start of the current busy period, or of the last one.
+    /// Start of the current or last period with requests in flight.
     used_since: Instant,
     unused_since: Option<Instant>,
     round_trip: Option<Duration>,
@@ -232,7 +232,7 @@ impl TransportConnection {
         self.leave.send_if_modified(|before| std::mem::replace(before, leave) != leave);
     }
 
-    /// Returns a receiver that is true if users of this connection should resume on another one.
+    /// Returns a receiver that is true if users of this connection should resume on another connection.
     pub(super) fn leave_signal(&self) -> watch::Receiver<bool> {
         self.leave.subscribe()
     }
@@ -288,7 +288,7 @@ impl TransportConnection {
         }
     }
 
-    /// Returns true if the watches of this connection need another one.
+    /// Returns true if the watches of this connection need another connection.
     pub(super) fn needs_replacement(&self) -> bool {
         let shared = self.lock();
         matches!(shared.state, ConnectionState::Suspect | ConnectionState::Draining) && shared.streams > 0
@@ -433,8 +433,8 @@ impl TransportConnection {
         }
     }
 
-    /// Returns the error if the server ended the TLS session because it rejected the client. It has processed no
-    /// request.
+    /// Returns the error if the server ended the TLS session because it rejected the client. In this case the server
+    /// has processed no request.
     pub(super) fn refusal(&self) -> Option<TransportError> {
         let alert = self.traffic.refusal()?;
         Some(TransportError::tls(self.server.clone(), io::Error::new(io::ErrorKind::InvalidData, alert)))

@@ -238,8 +238,8 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Returns true if the server has finished with the request of this response. After an error it may continue, for
-/// example with an etcd write that timed out.
+/// Returns true if the server has finished with the request of this response. After an error the server may continue,
+/// for example with an etcd write that timed out.
 fn is_settled(response: &Result<Response<ResponseBody>, TransportError>) -> bool {
     match response {
         Ok(response) => !response.status().is_server_error(),

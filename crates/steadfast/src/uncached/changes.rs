@@ -163,8 +163,8 @@ struct WatchReader {
     open: Option<OpenWatch>,
     /// True if the next watch must use a new connection.
     needs_new_connection: bool,
-    /// True until a response proves that the server has reached this version. The server may be another or a restored
-    /// one.
+    /// True until a response proves that the server has reached this version. The server may have been replaced, or
+    /// restored from a backup.
     unchecked: bool,
     ended: bool,
 }

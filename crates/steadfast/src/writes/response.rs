@@ -12,7 +12,7 @@ use crate::environment::SharedEnvironment;
 /// Maximum number of response bytes that are parsed. etcd stores objects of up to 1.5 MiB.
 const MAX_PARSED_BYTES: usize = 16 * 1024 * 1024;
 
-/// Observer of a write and its response. If it is dropped early, the outcome stays uncertain.
+/// Observer of a write and its response. If the observer is dropped early, the outcome stays uncertain.
 pub(crate) struct WriteObserver {
     write: Arc<Write>,
     environment: SharedEnvironment,

@@ -103,7 +103,7 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(kind, 0, stream, payload).repeat(100)
 }
 
-/// Returns the error of a request to such a peer, the time until the error, and the number of bytes read.
+/// Returns the error of a request to a peer with `behaviour`, the time until the error, and the number of bytes read.
 async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration, usize) {
     let peer = hostile(behaviour).await;
     let started_at = Instant::now();

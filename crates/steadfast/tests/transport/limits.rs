@@ -82,7 +82,7 @@ async fn recent_placement_uses_new_connection() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let first_watch = watch(&connection).await;
-    // `Placement::Recent` permits only recently opened connections. After the pause, the first one is excluded.
+    // `Placement::Recent` permits only recently opened connections. After the pause, the first connection is excluded.
     tokio::time::sleep(std::time::Duration::from_secs(120)).await;
     let open_elsewhere = || {
         let mut request = get(crate::world::WATCH);

@@ -89,7 +89,7 @@ impl StreamPeers {
     }
 }
 
-/// RFC 9113, section 6.5.2: an overloaded server can send such a value.
+/// An overloaded server can send a stream limit of zero (RFC 9113, section 6.5.2).
 #[tokio::test(start_paused = true)]
 async fn zero_stream_limit_causes_no_dial_loop() {
     let world = StreamPeers::new(|_, mut pipe| {

@@ -47,7 +47,7 @@ impl KubeconfigEntries {
     }
 }
 
-/// The fields of a cluster, a user or a context, without empty ones.
+/// The fields of a cluster, a user or a context, without empty fields.
 #[derive(Clone)]
 pub(super) struct KubeconfigEntry {
     /// Description for messages: `user "admin"`.

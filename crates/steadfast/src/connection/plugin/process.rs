@@ -13,7 +13,7 @@ const MAX_ERRORS: usize = 8 * 1024;
 
 /// Maximum interval between polls of the process; the first intervals are shorter.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Time after a plugin's exit for the rest of its output, if a process that it left behind keeps the pipe open.
+/// Time after a plugin's exit for the rest of its output, if a child process of the plugin keeps the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Command to run, with its environment and deadline.
