@@ -44,7 +44,7 @@ use crate::writes::Writes;
 /// The set of namespaces is fixed. For another set, request another `MultiNamespaceInformer` from the factory: it shares
 /// the informers of the common namespaces, which keep their caches and watches.
 pub struct MultiNamespaceInformer<K> {
-    /// By namespace; at least one.
+    /// At least one informer, ordered by namespace.
     informers: Arc<[Informer<K>]>,
     name: Arc<str>,
 }
@@ -253,7 +253,7 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
 ///
 /// Each namespace is read from one snapshot of its own.
 pub struct MultiNamespaceLister<K> {
-    /// By namespace.
+    /// Ordered by namespace.
     listers: Arc<[NamespaceLister<K>]>,
 }
 
@@ -335,7 +335,7 @@ impl<K: Cacheable> MultiNamespaceLister<K> {
 
 /// Finds the objects of a [`MultiNamespaceInformer`] by a value that the user's function extracts. Cheap to clone.
 pub struct MultiNamespaceIndex<K, I> {
-    /// By namespace.
+    /// Ordered by namespace.
     indexes: Arc<[Index<K, I>]>,
 }
 

@@ -1,12 +1,12 @@
 //! Limiter of concurrent full transfers (R5). A slot requires progress, so a hanging transfer blocks no other (R7).
 //!
-//! A transfer counts while its bytes arrive. A silent transfer loses its slot to the next transfer and continues. When
-//! its bytes arrive after all, the reader accepts them at once, and the transfer counts again, even above the limit.
-//! The server has done its work already, and would have to buffer unread bytes.
+//! A transfer counts against the limit while its bytes arrive. A silent transfer loses its slot to the next transfer
+//! and continues. When its bytes arrive after all, the reader accepts them at once, and the transfer counts again, even
+//! above the limit. The server has done its work already, and would have to buffer unread bytes.
 //!
 //! The waiting transfers lose time until a silence is detected. The timeout therefore shrinks with the number of silent
-//! transfers. A suspect is a collection whose last transfer was silent. A suspect waits for the other collections and
-//! never takes the last slot.
+//! transfers. A suspect is a collection whose last transfer was silent. A waiting suspect is served as if its request
+//! had come 10 s later. Suspects leave one of several slots to others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;

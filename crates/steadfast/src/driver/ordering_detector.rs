@@ -5,8 +5,9 @@
 //! cache. A record of a known state is a repetition. For an unknown state, a list decides, and corrects the cache in
 //! any case.
 //!
-//! The versions are unordered (C12) if two conditions hold: the list shows that the record was current, and the
-//! record's stream had already reached a higher version before the record.
+//! A list confirms a record if the list shows that the record was current. The versions are unordered (C12) if the
+//! stream of a confirmed record had reached a higher version before the record. Without the higher version, three lists
+//! in a row must confirm records.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -20,8 +21,8 @@ const MAX_ENDED: usize = 4096;
 /// Maximum number of records that wait for the list.
 const MAX_DOUBTED: usize = 64;
 
-/// Number of consecutive lists that must confirm an out-of-order record. A single out-of-order record may be a lost
-/// event that is repeated when a watch resumes.
+/// Number of consecutive lists that must confirm records if no stream had reached a higher version. A single such
+/// record may be a lost event that is repeated when a watch resumes.
 const CONFIRMING_LISTS: u32 = 3;
 
 /// Observations about the order of versions.

@@ -10,7 +10,7 @@ pub(crate) const CALL_BOUNDS: [f64; 12] = [0.0001, 0.001, 0.005, 0.025, 0.1, 0.2
 /// Durations of the finished calls of one handler. An addition takes two relaxed atomic operations.
 #[derive(Debug, Default)]
 pub(crate) struct CallDurations {
-    /// By [`CALL_BOUNDS`], each call in its first matching bucket. The last bucket counts longer calls.
+    /// Number of calls by [`CALL_BOUNDS`], each call in its first matching bucket. The last bucket counts longer calls.
     counts: [Counter; CALL_BOUNDS.len() + 1],
     nanos: Counter,
 }
@@ -18,7 +18,7 @@ pub(crate) struct CallDurations {
 /// Values of [`CallDurations`] at a scrape.
 pub(crate) struct CallHistogram {
     pub(crate) counts: [u64; CALL_BOUNDS.len() + 1],
-    /// In seconds.
+    /// Sum of the durations in seconds.
     pub(crate) sum: f64,
 }
 

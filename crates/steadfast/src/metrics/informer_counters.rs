@@ -84,19 +84,19 @@ pub(crate) const UNREAD: [&str; 2] = ["object", "unidentified"];
 /// Counters of one informer since its start.
 #[derive(Debug, Default)]
 pub(crate) struct InformerCounters {
-    /// By [`REQUESTS`].
+    /// Sent requests, by [`REQUESTS`].
     pub(super) sent: [Counter; REQUESTS.len()],
     /// Successful response heads, by [`REQUESTS`].
     pub(super) opened: [Counter; REQUESTS.len()],
     /// Finished requests, by [`REQUESTS`] and [`OUTCOMES`].
     pub(super) finished: [[Counter; OUTCOMES.len()]; REQUESTS.len()],
-    /// By [`CAUSES`].
+    /// Full transfers, by [`CAUSES`].
     pub(super) transfers: [Counter; CAUSES.len()],
-    /// By [`EVENTS`] and [`SOURCES`].
+    /// Changes to cached objects, by [`EVENTS`] and [`SOURCES`].
     pub(super) events: [[Counter; SOURCES.len()]; EVENTS.len()],
-    /// By [`NOTES`].
+    /// Diagnostics, by [`NOTES`].
     pub(super) diagnostics: [Counter; NOTES.len()],
-    /// By [`UNREAD`].
+    /// Decode errors, by [`UNREAD`].
     pub(super) unread: [Counter; UNREAD.len()],
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct PoolCounters {
 /// Contents of [`PoolCounters`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
-    /// By verb, and by status or error.
+    /// Requests by verb, and by status or error.
     pub(crate) requests: BTreeMap<(&'static str, Code), u64>,
     /// Time until the response head, by verb.
     pub(crate) latencies: BTreeMap<&'static str, Latencies>,
@@ -50,7 +50,7 @@ pub(crate) enum Code {
 pub(crate) struct Latencies {
     /// Counts for the buckets of [`LATENCIES`], each value in its first matching bucket, and for larger values.
     pub(crate) counts: [u64; LATENCIES.len() + 1],
-    /// In seconds.
+    /// Sum of the times in seconds.
     pub(crate) sum: f64,
 }
 

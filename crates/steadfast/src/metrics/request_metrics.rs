@@ -15,13 +15,13 @@ pub(crate) struct RequestMetrics {
     cause: usize,
 }
 
-/// Index in `CAUSES`.
+/// Index in `CAUSES` of the first list of an informer.
 const FIRST: usize = 0;
-/// Index in `CAUSES`.
+/// Index in `CAUSES` of a new epoch.
 const NEW_EPOCH: usize = 9;
-/// Index in `CAUSES`.
+/// Index in `CAUSES` of a proof of freshness.
 const PROOF: usize = 10;
-/// Index in `CAUSES`.
+/// Index in `CAUSES` of lost events.
 const LOST: usize = 11;
 /// Index in `OUTCOMES` of a cancelled request.
 const CANCELLED: usize = 9;
