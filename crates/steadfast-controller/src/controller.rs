@@ -268,8 +268,8 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Maximum number of concurrent reconciles; each runs for a different key. Defaults to 10. A reconcile that blocks its
-    /// thread for 10 s no longer counts.
+    /// Maximum number of concurrent reconciles; each runs for a different key. Defaults to 10. A reconcile that blocks
+    /// its thread for 10 s no longer counts toward this limit.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.concurrency = calls;
         self

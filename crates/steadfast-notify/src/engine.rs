@@ -227,8 +227,9 @@ impl Engine {
         self.accept_current(rule, sink, &key, None, current, settled).await;
     }
 
-    /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. `change` may return `None`.
-    /// Waits while a looked-up resource is in doubt. `key` identifies the object, and `record` stores settled results.
+    /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. If `change` returns `None`,
+    /// nothing is sent. Waits while a looked-up resource is in doubt. `key` identifies the object, and `record` stores
+    /// settled results.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,

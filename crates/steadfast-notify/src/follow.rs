@@ -141,8 +141,8 @@ impl RuleSubscription {
         Ok(subscriptions)
     }
 
-    /// Returns the handler's published positions, by name. The values are the version up to which all changes are
-    /// settled, and the instant up to which messages caused by time or lookups are settled.
+    /// Returns the handler's published positions, by name. One value is the version up to which all changes are
+    /// settled. Another value is the instant up to which messages caused by time or lookups are settled.
     pub fn positions(&self, source: &RuleSource, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
         let position = position_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
@@ -296,7 +296,8 @@ impl HandlerContext {
     async fn pass_to_engine(&self, event: &Event<Lazy<DynamicObject>>) {
         let (rule, sink) = (&self.source.rule, &self.sink);
         if self.engine.replication().gate().permit().is_none() {
-            // A standby replica only observes the result: without a record, nothing is pending after a restart either.
+            // A standby replica only records the result as sent. It keeps no change pending, because a restart without
+            // a durable record loses pending changes anyway.
             if let Some(change) = self.change(event, false) {
                 self.engine.record_settled(rule, sink, change).await;
             }

@@ -2,9 +2,9 @@
 //! Configured rules control both.
 //!
 //! A configuration lists resources, conditions and messages in CEL, and sinks. A [`Plan`] is a checked configuration.
-//! An [`Engine`] runs a plan: the caller passes [changes](change::ObjectChange) with stable IDs, the engine evaluates the
-//! rules and delivers the resulting messages, at least once and in order for each object. The engine notifies the
-//! caller when all messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
+//! An [`Engine`] runs a plan. The caller passes [changes](change::ObjectChange) with stable IDs, and the engine
+//! evaluates the rules. The engine delivers the resulting messages at least once, and in order for each object. The
+//! engine notifies the caller when all messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
 //!
 //! # Types
 //!

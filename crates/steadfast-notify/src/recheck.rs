@@ -177,7 +177,7 @@ impl Recheck {
 
     async fn lead(&self, mut state: LeaderState, changed_caches: &Notify) -> Infallible {
         loop {
-            // An uncertain object may be outdated. Skipped instants are replayed after the object is certain.
+            // While the cache is in doubt, objects may be outdated. Skipped instants are replayed after the doubt.
             let is_certain = doubt(&self.informer).is_none();
             if is_certain {
                 self.pass(&mut state).await;

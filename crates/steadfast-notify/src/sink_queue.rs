@@ -212,7 +212,7 @@ impl<T> SinkQueue<T> {
             let due = self.next_due(limit).is_some_and(|at| at.max(self.pause_end(now)) <= now);
             // A pause must not prevent the last attempt of a message at the age limit.
             let last_attempt = if self.pause.until(now).is_some() { self.expired(now) } else { None };
-            // The token is taken last: a batch that is not sent must not use one.
+            // The token is taken last: a batch that is not sent must not use a token.
             if !(due || last_attempt.is_some()) || !self.bucket.take(now) {
                 break;
             }

@@ -67,15 +67,15 @@ struct State {
 struct Recorded {
     uid: String,
     result: SettledResult,
-    /// Result before it became pending, with the number of its evaluation.
+    /// Last settled result before a message became pending, with the number of the evaluation.
     before: Option<(SettledResult, u64)>,
     /// Number of the evaluation. An older evaluation that is settled later is ignored.
     number: u64,
 }
 
 impl Recorded {
-    /// Takes the result of an older evaluation of the same object. If this result is pending and nothing is sent in the
-    /// end, the older result is the last one.
+    /// Records the settled result of an older evaluation of the same object. If the present result is pending and
+    /// nothing is sent in the end, the older result is the last settled result.
     fn settled_before(&mut self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
         let is_newest = self.before.is_none_or(|(_, known)| known <= number);
         if self.result == SettledResult::Pending && self.uid == subject.uid && is_newest {

@@ -20,7 +20,7 @@ pub(super) trait CacheHandle: Send + Sync {
     fn freshness(&self) -> Freshness;
     /// Returns all writes so far, by any client, to the resource of the cache.
     fn written_so_far(&self) -> Writes;
-    /// Returns true if the cache contains `writes`, or never will.
+    /// Returns true if the cache contains `writes`, or will never contain them.
     fn has_writes(&self, writes: &Writes) -> bool;
     /// Waits until the cache contains `writes`.
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;

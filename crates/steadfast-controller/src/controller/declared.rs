@@ -106,7 +106,7 @@ impl DeclaredCache {
         caches.into_iter().map(|cache| Self { cache: Arc::new(cache), role, is_isolated: false }).collect()
     }
 
-    /// Isolates the namespaces of a controller whose own objects are in several namespaces.
+    /// Marks caches of a single namespace as isolated if the controller's own objects are in several namespaces.
     ///
     /// An owner is in the namespace of its children. So a cache of objects or children of one namespace affects only
     /// the keys of that namespace.

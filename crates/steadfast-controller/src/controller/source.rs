@@ -207,7 +207,8 @@ impl<K: Cacheable> SourceHandlers<K> {
     fn attach_to_successors(&self) -> Vec<Informer<K>> {
         let mut stopped = Vec::new();
         for (cache, registration) in self.attached.lock().iter_mut().flatten() {
-            // If the successor was stopped in the meantime too, the next renewal attaches to its own successor.
+            // If the successor was stopped in the meantime too, the next renewal attaches to the successor of that
+            // informer.
             if let Some(renewed) = cache.renew()
                 && let Ok(added) = self.template.attach(&renewed.running)
             {
@@ -385,7 +386,7 @@ impl<K: Cacheable> SourceHandler<K> {
         let mut mapped = self.map(event.object());
         if let Event::Updated { old, new } = event {
             let before = self.map(old);
-            // The filter must not hide a change of the mapped keys: this event is the only notice for an owner that lost or
+            // The filter must not hide a change of the mapped keys. No other event tells an owner that it lost or
             // gained a child.
             if before.is_same(&mapped) && !self.filter.is_relevant::<K>(old, new) {
                 return;

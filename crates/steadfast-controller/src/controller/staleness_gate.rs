@@ -62,8 +62,8 @@ struct State {
 pub(super) enum GateChange {
     /// The gate is unchanged.
     Unchanged,
-    /// The gate closed. Contains the cache, the start of the doubt and its reason, and the blocked namespaces. No
-    /// namespace means that all keys are blocked.
+    /// The gate closed. Contains the cache, the start of the doubt and its reason, and the blocked namespaces. An empty
+    /// list of namespaces means that all keys are blocked.
     Closed(String, Vec<String>),
     /// The gate blocks other keys than before. Contains the deferred keys that it no longer blocks.
     Narrowed(HashMap<ObjectKey, Priority>),

@@ -1,7 +1,7 @@
 //! Tracker of writes that must be visible in the caches before the next reconcile of a key.
 //!
-//! A cache may lack two kinds of writes: writes of the previous reconcile, because the watch lags behind the response;
-//! and the change that triggered the reconcile, because two watches of one resource progress independently. A reconcile
+//! A cache may lack writes of the previous reconcile, because the watch lags behind the response. A cache may also lack
+//! the change that triggered the reconcile, because two watches of one resource progress independently. A reconcile
 //! waits for declared caches without a limit. A reconcile may also read other caches of the factory, which delay the
 //! reconcile only while they are fresh.
 //!
@@ -142,7 +142,7 @@ impl WriteTracker {
         self.add_pending(key, writes.are_versioned(), |pending| pending.triggers.extend(writes));
     }
 
-    /// Records missing writes. For `versioned` writes no task starts yet: such writes usually arrive before the next
+    /// Records missing writes. For `versioned` writes no task starts yet. Such writes usually arrive before the next
     /// reconcile, because the same event delivers the write and triggers the reconcile.
     fn add_pending(&self, key: &ObjectKey, versioned: bool, add: impl FnOnce(&mut PendingWrites)) {
         let now = self.0.environment.now();

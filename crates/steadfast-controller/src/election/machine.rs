@@ -80,7 +80,7 @@ pub(super) struct ElectionMachine {
     /// Maximum duration of the lease ever seen, including our own.
     max_duration: Duration,
     /// State that assigned the lease to us between two of our reads. The states between the last read and this state
-    /// must be read first.
+    /// must be read before this state is evaluated.
     unverified_assignment: Option<Box<Lease>>,
     known: LeaseKnowledge,
     /// True if the known version may be outdated, so that a read must precede any write.
@@ -358,8 +358,9 @@ impl ElectionMachine {
         }
     }
 
-    /// Returns true if we may write ourselves into the lease: we hold it, it is free, or its holder did not renew it for
-    /// its duration. In a coordinated election, only if the lease is assigned to us and no other candidate is preferred.
+    /// Returns true if we may write ourselves into the lease. Without a coordinator, we hold the lease, the lease is
+    /// free, or its holder did not renew it for the lease duration. In a coordinated election, the lease must be
+    /// assigned to us, and the coordinator must prefer no other candidate.
     fn may_hold(&self, observed: &Observed, now: Instant) -> bool {
         if let Some(previous_holder) = &self.previous_holder {
             return match previous_holder.ownership(&observed.lease) {

@@ -33,9 +33,9 @@ use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilde
 /// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. Afterwards the clients of its
 /// key guards send no more requests.
 ///
-/// Use [`Controller::sharded_by`](crate::Controller::sharded_by) with a controller: reconciles then run only for own keys,
-/// and gained keys wait until the caches contain the writes of their previous owner. Hold the key in each reconcile before
-/// reading anything, and use the client of the guard.
+/// Use [`Controller::sharded_by`](crate::Controller::sharded_by) with a controller. Reconciles then run only for own
+/// keys. Gained keys wait until the caches contain the writes of their previous owner. Hold the key in each reconcile
+/// before reading anything, and use the client of the guard.
 ///
 /// ```no_run
 /// # use std::sync::Arc;

@@ -61,8 +61,8 @@ pub(super) struct Abandoned {
 
 /// Recordings of one reporter, and the requests that they need.
 ///
-/// The settings limit the number of open series. All other series are queued or being sent, and a new series starts
-/// only while the queue is below its limit.
+/// The memory is bounded. The settings limit the number of open series. All other series are queued or being sent, and
+/// a new series starts only while the queue is below its limit.
 #[derive(Debug)]
 pub(super) struct Correlator {
     reporter: Reporter,

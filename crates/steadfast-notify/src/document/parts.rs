@@ -56,7 +56,7 @@ impl Document {
             }
             let removed = !is_missing && remove(&mut value, &path);
             let Some(part) = part else {
-                // Without the top level, further errors cannot be determined.
+                // If the top level cannot be parsed, further errors cannot be determined.
                 if removed {
                     continue;
                 }

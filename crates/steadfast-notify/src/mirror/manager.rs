@@ -58,7 +58,7 @@ pub(super) struct MirrorManager {
 
 impl MirrorManager {
     /// Starts the mirror `name` on the current runtime, with entries from `feed`. The returned task only ends if the
-    /// mirror ends; the value is the reason.
+    /// mirror ends. The value of the task is the reason.
     pub(super) fn start(
         name: String,
         opening: Opening,
@@ -107,8 +107,8 @@ impl Drop for MirrorManager {
     }
 }
 
-/// Previews the next steps of all opened mirrors, with the `views` of each mirror by name. A value is the reason if the
-/// target cannot be read. Waits at most `limit` for the caches.
+/// Previews the next steps of all opened mirrors, with the `views` of each mirror by name. The result for a mirror is
+/// an error with the reason if the target cannot be read. Waits at most `limit` for the caches.
 pub async fn preview_mirrors(
     openings: &Openings,
     mut views: BTreeMap<String, Vec<MirrorView>>,

@@ -178,7 +178,7 @@ impl Membership {
         // until its expiry, because its member may not know of the deletion.
         self.peers.retain(|_, peer| peer.is_listed || !(peer.released || peer.expires_at <= now));
         self.view_at_last_read.clone_from(&self.published_view);
-        // One change at a time: the claims of the next view must be known before its lost keys are handed over.
+        // Only one change runs at a time: the claims of the next view must be known before lost keys are handed over.
         if self.is_settled() {
             // A member that claims nothing may never read the leases, for example without the permission `list`. No keys
             // are reserved for it.
