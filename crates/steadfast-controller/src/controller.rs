@@ -67,7 +67,8 @@ const DEFAULT_CONCURRENCY: usize = 10;
 /// Default timeout of one reconcile.
 const DEFAULT_RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Builder of a controller: its objects, further sources of keys, and settings. [`run`](Self::run) starts the controller.
+/// Builder of a controller: its objects, further sources of keys, and settings. [`run`](Self::run) starts the
+/// controller.
 ///
 /// Works like `kube_runtime::Controller`, with these guarantees:
 ///
@@ -159,8 +160,8 @@ pub enum RunError {
 }
 
 impl<K: Cacheable> Controller<K> {
-    /// Builds a controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`] with
-    /// settings, for example for several [namespaces](Source::namespaces).
+    /// Builds a controller of the objects in `source`: a [`Scope`](steadfast::Scope), an [`Informer`], or a [`Source`]
+    /// with settings, for example for several [namespaces](Source::namespaces).
     ///
     /// The caches belong to `factory`. Other users of the factory share them.
     pub fn new(factory: &InformerFactory, source: impl Into<Source<K>>) -> Self
@@ -231,11 +232,11 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Reconciles the keys that `keys` returns for a changed object in `source`. After an update, `keys` runs for the old
-    /// and the new state. `keys` runs on the runtime of the reconciles and must not block.
+    /// Reconciles the keys that `keys` returns for a changed object in `source`. After an update, `keys` runs for the
+    /// old and the new state. `keys` runs on the runtime of the reconciles and must not block.
     ///
-    /// [`run`](Self::run) ignores a key that no object of this controller can have, such as a key outside the namespace of
-    /// its [`Scope`](steadfast::Scope). The first such key is logged ([`ControllerDiagnostic::OutsideScope`]).
+    /// [`run`](Self::run) ignores a key that no object of this controller can have, such as a key outside the namespace
+    /// of its [`Scope`](steadfast::Scope). The first such key is logged ([`ControllerDiagnostic::OutsideScope`]).
     ///
     /// A doubt of the cache of `source` does not pause reconciles. If reconciles read this cache, declare the cache
     /// with [`reads`](Self::reads).
@@ -295,8 +296,8 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Groups keys for fairness: the groups take turns, so that a group with many keys does not delay the others. Defaults
-    /// to one group per namespace.
+    /// Groups keys for fairness: the groups take turns, so that a group with many keys does not delay the others.
+    /// Defaults to one group per namespace.
     pub fn fairness_key<G: Hash>(mut self, group: impl Fn(&ObjectKey) -> G + Send + Sync + 'static) -> Self {
         let hasher = RandomState::new();
         // A panic in the callback must not lose the key.
@@ -327,8 +328,8 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Reconciles only keys that `sharding` assigns to this process. A gained key is enqueued as soon as each cache that
-    /// reconciles read contains the writes of the previous owner.
+    /// Reconciles only keys that `sharding` assigns to this process. A gained key is enqueued as soon as each cache
+    /// that reconciles read contains the writes of the previous owner.
     ///
     /// The controller holds a key while its reconcile runs. To act on the key, [hold](Sharding::hold) the key in the
     /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no
@@ -352,11 +353,11 @@ impl<K: Cacheable> Controller<K> {
         self
     }
 
-    /// Starts the controller: runs `reconcile` for each object, and again whenever the object or a source that maps to its
-    /// key changes.
+    /// Starts the controller: runs `reconcile` for each object, and again whenever the object or a source that maps to
+    /// its key changes.
     ///
-    /// Reconciles run on the current tokio runtime. `error_policy` returns the action after an error; [`back_off`] suffices
-    /// for most controllers. Deleted objects are not reconciled: use a [`finalizer`](crate::finalizer()) or
+    /// Reconciles run on the current tokio runtime. `error_policy` returns the action after an error; [`back_off`]
+    /// suffices for most controllers. Deleted objects are not reconciled: use a [`finalizer`](crate::finalizer()) or
     /// [`run_by_key`](Self::run_by_key) for cleanup.
     ///
     /// # Errors
@@ -395,8 +396,8 @@ impl<K: Cacheable> Controller<K> {
         })
     }
 
-    /// Starts the controller: runs `reconcile` for each key, including keys of deleted and undecodable objects. `reconcile`
-    /// looks the object up itself.
+    /// Starts the controller: runs `reconcile` for each key, including keys of deleted and undecodable objects.
+    /// `reconcile` looks the object up itself.
     ///
     /// Otherwise works like [`run`](Self::run).
     ///

@@ -43,9 +43,9 @@ pub use trouble::ElectionTrouble;
 
 /// Candidate for one lease, and its leadership while the candidate holds the lease. Cheap to clone.
 ///
-/// The election runs until it is [stopped](Self::stop), or until all clones and all [`Leader`] values are dropped. A leader
-/// that loses its lease becomes a candidate again. Renewals run on the connection's own threads, so blocking code of the
-/// program cannot delay them.
+/// The election runs until it is [stopped](Self::stop), or until all clones and all [`Leader`] values are dropped. A
+/// leader that loses its lease becomes a candidate again. Renewals run on the connection's own threads, so blocking
+/// code of the program cannot delay them.
 ///
 /// ```no_run
 /// # use steadfast::Connection;
@@ -91,8 +91,8 @@ pub struct LeaderElectionBuilder {
 }
 
 impl LeaderElectionBuilder {
-    /// Records an event about the lease at the start and the end of each term, with client-go's reason `LeaderElection`.
-    /// Disabled by default.
+    /// Records an event about the lease at the start and the end of each term, with client-go's reason
+    /// `LeaderElection`. Disabled by default.
     #[must_use]
     pub fn events(mut self, recorder: &EventRecorder) -> Self {
         self.events = Some(recorder.clone());
@@ -101,8 +101,8 @@ impl LeaderElectionBuilder {
 
     /// Identity of this candidate in the lease. Defaults to the host name, which is the pod's name in a cluster.
     ///
-    /// A random suffix is appended, so that no two processes share an identity. A restarted process must not be taken for
-    /// its predecessor, whose requests may still be in flight.
+    /// A random suffix is appended, so that no two processes share an identity. A restarted process must not be taken
+    /// for its predecessor, whose requests may still be in flight.
     #[must_use]
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = Some(identity.into());
@@ -322,8 +322,8 @@ impl LeaderElection {
         self.handle.state.status.borrow().holder.clone()
     }
 
-    /// Waits until the holder differs from `known`, a result of [`holder`](Self::holder), or the election stops. Returns
-    /// the holder.
+    /// Waits until the holder differs from `known`, a result of [`holder`](Self::holder), or the election stops.
+    /// Returns the holder.
     pub async fn holder_changed(&self, known: Option<&str>) -> Option<String> {
         let mut status = self.handle.state.status.subscribe();
         let is_changed = |status: &ElectionStatus| status.holder.as_deref() != known || status.stopped.is_some();
@@ -400,8 +400,9 @@ impl Leader {
     ///
     /// - Each write to a socket checks whether the lease may have expired, by a clock that includes suspend time of the
     ///   machine. Later requests fail unsent with `TransportError::Fenced` in `kube::Error::Service`.
-    /// - The client uses separate sockets. At the end of the term they are aborted, and requests in flight fail. The kernel
-    ///   stops retransmissions within half of the remaining lease time, by default 2.5 s. Only Linux supports this limit.
+    /// - The client uses separate sockets. At the end of the term they are aborted, and requests in flight fail. The
+    ///   kernel stops retransmissions within half of the remaining lease time, by default 2.5 s. Only Linux supports
+    ///   this limit.
     /// - The server may still process requests that it has already read. The other half of the remaining lease time is
     ///   reserved for such requests. A slower or suspended server can process them during the next leader's term. To
     ///   exclude this too, write with the `resourceVersion` that was read: late writes then conflict.
@@ -453,8 +454,8 @@ impl fmt::Debug for Leader {
 
 /// Prometheus collector for elections, under client-go's names. Register one collector for all elections of a program.
 ///
-/// `leader_election_master_status` is 1 for the leader, and `leader_election_slowpath_total` counts renewals that failed at
-/// the first attempt. The collector does not keep an election alive.
+/// `leader_election_master_status` is 1 for the leader, and `leader_election_slowpath_total` counts renewals that
+/// failed at the first attempt. The collector does not keep an election alive.
 #[cfg(feature = "metrics")]
 #[derive(Default)]
 pub struct ElectionMetrics(metrics::Elections);

@@ -65,15 +65,15 @@ const DRAIN_AFTER_DROP: Duration = Duration::from_secs(5);
 /// # }
 /// ```
 ///
-/// - Recording never blocks: the recorder counts a known event, or queues a new one. A task of the connection's environment
-///   sends the queue. New events beyond the queue limit are dropped, counted and logged.
+/// - Recording never blocks: the recorder counts a known event, or queues a new one. A task of the connection's
+///   environment sends the queue. New events beyond the queue limit are dropped, counted and logged.
 /// - A repeated event is counted in the same object (`series`) unless more than 6 minutes pass in between.
 /// - Of events that differ only in their notes, the tenth and all further ones are combined into one.
 /// - Each object has a burst of 25 new events per type, then one every 5 minutes.
 /// - A failed request is repeated, up to 12 attempts in total. All events pause between the attempts.
 ///
-/// [`EventSettings`] contains all of these limits. The program needs the permissions `create` and `patch` on `events` in
-/// `events.k8s.io`.
+/// [`EventSettings`] contains all of these limits. The program needs the permissions `create` and `patch` on `events`
+/// in `events.k8s.io`.
 #[derive(Clone)]
 pub struct EventRecorder {
     handle: Arc<RecorderHandle>,
@@ -102,7 +102,8 @@ pub struct EventRecorderBuilder {
 }
 
 impl EventRecorderBuilder {
-    /// Name that distinguishes this replica from others, such as the pod's name. At most 128 bytes; the rest is cut off.
+    /// Name that distinguishes this replica from others, such as the pod's name. At most 128 bytes; the rest is cut
+    /// off.
     ///
     /// Defaults to the controller's name and the host name, which is the pod's name in a container.
     #[must_use]

@@ -61,8 +61,9 @@ pub enum FinalizerError<E: Error + 'static> {
 /// Runs `reconcile` for an object with `finalizer`, like `kube_runtime::finalizer`. The finalizer is added first, and
 /// removed after [`Finalizing::Cleanup`] succeeds. A crash between two steps therefore leaves nothing behind.
 ///
-/// If the finalizer is missing, this function adds it and returns [`Action::requeue`] without running `reconcile`. Patches
-/// name the UID and the version of the object. Other objects of the same name and other finalizers stay untouched.
+/// If the finalizer is missing, this function adds it and returns [`Action::requeue`] without running `reconcile`.
+/// Patches name the UID and the version of the object. Other objects of the same name and other finalizers stay
+/// untouched.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -86,8 +87,8 @@ pub enum FinalizerError<E: Error + 'static> {
 ///
 /// # Errors
 ///
-/// Returns the error of `reconcile`, an error of the server while the finalizers were written, or an error if `finalizer`
-/// is not a valid name.
+/// Returns the error of `reconcile`, an error of the server while the finalizers were written, or an error if
+/// `finalizer` is not a valid name.
 pub async fn finalizer<K, F, Fut, E>(
     api: &Api<K>,
     finalizer: &str,
@@ -128,8 +129,8 @@ where
     }
 }
 
-/// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object whose deletion
-/// began before the finalizer was added.
+/// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object whose
+/// deletion began before the finalizer was added.
 async fn write<K>(api: &Api<K>, object: &K, change: impl Fn(&[String]) -> Vec<String>) -> Result<(), kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,

@@ -103,8 +103,9 @@ impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
         self
     }
 
-    /// Groups keys for fairness: the groups take turns, so that a group with many keys does not delay the others. `group`
-    /// runs at each addition and returns the group of a key, for example its namespace. Defaults to one group for all keys.
+    /// Groups keys for fairness: the groups take turns, so that a group with many keys does not delay the others.
+    /// `group` runs at each addition and returns the group of a key, for example its namespace. Defaults to one group
+    /// for all keys.
     ///
     /// ```
     /// # use steadfast::ObjectKey;
@@ -426,7 +427,8 @@ impl<T> Drop for WaitingWorker<'_, T> {
 
 /// Key in processing, until this value is dropped. Dereferences to the key.
 ///
-/// A plain drop reports no outcome, like client-go's `Done`. [`finish`](Self::finish) corresponds to `Forget` and `Done`,
+/// A plain drop reports no outcome, like client-go's `Done`. [`finish`](Self::finish) corresponds to `Forget` and
+/// `Done`,
 /// [`retry`](Self::retry) to `AddRateLimited` and `Done`.
 #[must_use = "the work on the key ends when this is dropped"]
 pub struct Work<T: Clone + Eq + Hash> {
@@ -458,8 +460,8 @@ impl<T: Clone + Eq + Hash> Work<T> {
         self.is_done = true;
     }
 
-    /// Ends the work as failed: requeues the key with backoff, and returns the delay. The delay doubles with each failure,
-    /// and increases further if all keys together exceed the rate limit.
+    /// Ends the work as failed: requeues the key with backoff, and returns the delay. The delay doubles with each
+    /// failure, and increases further if all keys together exceed the rate limit.
     pub fn retry(self) -> Duration {
         let random = self.queue.shared.environment.random();
         // The key stays marked as running until `Drop`, so the retry cannot start concurrently.
@@ -511,8 +513,8 @@ impl<T: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Work<T> {
 /// # }
 /// ```
 ///
-/// The collector does not keep a queue alive. The next scrape omits a dropped queue. Give each queue a unique name, because
-/// a scrape rejects duplicate series.
+/// The collector does not keep a queue alive. The next scrape omits a dropped queue. Give each queue a unique name,
+/// because a scrape rejects duplicate series.
 #[cfg(feature = "metrics")]
 #[derive(Default)]
 pub struct WorkqueueMetrics(metrics::Queues);

@@ -78,7 +78,8 @@ struct MergedEndpoint {
 }
 
 impl EndpointSource {
-    /// Reads the source of `rule`. `entry_fields` are the fields of the first mirror's entries. Returns `None` if the rule reads resources.
+    /// Reads the source of `rule`. `entry_fields` are the fields of the first mirror's entries. Returns `None` if the
+    /// rule reads resources.
     pub(crate) fn of(rule: &RuleConfig, config: &Config, entry_fields: Option<EntryFields>) -> Option<Self> {
         let services = rule.endpoints.as_ref()?.services().into_iter();
         let mut sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));

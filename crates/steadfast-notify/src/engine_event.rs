@@ -286,8 +286,8 @@ fn first_names(names: &[String]) -> String {
 /// Receiver of events.
 pub type EventCallback = dyn Fn(EngineEvent) + Send + Sync;
 
-/// Returns true if a terminal or a log may interpret `letter`: control characters, line separators, invisible characters,
-/// and characters that change the direction of text.
+/// Returns true if a terminal or a log may interpret `letter`: control characters, line separators, invisible
+/// characters, and characters that change the direction of text.
 pub fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

@@ -1,8 +1,8 @@
 //! Lookups of objects of other resources in expressions: `get(RESOURCE, NAMESPACE, NAME)`.
 //!
-//! Each looked-up resource of a rule has an informer. An evaluation reads one immutable snapshot per cache ([`Lookups`]).
-//! Snapshots of different caches may show different instants. The evaluation records each looked-up object ([`LookupKey`]). A
-//! later change of a recorded object causes another evaluation.
+//! Each looked-up resource of a rule has an informer. An evaluation reads one immutable snapshot per cache
+//! ([`Lookups`]). Snapshots of different caches may show different instants. The evaluation records each looked-up
+//! object ([`LookupKey`]). A later change of a recorded object causes another evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -175,8 +175,8 @@ impl Lookups {
         self.resources.values().any(|resource| resource.doubt.is_some())
     }
 
-    /// Returns true if an evaluation with this snapshot looked up a resource in doubt. The result of the evaluation is then
-    /// uncertain.
+    /// Returns true if an evaluation with this snapshot looked up a resource in doubt. The result of the evaluation is
+    /// then uncertain.
     pub(crate) fn has_read_in_doubt(&self) -> bool {
         // Doubt about a resource that the evaluation did not read is irrelevant.
         let reads = self.reads.lock();
@@ -189,7 +189,8 @@ impl Lookups {
         self.caches.wait_until_certain_where(|name| resources.contains(name)).await;
     }
 
-    /// Looks up an object. Returns `None` if the object does not exist. `namespace` is empty for cluster-scoped objects.
+    /// Looks up an object. Returns `None` if the object does not exist. `namespace` is empty for cluster-scoped
+    /// objects.
     ///
     /// # Errors
     ///

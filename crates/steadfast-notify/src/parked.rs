@@ -117,7 +117,8 @@ mod tests {
         Object::new(identity, Arc::new(version))
     }
 
-    /// An event of the object `a`: `+` and version for an addition, `*` and both versions for an update, `-` for an end.
+    /// An event of the object `a`: `+` and version for an addition, `*` and both versions for an update, `-` for an
+    /// end.
     fn event(text: &str) -> Event<u64> {
         let (kind, versions) = text.split_at(1);
         let versions: Vec<u64> = versions.split('>').map(|version| version.parse().expect("a number")).collect();

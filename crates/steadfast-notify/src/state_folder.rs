@@ -92,8 +92,8 @@ impl StateFolder {
     }
 
     /// Returns true if caches in the folder may lack deletions that other replicas still store as pending. This holds
-    /// from a start with an empty folder until the first call of [`record_caught_up`](Self::record_caught_up), also across
-    /// restarts.
+    /// from a start with an empty folder until the first call of [`record_caught_up`](Self::record_caught_up), also
+    /// across restarts.
     pub fn is_new(&self) -> bool {
         self.folder.join(NEW_FILE).exists()
     }

@@ -21,8 +21,8 @@ use crate::sink_health::SinkHealth;
 use crate::sink_queue::{Batch, DeliverySettings, SinkQueue};
 use crate::supervise::{Supervised, Supervisor};
 
-/// Maximum number of queued messages, [shared](SinkQueue::has_space) among namespaces. Callers wait for space in the share
-/// of the namespace, and informers keep only the newest state of each object in the meantime.
+/// Maximum number of queued messages, [shared](SinkQueue::has_space) among namespaces. Callers wait for space in the
+/// share of the namespace, and informers keep only the newest state of each object in the meantime.
 pub(crate) const MAX_PENDING_MESSAGES: usize = 10_000;
 
 /// Worker that sends the messages of one sink.

@@ -9,9 +9,9 @@ use steadfast::Cacheable;
 
 /// Filter for the changes that trigger a reconcile. Defaults to all changes.
 ///
-/// Creation, deletion, replacement by another object of the same name, and a change of `deletionTimestamp` always match; no
-/// filter can hide them. A change that maps the object to other keys always matches too, for example a child with a new
-/// owner.
+/// Creation, deletion, replacement by another object of the same name, and a change of `deletionTimestamp` always
+/// match; no filter can hide them. A change that maps the object to other keys always matches too, for example a child
+/// with a new owner.
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;

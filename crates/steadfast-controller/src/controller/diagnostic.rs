@@ -62,8 +62,8 @@ pub enum ControllerDiagnostic {
         /// Duration of the wait so far.
         elapsed: Duration,
     },
-    /// A cache cannot be compared with the writes of the last reconcile, because its versions have no order. The reconcile
-    /// runs anyway.
+    /// A cache cannot be compared with the writes of the last reconcile, because its versions have no order. The
+    /// reconcile runs anyway.
     CannotCompareVersions {
         /// The key.
         key: ObjectKey,
@@ -78,8 +78,8 @@ pub enum ControllerDiagnostic {
         /// Duration of the wait so far.
         elapsed: Duration,
     },
-    /// A cache cannot be compared with the writes of another process, because its versions have no order. Reconciles run
-    /// anyway.
+    /// A cache cannot be compared with the writes of another process, because its versions have no order. Reconciles
+    /// run anyway.
     CannotCatchUp {
         /// The cache and the reason.
         reason: String,
@@ -104,8 +104,8 @@ pub enum ControllerDiagnostic {
         delays_start: bool,
     },
     /// A source maps to a key that no object of the controller can have, so that the key is never reconciled. Only the
-    /// first such key of each source is reported; [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope)
-    /// counts them all.
+    /// first such key of each source is reported;
+    /// [`ControllerStats::outside_scope`](crate::ControllerStats::outside_scope) counts them all.
     OutsideScope {
         /// The source: a resource and its scope, or a stream of keys.
         source: String,
@@ -114,8 +114,8 @@ pub enum ControllerDiagnostic {
         /// The controller's resource and its scope.
         scope: String,
     },
-    /// A user callback panicked. A start condition or a stream of keys ends with the panic. After a panic in a mapping of
-    /// objects to keys, all objects are reconciled.
+    /// A user callback panicked. A start condition or a stream of keys ends with the panic. After a panic in a mapping
+    /// of objects to keys, all objects are reconciled.
     CallbackPanicked {
         /// The callback.
         callback: &'static str,

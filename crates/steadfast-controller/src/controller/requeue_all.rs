@@ -52,8 +52,8 @@ impl RequeueAll {
         }
     }
 
-    /// Requeues all keys after each relist of `informer`, and after each request through the returned handle. Waits first
-    /// until other caches of `factory` reach the same version.
+    /// Requeues all keys after each relist of `informer`, and after each request through the returned handle. Waits
+    /// first until other caches of `factory` reach the same version.
     pub(super) fn watch_relists<K: Cacheable>(
         &self,
         informer: &Informer<K>,

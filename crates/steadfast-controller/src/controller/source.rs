@@ -27,8 +27,8 @@ use crate::workqueue::{Priority, Workqueue};
 
 /// Source of changes for a controller: a [`Scope`] or an existing [`Informer`], with a filter for relevant changes.
 ///
-/// For several namespaces, [`namespaces`](Self::namespaces) opens one informer each. A program then needs permissions in
-/// these namespaces only. `Source::from(vec![…])` combines several scopes or informers.
+/// For several namespaces, [`namespaces`](Self::namespaces) opens one informer each. A program then needs permissions
+/// in these namespaces only. `Source::from(vec![…])` combines several scopes or informers.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -100,8 +100,8 @@ pub(super) struct Opened<K: Cacheable> {
 }
 
 impl<K: Cacheable> Opened<K> {
-    /// Attaches the source: after each change, adds the keys that `keys` returns to the queue. Their reconciles wait until
-    /// all caches contain the change.
+    /// Attaches the source: after each change, adds the keys that `keys` returns to the queue. Their reconciles wait
+    /// until all caches contain the change.
     pub(super) fn attach<I>(
         self,
         links: &SourceContext,

@@ -30,8 +30,8 @@ pub(super) enum StaleBehaviour {
 pub(super) type Safe = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
 impl StalePolicy {
-    /// Pauses all reconciles while a cache has been in doubt for longer than `bound`. The start waits until each cache that
-    /// reconciles read is synced.
+    /// Pauses all reconciles while a cache has been in doubt for longer than `bound`. The start waits until each cache
+    /// that reconciles read is synced.
     pub fn wait(bound: Duration) -> Self {
         Self { bound, behaviour: StaleBehaviour::Wait }
     }
@@ -58,8 +58,8 @@ impl StalePolicy {
     }
 
     /// Reconciles only `safe` keys while a cache has been in doubt for longer than `bound`. Use this for idempotent
-    /// actions. All other keys are deferred until the doubt ends. At the start, a cache that is not synced within `bound`
-    /// counts as in doubt.
+    /// actions. All other keys are deferred until the doubt ends. At the start, a cache that is not synced within
+    /// `bound` counts as in doubt.
     pub fn only(bound: Duration, safe: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
         Self { bound, behaviour: StaleBehaviour::Only(Arc::new(safe)) }
     }

@@ -189,8 +189,8 @@ impl QueueSettings {
     }
 }
 
-/// Adds the admitted keys of a stream to the queue until the stream ends. A panic of the stream, which is the user's code,
-/// is reported and ends only this stream.
+/// Adds the admitted keys of a stream to the queue until the stream ends. A panic of the stream, which is the user's
+/// code, is reported and ends only this stream.
 async fn enqueue_all(
     mut keys: BoxStream<'static, ObjectKey>,
     admits: impl Fn(&ObjectKey) -> bool,

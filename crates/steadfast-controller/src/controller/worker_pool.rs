@@ -249,7 +249,8 @@ impl Worker {
         match (pool.prepare)(&work) {
             Prepared::Reconcile(call) => {
                 let outcome = self.call(&work, call, lifecycle).await;
-                // The guard drops before the work ends. Until `record_outcome`, no other worker of this process takes the key.
+                // The guard drops before the work ends. Until `record_outcome`, no other worker of this process takes
+                // the key.
                 drop(guard);
                 pool.record_outcome(work, outcome);
             }

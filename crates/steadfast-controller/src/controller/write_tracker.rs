@@ -63,7 +63,8 @@ struct PendingByKey {
 /// Delay before a task waits for writes. Most writes arrive within this time, and no task is needed.
 const WAIT_TASK_DELAY: Duration = Duration::from_secs(1);
 
-/// Writes of one key that a cache lacked at the last check. A task waits for them once the key is due, or after a delay.
+/// Writes of one key that a cache lacked at the last check. A task waits for them once the key is due, or after a
+/// delay.
 #[derive(Default)]
 struct PendingWrites {
     /// Distinguishes successive entries of one key.
@@ -117,7 +118,8 @@ impl WriteTracker {
         let read = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
         *self.0.read.lock() = read.map(|cache| cache.cache.clone()).collect();
         let declared = caches.iter().map(|cache| match (cache.role, stale_policy.acts()) {
-            // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other caches.
+            // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other
+            // caches.
             (Role::Objects, true) => (cache.clone(), StartupLimit::FreshOnly),
             _ => (cache.clone(), StartupLimit::of(cache, stale_policy)),
         });
@@ -160,7 +162,8 @@ impl WriteTracker {
         }
     }
 
-    /// Checks older entries that triggered no reconcile: removes visible writes, and starts a task for the missing writes.
+    /// Checks older entries that triggered no reconcile: removes visible writes, and starts a task for the missing
+    /// writes.
     ///
     /// Call this regularly.
     pub(super) fn check(&self) {
@@ -184,8 +187,8 @@ impl WriteTracker {
         }));
     }
 
-    /// Returns true if the caches contain all writes that a reconcile of `key` must see. Otherwise requeues the key later,
-    /// with at least `priority`.
+    /// Returns true if the caches contain all writes that a reconcile of `key` must see. Otherwise requeues the key
+    /// later, with at least `priority`.
     ///
     /// Only the worker that holds the key may call this.
     pub(super) fn has_required_writes(&self, key: &ObjectKey, priority: Priority) -> bool {
@@ -365,8 +368,8 @@ impl Inner {
         self.factory.wait_for_writes(writes, WARN_INTERVAL).await
     }
 
-    /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a reconcile
-    /// was due.
+    /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a
+    /// reconcile was due.
     async fn wait(&self, key: &ObjectKey, number: u64) {
         let started = self.environment.now();
         // A newer entry has its own task.

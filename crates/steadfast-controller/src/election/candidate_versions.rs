@@ -30,7 +30,8 @@ impl CandidateVersions {
         Self { binary: binary_version.into(), emulation: None }
     }
 
-    /// Sets the version whose behaviour the candidate emulates, at most the binary version. Defaults to the binary version.
+    /// Sets the version whose behaviour the candidate emulates, at most the binary version. Defaults to the binary
+    /// version.
     #[must_use]
     pub fn emulation_version(mut self, emulation_version: impl Into<String>) -> Self {
         self.emulation = Some(emulation_version.into());

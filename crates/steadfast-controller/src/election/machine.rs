@@ -1,8 +1,8 @@
-//! State machine of one candidate, without I/O or a clock: chooses when to acquire and renew the lease, and until when the
-//! candidate may act.
+//! State machine of one candidate, without I/O or a clock: chooses when to acquire and renew the lease, and until when
+//! the candidate may act.
 //!
-//! All instants come from one monotonic clock, independent of wall clocks. Times in the lease are written for readers only,
-//! and never trusted.
+//! All instants come from one monotonic clock, independent of wall clocks. Times in the lease are written for readers
+//! only, and never trusted.
 
 #[cfg(test)]
 mod coordinated;
@@ -303,8 +303,8 @@ impl ElectionMachine {
         }
     }
 
-    /// Returns the write that releases the lease, or a read if the version is unknown. None if we do not hold the lease.
-    /// The caller must first stop all actions in our name.
+    /// Returns the write that releases the lease, or a read if the version is unknown. None if we do not hold the
+    /// lease. The caller must first stop all actions in our name.
     pub(super) fn release(&mut self, now: Instant, wall_time: Timestamp) -> Option<Step> {
         let releases_unheld = self.releases_unheld_lease();
         let term = self.term(now);

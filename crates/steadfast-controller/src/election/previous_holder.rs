@@ -8,8 +8,8 @@
 //!   renewal was earlier.
 //! - A holder releases the lease by writing an empty name, and only after it stopped leading. From then on no candidate
 //!   acts.
-//! - The states between two reads are requested. If they are unavailable, a holder may have renewed just before the second
-//!   read.
+//! - The states between two reads are requested. If they are unavailable, a holder may have renewed just before the
+//!   second read.
 //! - A lease without counted transitions was never held, because holders count transitions and coordinators do not.
 
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub(super) enum Ownership {
 #[derive(Debug)]
 pub(super) struct PreviousHolder {
     identity: String,
-    /// UID and acquire time of the lease that we accepted last. The coordinator clears the acquire time when it assigns the
-    /// lease.
+    /// UID and acquire time of the lease that we accepted last. The coordinator clears the acquire time when it assigns
+    /// the lease.
     accepted: Option<(String, Option<MicroTime>)>,
     stopped_at: Instant,
     faults: ElectionFaults,
@@ -93,8 +93,8 @@ impl PreviousHolder {
         self.stopped_at = self.stopped_at.max(stopped_at);
     }
 
-    /// Records a state of the lease that differs from the state `before`. `next` is true if no state is missing in between.
-    /// `longest` is the maximum lease duration ever seen, and limits unseen holders.
+    /// Records a state of the lease that differs from the state `before`. `next` is true if no state is missing in
+    /// between. `longest` is the maximum lease duration ever seen, and limits unseen holders.
     pub(super) fn observe(
         &mut self,
         lease: &Lease,

@@ -1,5 +1,5 @@
-//! Contents of a lease, as client-go writes them, so that `kubectl` shows the usual fields and client-go's candidates can
-//! compete.
+//! Contents of a lease, as client-go writes them, so that `kubectl` shows the usual fields and client-go's candidates
+//! can compete.
 
 use std::time::Duration;
 
@@ -130,8 +130,8 @@ pub(super) fn released(lease: &Lease, wall_time: Timestamp) -> Lease {
     lease
 }
 
-/// Returns the wall clock, plus one microsecond if the lease already has this time. An unchanged record would be no renewal
-/// for other candidates, and no write for the server.
+/// Returns the wall clock, plus one microsecond if the lease already has this time. An unchanged record would be no
+/// renewal for other candidates, and no write for the server.
 fn later(wall_time: Timestamp, before: Option<&MicroTime>) -> MicroTime {
     let now = in_micros(wall_time);
     // The server does not store an update without a change. Other candidates would see no renewal.

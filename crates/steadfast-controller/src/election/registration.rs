@@ -27,8 +27,8 @@ const MAX_CLOCK_LEAD: SignedDuration = SignedDuration::from_secs(2);
 /// Age at which a confirmation is renewed without a ping. The coordinator deletes candidates after half an hour.
 const MAX_CONFIRMATION_AGE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Estimate of the server's clock, which the coordinator uses for all times: the last time seen from the server, plus the
-/// elapsed time.
+/// Estimate of the server's clock, which the coordinator uses for all times: the last time seen from the server, plus
+/// the elapsed time.
 #[derive(Clone, Copy, Debug, Default)]
 struct ServerClock(Option<(Timestamp, Instant)>);
 

@@ -105,8 +105,8 @@ impl ShardingBuilder {
         Self(self.0.renew_deadline(renew_deadline))
     }
 
-    /// Interval between renewals, and between reads of all leases: [`LeaderElectionBuilder::retry_period`]. Defaults to 2
-    /// s.
+    /// Interval between renewals, and between reads of all leases: [`LeaderElectionBuilder::retry_period`]. Defaults to
+    /// 2 s.
     #[must_use]
     pub fn retry_period(self, retry_period: Duration) -> Self {
         Self(self.0.retry_period(retry_period))
@@ -205,8 +205,8 @@ impl Sharding {
 
     /// Holds `key` if it belongs to this replica.
     ///
-    /// A hand-over of the key waits for its guards, for at most the renew deadline (10 s by default). After that wait, or
-    /// if the lease may have expired, the client of the guard sends nothing more.
+    /// A hand-over of the key waits for its guards, for at most the renew deadline (10 s by default). After that wait,
+    /// or if the lease may have expired, the client of the guard sends nothing more.
     pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
         // The borrow lock is held while the term is cloned, so the guard belongs to the current distribution.
         let status = self.handle.state.status.borrow();
@@ -226,8 +226,8 @@ impl Sharding {
 
     /// Returns a stream of gained keys from the cache of `informer`, for work that this replica missed before the gain.
     ///
-    /// A controller with [`sharded_by`](crate::Controller::sharded_by) reconciles gained keys automatically. Other users
-    /// receive keys as soon as they are gained, and their caches may lack the writes of the previous owner.
+    /// A controller with [`sharded_by`](crate::Controller::sharded_by) reconciles gained keys automatically. Other
+    /// users receive keys as soon as they are gained, and their caches may lack the writes of the previous owner.
     ///
     /// The stream ends after the stop, and does not delay the stop.
     pub fn gained<K: Cacheable>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
@@ -314,7 +314,8 @@ pub struct KeyGuard {
 }
 
 impl KeyGuard {
-    /// Returns a client whose requests are sent while the key belongs to this replica, or not at all. The guarantees match
+    /// Returns a client whose requests are sent while the key belongs to this replica, or not at all. The guarantees
+    /// match
     /// [`Leader::client`](super::Leader::client).
     pub fn client(&self) -> kube::Client {
         self.term.client.clone()

@@ -9,8 +9,8 @@ use steadfast::kube::core::Status;
 /// API group of leases and of their candidates.
 const GROUP: &str = "coordination.k8s.io";
 
-/// Reason why a candidate cannot read or write a lease: a missing permission, a missing namespace, or a server that does not
-/// respond.
+/// Reason why a candidate cannot read or write a lease: a missing permission, a missing namespace, or a server that
+/// does not respond.
 ///
 /// `Display` prints one sentence with the failed request, the cause, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -214,8 +214,8 @@ impl Correlator {
         self.queue(number);
     }
 
-    /// Returns a name that no other event of this recorder has. Its number is the time, or the last number plus one if that
-    /// is higher.
+    /// Returns a name that no other event of this recorder has. Its number is the time, or the last number plus one if
+    /// that is higher.
     fn next_name(&mut self, key: &EventKey, nanoseconds: u64) -> String {
         // The numbers strictly increase, so that names of one process never collide, even if the clock steps back.
         self.last_name_number = nanoseconds.max(self.last_name_number + 1);

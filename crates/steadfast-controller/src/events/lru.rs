@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Least-recently-used map with a limited number of values.
 ///
-/// Stores hashes instead of keys, so the memory of an entry does not depend on its key. If two keys have the same hash, they
-/// share one value, and therefore one limit. No event is lost.
+/// Stores hashes instead of keys, so the memory of an entry does not depend on its key. If two keys have the same hash,
+/// they share one value, and therefore one limit. No event is lost.
 #[derive(Debug)]
 pub(super) struct LruMap<V> {
     capacity: usize,
@@ -22,8 +22,8 @@ impl<V: Default> LruMap<V> {
         Self { capacity, last_use: 0, values: HashMap::new(), by_use: BTreeMap::new() }
     }
 
-    /// Returns the value of a key, by default an empty one, and marks it as used. Evicts the least recently used value if
-    /// necessary.
+    /// Returns the value of a key, by default an empty one, and marks it as used. Evicts the least recently used value
+    /// if necessary.
     pub(super) fn get_or_default(&mut self, key: u64) -> &mut V {
         self.last_use += 1;
         if let Some((last, _)) = self.values.get(&key) {

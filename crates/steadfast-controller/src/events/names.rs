@@ -26,8 +26,8 @@ pub(super) fn truncated(text: &str, max_bytes: usize) -> &str {
 
 /// Returns the name of an event of the object `object_name`, like client-go: the name and a hexadecimal number.
 ///
-/// Some object names are invalid in event names, for example `system:node`. Invalid characters are replaced, so that the
-/// name still shows the object; client-go uses a random name instead.
+/// Some object names are invalid in event names, for example `system:node`. Invalid characters are replaced, so that
+/// the name still shows the object; client-go uses a random name instead.
 pub(super) fn event_name(object_name: &str, number: u64) -> String {
     let number = format!("{number:x}");
     let mut stem = String::with_capacity(MAX_NAME_BYTES);

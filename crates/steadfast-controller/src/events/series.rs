@@ -129,8 +129,8 @@ impl Series {
     /// Returns true if the count should be sent: after it has doubled since the last acknowledged request, or after the
     /// refresh interval.
     pub(super) fn is_due(&self, now: Instant, settings: &EventSettings) -> bool {
-        // A patch at each doubling of the count limits requests to a logarithmic number; `refresh_interval` keeps the event
-        // alive.
+        // A patch at each doubling of the count limits requests to a logarithmic number; `refresh_interval` keeps the
+        // event alive.
         let is_behind = self.count >= self.acknowledged.saturating_mul(2)
             || now.since(self.acknowledged_at) >= settings.refresh_interval;
         self.undelivered() > 0 && is_behind

@@ -10,7 +10,8 @@ impl Priority {
     /// Priority of changed objects. Value: 0.
     pub const NORMAL: Self = Self(0);
 
-    /// Priority of initial objects and of resyncs: after all changes, like controller-runtime's `LowPriority`. Value: -100.
+    /// Priority of initial objects and of resyncs: after all changes, like controller-runtime's `LowPriority`. Value:
+    /// -100.
     pub const LOW: Self = Self(-100);
 }
 
@@ -19,8 +20,8 @@ const MAX_CONSECUTIVE_URGENT: u32 = 16;
 
 /// Ready keys by their numbers, in the order of processing.
 ///
-/// Groups of one priority take turns. A group that becomes non-empty starts in the round after the current one (start-time
-/// fair queueing, Goyal 1996, with equal cost per key).
+/// Groups of one priority take turns. A group that becomes non-empty starts in the round after the current one
+/// (start-time fair queueing, Goyal 1996, with equal cost per key).
 #[derive(Default)]
 pub(super) struct Order {
     levels: BTreeMap<Priority, PriorityLevel>,

@@ -7,8 +7,8 @@ use steadfast::environment::Instant;
 /// Backoff of a key: doubles with each failure in a row up to a maximum, with jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// Maximum delay after the first failure. Doubles with each further failure. The minimum delay is half of the maximum.
-    /// Defaults to 5 ms.
+    /// Maximum delay after the first failure. Doubles with each further failure. The minimum delay is half of the
+    /// maximum. Defaults to 5 ms.
     pub initial_delay: Duration,
     /// Maximum delay after any failure. Defaults to 1,000 s.
     pub max_delay: Duration,

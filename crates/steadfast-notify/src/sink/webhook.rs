@@ -90,8 +90,9 @@ impl Webhook {
         self.current.lock().clone()
     }
 
-    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if `now` is true.
-    /// If a file cannot be read, the known secrets stay in use: a file may be missing for an instant during replacement.
+    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if `now` is
+    /// true. If a file cannot be read, the known secrets stay in use: a file may be missing for an instant during
+    /// replacement.
     async fn target(&self, now: bool) -> Arc<WebhookTarget> {
         let (current, read) = self.current();
         // At most one read of the secrets per second, however many messages are sent.

@@ -144,8 +144,8 @@ fn namespaces_take_turns_in_batches() {
 }
 
 proptest! {
-    /// For any requested wait and any configuration, the next attempt starts within an hour and before the age limit of the
-    /// message.
+    /// For any requested wait and any configuration, the next attempt starts within an hour and before the age limit of
+    /// the message.
     #[test]
     fn requested_wait_never_exceeds_its_bounds(
         after in prop_oneof![any::<u64>(), 0_u64..10_000],

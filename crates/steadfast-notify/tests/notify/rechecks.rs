@@ -105,8 +105,8 @@ impl Receiver {
         self.messages().into_iter().skip(skipped).map(|message| (message.name, message.data)).collect()
     }
 
-    /// Waits in real time until `count` messages have arrived. Virtual time does not advance during the wait: expressions
-    /// are evaluated on threads that all tests share.
+    /// Waits in real time until `count` messages have arrived. Virtual time does not advance during the wait:
+    /// expressions are evaluated on threads that all tests share.
     async fn until(&self, count: usize) -> Vec<Message> {
         for _ in 0..2000 {
             if self.messages().len() >= count {
@@ -292,8 +292,8 @@ impl Model {
 }
 
 impl Model {
-    /// Checks for each receiver that the last message of each object reports the object's current state. Skips objects that
-    /// become due within a second.
+    /// Checks for each receiver that the last message of each object reports the object's current state. Skips objects
+    /// that become due within a second.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
         for (name, ExpectedObject { since, version, .. }) in &self.objects {
             let due = *since + SignedDuration::from_secs(AGE);
@@ -462,7 +462,8 @@ async fn rechecks_are_deterministic_across_runs() {
     }
 }
 
-/// Seeds in which a kill loses the record of a delivered message, and a looked-up object changes while the program is down.
+/// Seeds in which a kill loses the record of a delivered message, and a looked-up object changes while the program is
+/// down.
 #[tokio::test(start_paused = true)]
 async fn lost_record_hides_no_lookup_change() {
     for seed in [79, 116] {

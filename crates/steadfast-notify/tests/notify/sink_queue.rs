@@ -39,8 +39,8 @@ type RunningAttempt = (Duration, u64, Vec<Arc<Message>>, AttemptResult, f64);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// For any behaviour of a sink, all messages of an object are delivered or become dead letters. First attempts keep their
-    /// order, no message follows an acknowledged newer message, and the concurrency limit holds.
+    /// For any behaviour of a sink, all messages of an object are delivered or become dead letters. First attempts keep
+    /// their order, no message follows an acknowledged newer message, and the concurrency limit holds.
     #[test]
     fn outbox_keeps_order_and_loses_nothing(
         puts in prop::collection::vec((0_usize..4, 0_u64..2_000), 1..40),

@@ -26,8 +26,8 @@
 //! **And each key finally has an owner.** When no member joins or leaves, all members read the same leases. All views
 //! then become equal, and exactly one member claims each key. Until then a key may have no owner.
 //!
-//! A deletion of a lease by another client does not prove that its member stopped. Members that knew the lease respect its
-//! claims until its expiry.
+//! A deletion of a lease by another client does not prove that its member stopped. Members that knew the lease respect
+//! its claims until its expiry.
 
 #[cfg(test)]
 mod tests;
@@ -180,8 +180,8 @@ impl Membership {
         self.view_at_last_read.clone_from(&self.published_view);
         // Only one change runs at a time: the claims of the next view must be known before lost keys are handed over.
         if self.is_settled() {
-            // A member that claims nothing may never read the leases, for example without the permission `list`. No keys
-            // are reserved for it.
+            // A member that claims nothing may never read the leases, for example without the permission `list`. No
+            // keys are reserved for it.
             let live = self.peers.iter().filter(|(name, peer)| peer.is_listed && peer.claims(name));
             self.next_view = live.map(|(name, _)| name.clone()).chain([self.own_name.clone()]).collect();
         }

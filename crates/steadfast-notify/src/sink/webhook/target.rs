@@ -19,7 +19,8 @@ use crate::secret::Secret;
 use crate::server::{Server, ServerConfigError, ServerSettings};
 use crate::template::fill;
 
-/// Secrets of a sink, with a hash of the secrets and certificates. All are read together, to detect a change of any file.
+/// Secrets of a sink, with a hash of the secrets and certificates. All are read together, to detect a change of any
+/// file.
 pub(super) struct LoadedSecrets {
     url: Option<Secret>,
     secrets: BTreeMap<String, Secret>,

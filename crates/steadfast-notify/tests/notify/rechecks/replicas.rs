@@ -104,8 +104,8 @@ async fn next_leader_sends_missed_lookup_change() {
     sleep(Duration::from_secs(20)).await;
     receiver.until(2).await;
     assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
-    // Restores the value of the first message. The first leader, elected again, must know the message of the other leader
-    // in between, and must send this change.
+    // Restores the value of the first message. The first leader, elected again, must know the message of the other
+    // leader in between, and must send this change.
     standby.keeper.close();
     leader.read(&standby);
     sleep(Duration::from_secs(20)).await;
