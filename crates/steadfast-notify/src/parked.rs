@@ -110,15 +110,15 @@ mod tests {
 
     use super::*;
 
-    /// A state of the object `name`.
+    /// Returns a state of the object `name`.
     fn object(name: &str, version: u64) -> Object<u64> {
         let key = ObjectKey::namespaced("default", name);
         let identity = Identity { key, uid: "u".into(), version: version.to_string().as_str().into() };
         Object::new(identity, Arc::new(version))
     }
 
-    /// An event of the object `a`: `+` and version for an addition, `*` and both versions for an update, `-` for an
-    /// end.
+    /// Parses an event of the object `a`: `+` and version for an addition, `*` and both versions for an update, `-` for
+    /// an end.
     fn event(text: &str) -> Event<u64> {
         let (kind, versions) = text.split_at(1);
         let versions: Vec<u64> = versions.split('>').map(|version| version.parse().expect("a number")).collect();

@@ -457,7 +457,7 @@ mod tests {
         writes
     }
 
-    /// Missing writes of a thousand keys, one per millisecond.
+    /// Returns missing writes of a thousand keys, inserted one per millisecond.
     fn thousand_entries() -> PendingByKey {
         let mut all = PendingByKey::default();
         for number in 0..1000 {

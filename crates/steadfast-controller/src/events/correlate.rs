@@ -422,7 +422,7 @@ impl Correlator {
         EventStats { waiting: self.undelivered(), queued: self.waiting.len(), series: self.open.len(), ..self.stats }
     }
 
-    /// Open series by number, the least recently used first.
+    /// Returns the open series with their numbers, the least recently used first.
     #[cfg(test)]
     pub(super) fn open(&self) -> impl Iterator<Item = (u64, &EventKey)> {
         self.by_use.values().filter_map(|number| Some((*number, &*self.series.get(number)?.key)))

@@ -14,7 +14,7 @@ use steadfast::environment::SharedEnvironment;
 use steadfast::environment::local::Local;
 use steadfast_controller::{RateLimit, RetrySettings, Work, Workqueue, WorkqueueBuilder};
 
-/// Environment with tokio's paused clock and randomness from `seed`.
+/// Returns an environment with tokio's paused clock and randomness from `seed`.
 fn environment(seed: u64) -> SharedEnvironment {
     Arc::new(Local::over_tcp(seed))
 }

@@ -171,14 +171,14 @@ pub(super) struct Driver<T: Target> {
 /// An error affects only this entry.
 pub(super) type Values<V> = Box<dyn Fn(&Entry) -> Result<Option<(String, V)>, String> + Send + Sync>;
 
-/// Conversion for targets that contain all entries, ready or not.
+/// Returns a conversion for targets that contain all entries, ready or not.
 pub(super) fn one_by_one<V: EntryValue>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {
     Box::new(move |entry| value(entry).map(Some))
 }
 
-/// Conversion for targets that contain only ready entries.
+/// Returns a conversion for targets that contain only ready entries.
 pub(super) fn ready<V: EntryValue>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
 ) -> Values<V> {

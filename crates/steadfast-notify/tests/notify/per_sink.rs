@@ -294,7 +294,7 @@ async fn long_rule_name_state_is_migrated() {
     older_state_is_taken_over(rule, "older-long", &hash).await;
 }
 
-/// Random changes, failures of receivers and kills of the program.
+/// Runs random changes, failures of receivers and kills of the program, and checks the accepted messages.
 async fn scenario(seed: u64) {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let mut rng = Random::new(seed);

@@ -55,7 +55,7 @@ fn start() -> Timestamp {
 /// the handler and the timer task would always read equal times.
 const READ_STEP: Duration = Duration::from_micros(20);
 
-/// Wall clock on top of the virtual clock of the runtime.
+/// Returns the wall-clock time, which follows the virtual clock of the runtime.
 fn clock() -> Timestamp {
     READS.set(READS.get() + 1);
     let origin = CLOCK_START.get().unwrap_or_else(|| {
@@ -293,7 +293,7 @@ impl Model {
 
 impl Model {
     /// Checks for each receiver that the last message of each object reports the object's current state. Skips objects
-    /// that become due within a second.
+    /// whose due instant is less than a second before or after now.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
         for (name, ExpectedObject { since, version, .. }) in &self.objects {
             let due = *since + SignedDuration::from_secs(AGE);

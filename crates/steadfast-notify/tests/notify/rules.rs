@@ -35,7 +35,7 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<ObjectChange> {
 /// Three-valued truth: true, false or unknown.
 type Truth = Option<bool>;
 
-/// Three-valued disjunction.
+/// Returns the three-valued disjunction.
 fn or(one: Truth, other: Truth) -> Truth {
     match (one, other) {
         (Some(true), _) | (_, Some(true)) => Some(true),

@@ -74,7 +74,7 @@ impl Receiver {
     }
 }
 
-/// A folder with a key, for one test.
+/// Creates a folder with a key and a token, for one test.
 pub(crate) fn folder(name: &str) -> Folder {
     let folder = Folder::new(&format!("webhook-{name}"));
     std::fs::write(folder.join("key"), "a key that is shared\n").expect("enough space");
@@ -107,7 +107,7 @@ fn event(name: &str) -> Value {
     })
 }
 
-/// Independent implementation of RFC 2104.
+/// Computes the HMAC by RFC 2104, independently of the tested implementation.
 fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
     let mut block = [0_u8; 64];
     block[..key.len()].copy_from_slice(key);

@@ -15,7 +15,7 @@ fn coordinated(identity: &str, seconds: f64) -> ElectionMachine {
     ElectionMachine::coordinated("default", "it", identity.to_owned(), Timing::default(), at(seconds))
 }
 
-/// The coordinator assigns the lease to `identity`, like Kubernetes' coordinator.
+/// Assigns the lease to `identity`, like Kubernetes' coordinator.
 fn assign(server: &mut Server, identity: &str, seconds: i64) {
     let fields = |spec: &mut LeaseSpec| {
         spec.holder_identity = Some(identity.to_owned());
@@ -34,7 +34,7 @@ fn assign(server: &mut Server, identity: &str, seconds: i64) {
     }
 }
 
-/// `identity`, another candidate, renews its lease.
+/// Renews the lease of `identity`, another candidate.
 fn renew(server: &mut Server, identity: &str, seconds: i64) {
     server.change(|lease| {
         let spec = lease.spec.get_or_insert_default();

@@ -11,7 +11,7 @@ use super::super::record;
 use super::super::timing::Timing;
 use super::{ElectionMachine, Step, StepResult};
 
-/// Instant of a scenario, in seconds.
+/// Returns the instant of a scenario at this number of seconds.
 pub(super) fn at(seconds: f64) -> Instant {
     Instant::from_zero(Duration::from_secs(1000) + Duration::from_secs_f64(seconds))
 }
@@ -69,7 +69,7 @@ impl Server {
         StepResult::Lease(Box::new(lease))
     }
 
-    /// Another client writes the lease.
+    /// Changes the lease as another client.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Lease)) {
         let mut lease = self.lease.clone().expect("a lease");
         change(&mut lease);
@@ -107,7 +107,7 @@ pub(super) fn is_leader(candidate: &ElectionMachine, seconds: f64) -> bool {
     candidate.term(at(seconds)).is_some()
 }
 
-/// Returns a server, and `a`, which acquired the lease at 0.
+/// Returns a server, and the candidate `a`, which acquired the lease at second 0.
 fn with_leader() -> (Server, ElectionMachine) {
     let (mut server, mut a) = (Server::default(), candidate("a", 0.0));
     run(&mut a, &mut server, 0.0);
@@ -127,7 +127,7 @@ fn missing_lease_is_created_like_client_go() {
     assert!(is_leader(&a, 9.999) && !is_leader(&a, 10.0), "the term lasts for the renew deadline");
 }
 
-/// Wall clock as a lease field.
+/// Returns the wall-clock time as a lease field.
 fn micro(seconds: i64) -> MicroTime {
     MicroTime(wall(seconds))
 }

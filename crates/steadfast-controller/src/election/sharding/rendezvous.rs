@@ -19,8 +19,8 @@ pub(super) fn owner<'a>(view: &'a MemberSet, key: &ObjectKey) -> Option<&'a str>
     view.iter().map(AsRef::as_ref).max_by_key(|member| (score(member, key), *member))
 }
 
-/// FNV-1a over the three texts, with a separator that never occurs in text. The result is mixed like splitmix64,
-/// because otherwise the last bytes of a name hardly affect the high bits.
+/// Returns the score: FNV-1a over the three texts, with a separator that never occurs in text. The result is mixed like
+/// splitmix64, because otherwise the last bytes of a name hardly affect the high bits.
 fn score(member: &str, key: &ObjectKey) -> u64 {
     let texts = [member, key.namespace().unwrap_or_default(), key.name()];
     let mut hash = Fnv1a::new();

@@ -99,7 +99,8 @@ impl World {
         self.server.create(&object).expect("a valid object");
     }
 
-    /// Returns the number of entries of each object. `None` for unknown entries.
+    /// Evaluates changed objects. Returns true if any object was evaluated, and the number of entries of each object.
+    /// The number is `None` for unknown entries.
     async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
         let is_new = self.view.catch_up(SERVER, &Grouping::by(None)).await;
         let object_claims = self.view.object_claims();

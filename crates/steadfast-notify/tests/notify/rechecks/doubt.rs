@@ -32,7 +32,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     sleep(Duration::from_secs(30)).await;
     receiver.until(1).await;
     assert_eq!(receiver.messages_after(0), [("b".to_owned(), json!({"of": ""}))]);
-    // Changes the object and its looked-up object again, during the doubt.
+    // The object and its looked-up object change again during the doubt.
     world.set("a", 3, clock(), "s");
     world.set_service("s", 5);
     sleep(Duration::from_secs(30)).await;

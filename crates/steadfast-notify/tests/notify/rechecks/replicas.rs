@@ -32,7 +32,7 @@ impl Replica {
         Self { run, replication, keeper }
     }
 
-    /// Returns the settled versions of `leader` from its shared state.
+    /// Applies the settled positions of `leader`, as after a read of the shared state.
     fn read(&self, leader: &Self) {
         let positions = leader.run.subscriptions.iter();
         let positions = positions.flat_map(|(sink, following)| following.positions(&leader.run.source, sink));
@@ -40,7 +40,7 @@ impl Replica {
     }
 }
 
-/// A leader and a standby, with two objects.
+/// Starts a leader and a standby, with one object and the Service that the rule looks up for it.
 async fn pair(name: &str, when: &str) -> (World, [Folder; 2], Arc<Receiver>, [Replica; 2]) {
     let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
     let folders = ["leader", "standby"].map(|role| Folder::new(&format!("{name}-{role}")));

@@ -4,7 +4,7 @@ use super::*;
 
 const BOTH: [(&str, &str); 2] = [("a", "s"), ("b", "other")];
 
-/// Run with two reported objects, and its folder.
+/// Starts a run with the objects of `BOTH` and their Services. Returns the state folder too.
 async fn started(name: &str, when: &str) -> (World, Folder, Arc<Receiver>, Run) {
     let (mut world, folder, receiver) = (World::new().await, Folder::new(name), Arc::<Receiver>::default());
     let settings = Settings { when, folder: Some((&folder, 0)), ..Settings::default() };

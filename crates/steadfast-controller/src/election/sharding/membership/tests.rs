@@ -7,7 +7,7 @@ use steadfast::k8s_openapi::jiff::Timestamp;
 
 use super::*;
 
-/// Instant of a scenario, in seconds.
+/// Returns the instant of a scenario at this number of seconds.
 fn at(seconds: f64) -> Instant {
     Instant::from_zero(Duration::from_secs(1000) + Duration::from_secs_f64(seconds))
 }
@@ -20,13 +20,13 @@ struct Server {
 }
 
 impl Server {
-    /// `member` writes its lease and receives the response.
+    /// Writes the lease of `member`, which receives the response.
     fn write(&mut self, member: &mut Membership, seconds: f64) {
         let lease = self.take(member, seconds);
         member.record_write(Box::new(lease));
     }
 
-    /// `member` writes its lease, and the response is lost.
+    /// Writes the lease of `member`. The response is lost, unless the caller passes it to `member`.
     fn take(&mut self, member: &Membership, seconds: f64) -> Lease {
         let wall = Timestamp::from_millisecond(1_700_000_000_000 + (seconds * 1000.0) as i64).expect("a time");
         let mut lease = match self.leases.get(&*member.own_name) {
@@ -41,7 +41,7 @@ impl Server {
         lease
     }
 
-    /// `member` reads all leases.
+    /// Passes all leases to `member`.
     fn read(&self, member: &mut Membership, seconds: f64) {
         assert!(member.record_read(self.leases.values().cloned().collect(), at(seconds)), "a current list");
     }
