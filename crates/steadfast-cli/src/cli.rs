@@ -14,8 +14,8 @@ use crate::until::Until;
 
 /// Returns the version of the package, with the commit of the build if `STEADFAST_COMMIT` was set for the compiler.
 ///
-/// The commit comes from the environment and not from a build script, so that builds outside of a repository succeed and
-/// a new commit compiles nothing again.
+/// The commit comes from the environment and not from a build script, so that builds outside of a repository succeed. A
+/// new commit alone also causes no rebuild.
 fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| match option_env!("STEADFAST_COMMIT") {
         Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),

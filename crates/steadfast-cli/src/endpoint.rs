@@ -1,4 +1,5 @@
-//! HTTP endpoints for monitors: `/metrics`, `/livez` (and its older name `/healthz`), `/readyz`, and `/status` of some commands.
+//! HTTP endpoints for monitors: `/metrics`, `/livez` (and its older name `/healthz`), `/readyz`, and `/status` of some
+//! commands.
 //!
 //! A separate thread serves the endpoints, so that `/livez` responds and reports the failure if all threads of the
 //! program are blocked. Idle clients cannot exhaust the connections: each connection carries one response and has a

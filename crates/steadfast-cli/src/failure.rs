@@ -45,7 +45,7 @@ impl Failure {
         Self { code: CONFIG, message: message.to_string() }
     }
 
-    /// Returns whether an operation failed, which may succeed later.
+    /// Returns whether this is the failure of an operation, which may succeed later.
     pub(crate) fn is_run(&self) -> bool {
         self.code == RUN
     }

@@ -21,7 +21,8 @@ use spec::{CATALOG, FaultSpec};
 
 /// Switches the faults of the command line, or lists all faults or the active ones.
 pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
-    // All faults are validated before the first one is sent: a mistake in the second must not leave the first one active.
+    // All faults are validated before the first one is sent: a mistake in the second must not leave the first one
+    // active.
     for text in &args.faults {
         text.parse::<FaultSpec>().map_err(Failure::usage)?;
     }

@@ -59,7 +59,7 @@ impl FromStr for OutputFormat {
     }
 }
 
-/// Returns a template: kubectl also takes a path without braces.
+/// Returns the template, with braces added to a path without braces, as in kubectl.
 fn braced(template: &str) -> String {
     if template.contains('{') { template.to_owned() } else { format!("{{{template}}}") }
 }

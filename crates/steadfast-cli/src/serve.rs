@@ -46,8 +46,8 @@ const LIMITATIONS: [&str; 3] = [
 
 /// Serves until requested to stop.
 pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
-    // Reading standard input and building kustomizations may block without a limit. No signal handler is installed yet, so
-    // Ctrl-C ends the program and its child.
+    // Reading standard input and building kustomizations may block without a limit. No signal handler is installed yet,
+    // so Ctrl-C ends the program and its child.
     let texts = sources::read(&args.manifests, args.recursive, &args.kustomizations)?;
     let objects = manifest::read_all(&texts)?;
     // Validated before the start; applied only after the objects exist, since a fault could prevent their creation.

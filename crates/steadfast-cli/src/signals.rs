@@ -61,8 +61,8 @@ pub(crate) struct GuardedStopSignal {
 }
 
 impl GuardedStopSignal {
-    /// Starts the thread. The process ends at the latest `deadline` plus 600 ms after the first request, and 200 ms after the
-    /// second one.
+    /// Starts the thread. The process ends at the latest `deadline` plus 600 ms after the first request, and 200 ms
+    /// after the second one.
     pub(crate) fn listen(deadline: Duration) -> Result<Self, Failure> {
         let (send, requests) = unbounded_channel();
         let (begin, started) = unbounded_channel();

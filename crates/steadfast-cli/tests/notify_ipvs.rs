@@ -1,4 +1,5 @@
-//! `steadfast notify` with a virtual service of a real IPVS, in a separate guest: `ipvsadm` and the traffic are the oracles.
+//! `steadfast notify` with a virtual service of a real IPVS, in a separate guest: `ipvsadm` and the traffic are the
+//! oracles.
 #![cfg(target_os = "linux")]
 
 #[path = "../../steadfast-targets/tests/netfilter/ipvs/guest.rs"]

@@ -14,8 +14,8 @@ pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
         true
     }
 
-    /// Returns the value that receives no new traffic. `None` if the target has no such value. The entry is then removed
-    /// at once.
+    /// Returns the value that receives no new traffic. `None` if the target has no such value. The entry is then
+    /// removed at once.
     fn drained(&self) -> Option<Self> {
         None
     }
@@ -26,7 +26,8 @@ pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
         name
     }
 
-    /// Returns the locations of the entry in addition to its `name`. A location belongs to one group of entries at a time.
+    /// Returns the locations of the entry in addition to its `name`. A location belongs to one group of entries at a
+    /// time.
     fn locations(&self, name: &str) -> Vec<String> {
         vec![self.location(name).to_owned()]
     }
@@ -57,8 +58,8 @@ pub struct DesiredState<V> {
     pub competing: Vec<CompetingEntry<V>>,
     /// Uncertainty about single clusters and objects.
     pub doubts: Doubts,
-    /// Function that returns whether the object of an entry still exists. Without the function, each lost entry counts as a
-    /// removal that may need approval.
+    /// Function that returns whether the object of an entry still exists. Without the function, each lost entry counts
+    /// as a removal that may need approval.
     pub exists: Option<ExistenceCheck>,
 }
 
@@ -206,10 +207,12 @@ pub trait Target: Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Records at the target that the process `instance` maintains the entries of this mark, at `now` in seconds since 1970.
+    /// Records at the target that the process `instance` maintains the entries of this mark, at `now` in seconds since
+    /// 1970.
     ///
-    /// A process should call this about once a minute. A record that was not renewed for [`OWNER_EXPIRES_SECS`](crate::OWNER_EXPIRES_SECS)
-    /// is taken over. Targets without such a record return [`Claim::Ours`], which is the default.
+    /// A process should call this about once a minute. A record that was not renewed for
+    /// [`OWNER_EXPIRES_SECS`](crate::OWNER_EXPIRES_SECS) is taken over. Targets without such a record return
+    /// [`Claim::Ours`], which is the default.
     ///
     /// # Errors
     ///

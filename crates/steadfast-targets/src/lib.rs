@@ -1,8 +1,9 @@
-//! Mirrors: keep entries of an external system, such as a load balancer, registry or DNS zone, equal to a desired state.
+//! Mirrors: keep entries of an external system, such as a load balancer, registry or DNS zone, equal to a desired
+//! state.
 //!
-//! A *mirror* receives the desired state as a whole, whenever it changes, instead of single events. It reads the target at its
-//! start, after each change and at an interval, and applies the missing steps. So missed events, lost responses and manual
-//! changes do not leave the target wrong. This crate does not depend on Kubernetes.
+//! A *mirror* receives the desired state as a whole, whenever it changes, instead of single events. It reads the target
+//! at its start, after each change and at an interval, and applies the missing steps. So missed events, lost responses
+//! and manual changes do not leave the target wrong. This crate does not depend on Kubernetes.
 //!
 //! ```no_run
 //! # use std::{collections::BTreeMap, path::Path};

@@ -22,8 +22,8 @@ pub struct Mirror<V> {
 
 impl<V: EntryValue> Mirror<V> {
     /// Starts a mirror that keeps `target` equal to the desired state. Nothing is changed before the first
-    /// [`set_desired`](Self::set_desired), but leases are renewed. State that must survive a restart is kept in `memory` under
-    /// `name`.
+    /// [`set_desired`](Self::set_desired), but leases are renewed. State that must survive a restart is kept in
+    /// `memory` under `name`.
     ///
     /// # Panics
     ///

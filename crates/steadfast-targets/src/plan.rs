@@ -241,8 +241,8 @@ pub(crate) fn plan<V: EntryValue>(
     }
 }
 
-/// Grants the removal of entries that a new entry at the same location replaces. Two entries of one location may exclude
-/// each other, such as a CNAME and an address of one name. The new entry then cannot be added first.
+/// Grants the removal of entries that a new entry at the same location replaces. Two entries of one location may
+/// exclude each other, such as a CNAME and an address of one name. The new entry then cannot be added first.
 fn replace_in_place<V: EntryValue>(
     mut verdict: GuardDecision,
     additions: &[Step<V>],

@@ -59,9 +59,9 @@ impl SlowEntries {
 impl StepRunner {
     /// Runs `steps`, and returns the numbers of the failed steps in their order, each with its error.
     ///
-    /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry
-    /// run one after another. After an error, the remaining steps of the entry are skipped. `timeout_error` creates the error
-    /// of a step that reached its deadline.
+    /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry run
+    /// one after another. After an error, the remaining steps of the entry are skipped. `timeout_error` creates the
+    /// error of a step that reached its deadline.
     pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
         self,
         steps: &[Step<V>],

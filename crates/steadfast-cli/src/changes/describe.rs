@@ -57,9 +57,9 @@ pub(crate) struct Description {
     pub(crate) managers: Vec<String>,
 }
 
-/// Changes of an object that are printed, and the number of hidden ones.
+/// Printed changes of an object, and the number of changes that are noise.
 pub(crate) struct Visible<'a> {
-    /// Changes without noise, unless the content includes it.
+    /// The printed changes. They include noise only if the content does.
     pub(crate) changes: Vec<Change<'a>>,
     /// Number of changed fields that are noise.
     pub(crate) noise: usize,

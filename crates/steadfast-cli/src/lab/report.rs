@@ -127,7 +127,8 @@ pub(crate) fn json(outcomes: &[Outcome]) -> Result<(), Failure> {
     writeln!(io::stdout(), "{text}").map_err(|error| Failure::run(format!("the outcome cannot be written: {error}")))
 }
 
-/// Writes a progress line: to standard output, or to standard error if standard output is JSON. A closed pipe is ignored.
+/// Writes a progress line: to standard output, or to standard error if standard output is JSON. A closed pipe is
+/// ignored.
 fn print_line(output: Output, line: Arguments<'_>) {
     // Standard output carries only the JSON document in that format.
     let _ = match output {

@@ -20,8 +20,8 @@ pub(super) struct CatchUp {
 impl CatchUp {
     /// Returns true if the leader has settled all changes up to the first list of each position.
     ///
-    /// `reached` are the versions of this replica's caches. `published` are the versions that the leader has settled. Published
-    /// positions count only if `is_configured` returns true for them.
+    /// `reached` are the versions of this replica's caches. `published` are the versions that the leader has settled.
+    /// Published positions count only if `is_configured` returns true for them.
     pub(super) fn has_caught_up(
         &mut self,
         reached: &SettledVersions,
@@ -32,7 +32,8 @@ impl CatchUp {
             // A version after the first list is also safe: it only delays the replica.
             self.started.entry(position.clone()).or_insert(*version);
         }
-        // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a position.
+        // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a
+        // position.
         let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
         let is_settled = |position: &String| {
             let started = self.started.get(position);
@@ -56,8 +57,8 @@ impl<T: PartialEq> LeaseWatch<T> {
         Self { last: None, since: Instant::now() }
     }
 
-    /// Records the current renewal of the lease, or `None` without a holder. Returns true if the lease was not renewed for
-    /// `timeout`.
+    /// Records the current renewal of the lease, or `None` without a holder. Returns true if the lease was not renewed
+    /// for `timeout`.
     pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
         // Measures on the local clock: the time in the lease comes from the clock of another machine, which may differ.
         if renewal.is_some() && renewal != self.last {

@@ -1,7 +1,8 @@
 //! Task of one cluster: connects, resolves the sources of the rules, and attaches them to the engine and the mirrors.
 //!
-//! No cluster waits for another one. A cluster that cannot be reached, or does not serve a resource yet, is reported once and
-//! retried with backoff. A reload first applies with the catalog that is already known, and then the cluster is queried again.
+//! No cluster waits for another one. A cluster that cannot be reached, or does not serve a resource yet, is reported
+//! once and retried with backoff. A reload first applies with the catalog that is already known, and then the cluster
+//! is queried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -331,7 +332,8 @@ impl Cluster {
         }
     }
 
-    /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is missing.
+    /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is
+    /// missing.
     async fn attach(&self, assignment: &Assignment, link: &ClusterLink, catalog: &Catalog) -> bool {
         let Assignment { plan, feeds } = assignment;
         let known = self.data().known.clone();

@@ -141,7 +141,7 @@ async fn lookups(
         .map_err(Failure::run)
 }
 
-/// Returns the reason why `rule` does not watch the object, if so.
+/// Returns the reason why `rule` does not watch the object; `None` if the rule watches the object.
 async fn not_covered(
     plan: &Plan,
     rule: &CompiledRule,

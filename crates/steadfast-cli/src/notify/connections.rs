@@ -59,8 +59,8 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Conn
     Ok(connected_clusters)
 }
 
-/// Connects concurrently to the clusters of `plan` that rules watch, each for at most [`CONNECT_TIMEOUT`]. Returns the connected
-/// clusters, and the failures of the others.
+/// Connects concurrently to the clusters of `plan` that rules watch, each for at most [`CONNECT_TIMEOUT`]. Returns the
+/// connected clusters, and the failures of the others.
 pub(super) async fn connect_possible(plan: &Plan) -> (ConnectedClusters, Vec<(String, Failure)>) {
     let clusters = plan.clusters.iter().filter(|(name, _)| is_watched(plan, name));
     let attempts = clusters.map(|(name, cluster)| async {

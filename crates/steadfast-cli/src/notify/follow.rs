@@ -45,8 +45,8 @@ impl WatchedSource {
     }
 }
 
-/// Deletes the state of rules and streams that are no longer configured, which would otherwise be kept forever. Rules in
-/// `incomplete` keep their state: their sources are not fully known yet.
+/// Deletes the state of rules and streams that are no longer configured, which would otherwise be kept forever. Rules
+/// in `incomplete` keep their state: their sources are not fully known yet.
 pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
     for WatchedSource { source, informer, .. } in followed {
         // Several rules may share one informer, so the handlers of all of them are known.

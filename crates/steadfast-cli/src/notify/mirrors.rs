@@ -70,8 +70,9 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption. Entries of
-    /// mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by name.
+    /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption.
+    /// Entries of mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by
+    /// name.
     pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
         let mut previous = std::mem::take(&mut self.tasks);
         let (mut feeds, mut new) = (BTreeMap::new(), Vec::new());
@@ -97,7 +98,8 @@ impl Mirrors {
         for (name, feed) in &feeds {
             feed.expect(plan.clusters_of_mirror(name));
         }
-        // Two mirrors must never write to one target, even under different names: new ones start after the old ones have ended.
+        // Two mirrors must never write to one target, even under different names: new ones start after the old ones
+        // have ended.
         let (ended, wait) = watch::channel(());
         let earlier: Vec<_> = previous.into_values().map(|running| running.task.stop()).collect();
         if !earlier.is_empty() {

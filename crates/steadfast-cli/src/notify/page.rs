@@ -1,4 +1,5 @@
-//! The status of the program as one HTML page, for a browser. The page loads nothing, and every text of a tenant is escaped.
+//! The status of the program as one HTML page, for a browser. The page loads nothing, and every text of a tenant is
+//! escaped.
 
 use std::fmt::Write;
 

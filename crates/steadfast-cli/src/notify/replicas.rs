@@ -1,7 +1,8 @@
-//! Several processes with one configuration: the election, the gate that is open for the leader only, and the published state.
+//! Several processes with one configuration: the election, the gate that is open for the leader only, and the published
+//! state.
 //!
-//! Every replica watches and evaluates. The leader sends and writes, and once a second publishes the version up to which each rule
-//! and sink is settled. A standby drops settled changes, and keeps the others pending for its own term.
+//! Every replica watches and evaluates. The leader sends and writes, and once a second publishes the version up to
+//! which each rule and sink is settled. A standby drops settled changes, and keeps the others pending for its own term.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -246,8 +247,8 @@ impl ReplicaTask {
                 () = leader.lost() => {}
                 never = self.lead(&leader, &mut state) => match never {},
                 () = wait_until_set(&mut stopping) => {
-                    // After the final publication the next leader does not deliver settled changes again. The gate closes first, so
-                    // that no delivery settles after the published positions were read.
+                    // After the final publication the next leader does not deliver settled changes again. The gate
+                    // closes first, so that no delivery settles after the published positions were read.
                     self.keeper.close();
                     let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.progress_source)(), self.memory())).await;
                     break;
@@ -260,7 +261,7 @@ impl ReplicaTask {
         self.keeper.close();
         // A final publication may have used the other half of the timeout.
         let _ = timeout(RELEASE_TIMEOUT / 2, election.stop()).await;
-        // Pending from here on: the supervisor would restart a task that returns.
+        // Never returns, because the supervisor would restart this task.
         self.ended.send_replace(true);
         std::future::pending().await
     }
@@ -279,8 +280,8 @@ impl ReplicaTask {
         }
     }
 
-    /// Waits until a replica with a new state folder may become the leader: the leader has settled all earlier deletions, or no
-    /// replica leads.
+    /// Waits until a replica with a new state folder may become the leader: the leader has settled all earlier
+    /// deletions, or no replica leads.
     async fn wait_until_eligible(
         &self,
         connection: &Connection,
@@ -436,8 +437,8 @@ impl ReplicaTask {
     }
 
     /// Leader: passes forwarded approvals to the mirrors through the state folder. An approval stays in the shared
-    /// state until a mirror has taken it, so that the approval survives a crash of this leader. `taken_ids` contains the
-    /// approvals passed in this term.
+    /// state until a mirror has taken it, so that the approval survives a crash of this leader. `taken_ids` contains
+    /// the approvals passed in this term.
     async fn take_approvals(
         &self,
         shared: &mut SharedState,

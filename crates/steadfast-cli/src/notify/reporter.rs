@@ -118,8 +118,8 @@ fn sources(clusters: &[Arc<Cluster>]) -> Vec<SourceReport> {
 }
 
 impl StatusSource for StatusReporter {
-    /// Queries only the supervisor, which holds its lock just for a copy. A blocked part of the program cannot delay the
-    /// response.
+    /// Queries only the supervisor, which holds its lock just for a copy. A blocked part of the program cannot delay
+    /// the response.
     fn liveness(&self) -> Result<(), String> {
         let unhealthy = self.supervisor.unhealthy();
         if unhealthy.is_empty() {

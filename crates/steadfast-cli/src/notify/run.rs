@@ -89,7 +89,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let duration = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
     let ended = program.run_until_shutdown(&mut stop, &mut reload_signal, &mut output, duration).await;
     if let ShutdownReason::Output(error) = ended {
-        // A closed pipe is not an error: the reader wants no more.
+        // A closed pipe is not an error: the reader needs no further output.
         return match error.kind() {
             ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
             _ => Err(Failure::run(format!("standard output cannot be written to: {error}"))),

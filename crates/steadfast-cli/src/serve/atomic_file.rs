@@ -24,8 +24,8 @@ pub(crate) enum UpdateError<E> {
 
 /// Replaces the content of `path` by the result of `change`, readable by the owner only; `None` removes the file.
 ///
-/// `change` gets an empty text for a missing file. During the change, a lock file excludes programs with kubectl's
-/// locking protocol.
+/// `change` gets an empty text for a missing file. During the change, a lock file excludes other programs that use
+/// kubectl's locking protocol.
 pub(crate) fn change<E>(
     path: &Path,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,

@@ -70,8 +70,8 @@ impl Entries {
         if replica == 0 { self.name.clone() } else { format!("{}-{replica}", self.name) }
     }
 
-    /// Adds these entries to the kubeconfig `text` and makes the first context the current one. An empty text becomes a new
-    /// kubeconfig.
+    /// Adds these entries to the kubeconfig `text` and makes the first context the current one. An empty text becomes a
+    /// new kubeconfig.
     pub(crate) fn merged(&self, text: &str) -> Result<String, MergeError> {
         let mut file = read(text)?
             .unwrap_or_else(|| Node::map([("apiVersion", Node::text("v1")), ("kind", Node::text("Config"))]));

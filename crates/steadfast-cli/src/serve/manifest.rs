@@ -24,8 +24,8 @@ pub(crate) fn read_all(texts: &[ManifestText]) -> Result<Vec<Object>, Failure> {
     Ok(objects)
 }
 
-/// Creates `objects` on `server`. Namespaces and definitions are created first, since other objects may need them. Returns
-/// the warnings of the server.
+/// Creates `objects` on `server`. Namespaces and definitions are created first, since other objects may need them.
+/// Returns the warnings of the server.
 pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<Vec<String>, Failure> {
     let (first, then): (Vec<_>, Vec<_>) = objects
         .iter()
@@ -54,8 +54,8 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 /// Parses the objects of `text`. Errors contain the position but never the text, which may contain secrets.
 fn parse(text: &str) -> Result<Vec<Value>, String> {
-    // The limits of the parser are raised: a manifest may contain a whole cluster. Nodes without aliases are bounded by the
-    // length of the text, and aliases have separate limits.
+    // The limits of the parser are raised: a manifest may contain a whole cluster. Nodes without aliases are bounded by
+    // the length of the text, and aliases have separate limits.
     let most = text.len().saturating_add(1_000_000);
     let budget =
         budget! { max_documents: most, max_nodes: most, max_events: 2 * most, max_total_scalar_bytes: 2 * most };
@@ -81,8 +81,8 @@ fn flatten(mut document: Value, objects: &mut Vec<Value>) -> Result<(), String> 
     if document.is_null() {
         return Ok(());
     }
-    // `List` and typed lists such as `PodList`. Objects of other kinds may have a field with this name, and a custom kind
-    // may end in `List` without being a list.
+    // `List` and typed lists such as `PodList`. Objects of other kinds may have a field with this name, and a custom
+    // kind may end in `List` without being a list.
     if text(&document, "/kind").ends_with("List")
         && let Some(Value::Array(items)) = document.get_mut("items")
     {

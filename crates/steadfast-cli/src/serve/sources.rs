@@ -73,8 +73,8 @@ fn is_kustomization(file: &Path) -> bool {
     file.file_name().and_then(OsStr::to_str).is_some_and(|name| KUSTOMIZATIONS.contains(&name))
 }
 
-/// Returns the error for a kustomization given with `-f`: its resources are patched before use, so their files must not be
-/// read one by one.
+/// Returns the error for a kustomization given with `-f`: its resources are patched before use, so their files must not
+/// be read one by one.
 fn kustomized(file: &Path) -> Failure {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = folder.display();

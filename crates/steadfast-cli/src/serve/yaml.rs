@@ -218,7 +218,8 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Writes the node after the colon of a key or the dash of an item. `indent` is the indentation of the fields of a mapping.
+    /// Writes the node after the colon of a key or the dash of an item. `indent` is the indentation of the fields of a
+    /// mapping.
     fn write_after(&self, before: &str, indent: usize, out: &mut String) {
         out.push_str(before);
         if self.anchor > 0 {

@@ -52,7 +52,7 @@ impl Handler<CachedObject> for EventPrinter {
         self.owners.record(&decoded.object);
         decoded.owners = self.owners.chain(&decoded.object);
         let line = self.style.event(&self.subject, &decoded, replacement.as_deref());
-        // The initial objects are no changes.
+        // The initial objects do not count as changes.
         if !matches!(event, Event::Added { initial: true, .. }) {
             self.tally.count(line.counted);
         }

@@ -46,7 +46,8 @@ fn recipe(name: &str) -> String {
     text
 }
 
-/// Runs a recipe in `folder` until `reached`, with the `places` of its targets replaced. Returns the RBAC manifests of the recipe.
+/// Runs a recipe in `folder` until `reached`, with the `places` of its targets replaced. Returns the RBAC manifests of
+/// the recipe.
 fn run(
     name: &str,
     folder: &Path,

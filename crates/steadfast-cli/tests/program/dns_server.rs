@@ -78,8 +78,8 @@ impl DnsServer {
         Some(names.filter(|name| name != "ns").collect())
     }
 
-    /// Returns all records by name, except the server's own records and ownership marks. Returns `None` if the server does not
-    /// respond.
+    /// Returns all records by name, except the server's own records and ownership marks. Returns `None` if the server
+    /// does not respond.
     pub(crate) fn records(&self) -> Option<Vec<(String, String)>> {
         let records = self.transfer()?;
         let records = records.lines().filter_map(|line| {

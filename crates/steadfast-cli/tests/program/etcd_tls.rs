@@ -99,8 +99,8 @@ fn issue(folder: &Path) {
     write("ca.pem", &authority.pem());
     for name in ["server", "client"] {
         let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
-        // etcd treats the common name of a certificate as a user name. Its gateway also presents the server's certificate, so
-        // neither certificate has a common name.
+        // etcd treats the common name of a certificate as a user name. Its gateway also presents the server's
+        // certificate, so neither certificate has a common name.
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];

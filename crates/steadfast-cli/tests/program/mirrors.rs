@@ -260,7 +260,8 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world.server.faults().clear_rules();
     world.wait_until_serving(&["web-1", "web-2"]);
 
-    // Without the annotation the address of `web-2` is unknown: the entry stays, and other entries follow their objects.
+    // Without the annotation the address of `web-2` is unknown: the entry stays, and other entries follow their
+    // objects.
     world
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))

@@ -111,7 +111,8 @@ impl World {
                  send = \"\"\"{{'key': {KEY_OF_ENTRY}, {send}}}\"\"\"\nto = [\"{name}\"]\n"
             )
         };
-        // After a restore, the server's versions may already exceed the program's version. Only the audit detects this (R12).
+        // After a restore, the server's versions may already exceed the program's version. Only the audit detects this
+        // (R12).
         let mirror = "drain = \"1s\"\ncompare = \"2s\"\n";
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"{}s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\

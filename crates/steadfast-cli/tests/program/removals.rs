@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Grace period for late removals: an entry may be removed this long after an absence of its pod, even if the pod exists again.
+/// Grace period for late removals: an entry may be removed this long after an absence of its pod, even if the pod
+/// exists again.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Contents of one target, from one read.
@@ -45,8 +46,8 @@ impl ExpectedEntries {
         }
     }
 
-    /// Records that a restore of the cluster has brought a removed object back. The program can detect this only by its next
-    /// audit, within `limit`. Until then, it may still remove the entry.
+    /// Records that a restore of the cluster has brought a removed object back. The program can detect this only by its
+    /// next audit, within `limit`. Until then, it may still remove the entry.
     pub(crate) fn record_revived(&mut self, name: &str, limit: Duration) {
         self.0.entry(name.to_owned()).or_default().push((Instant::now() + limit, true));
     }

@@ -32,7 +32,7 @@ const REPLICAS: usize = 3;
 /// Number of faults in a sequence: in CI, and outside of CI.
 const FAULTS_PER_RUN: [u64; 2] = [4, 25];
 
-/// Time between the arrival of a request and its record, on a busy machine.
+/// Maximum time between the arrival of a request and its record, on a busy machine.
 const ARRIVAL_DELAY: Duration = Duration::from_millis(100);
 
 /// Time between two reads of the lease.
@@ -105,7 +105,8 @@ fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
 /// Holders of the lease, from repeated reads.
 #[derive(Default)]
 struct LeadershipTerms {
-    /// Holders, each with the start of the last read before its election, and the end of the first read with this holder.
+    /// Holders, each with the start of the last read before its election, and the end of the first read with this
+    /// holder.
     holders: Vec<(Instant, Instant, String)>,
 }
 

@@ -1,5 +1,5 @@
-//! `steadfast notify` restarts, also after `SIGKILL`: changes during the downtime are delivered, and no change is delivered again
-//! with another ID. The server's history is the oracle.
+//! `steadfast notify` restarts, also after `SIGKILL`: changes during the downtime are delivered, and no change is
+//! delivered again with another ID. The server's history is the oracle.
 //!
 //! `STEADFAST_KILLS=100` sets the number of kills.
 

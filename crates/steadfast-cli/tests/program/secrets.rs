@@ -8,7 +8,8 @@ use steadfast_apiserver::ApiServer;
 
 use crate::run::{finish, start_with, temp_file};
 
-/// Secrets of the test: the token, the content of a Secret in plain text and Base64, a rejected token, and the token of a plugin.
+/// Secrets of the test: the token, the content of a Secret in plain text and Base64, a rejected token, and the token of
+/// a plugin.
 const PLANTED: [&str; 5] = [
     "planted-bearer-token",
     "planted-password",

@@ -1,7 +1,7 @@
 //! Seeds of random tests.
 
-/// Seeds of random tests: only `STEADFAST_SEED` if it is set, else the numbers from 1 to `STEADFAST_SEEDS`, which defaults to
-/// `default_count`.
+/// Seeds of random tests: only `STEADFAST_SEED` if it is set, else the numbers from 1 to `STEADFAST_SEEDS`, which
+/// defaults to `default_count`.
 pub(crate) fn seeds(default_count: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     match number("STEADFAST_SEED") {

@@ -197,7 +197,7 @@ impl ValueKind {
             Self::OneOf(words) if words.contains(&value) => Ok(()),
             Self::OneOf(words) => Err(format!("write {}", words.join(" or "))),
             Self::Word => {
-                // Other characters end a command, escape, or start a payload.
+                // Other characters end a command, escape a character, or start a payload.
                 let is_plain = |byte: u8| byte.is_ascii_graphic() && !b";\\'\"<#`".contains(&byte);
                 if value.bytes().all(is_plain) {
                     Ok(())

@@ -403,8 +403,8 @@ async fn silent_endpoint_is_skipped() -> Result {
 /// Number of attempts without progress after which [`add_all`] fails.
 const MAX_STALLED_ATTEMPTS: usize = 20;
 
-/// Adds the missing entries of `desired`, until the target has exactly these. On a busy machine, etcd may not respond in
-/// time. As in a mirror, the next read then shows which writes were applied. Any other error fails the test.
+/// Adds the missing entries of `desired`, until the target has exactly these. On a busy machine, etcd may not respond
+/// in time. As in a mirror, the next read then shows which writes were applied. Any other error fails the test.
 async fn add_all(target: &Etcd, desired: &BTreeMap<String, EtcdValue>) -> Result {
     let (mut stalled, mut known) = (0, 0);
     while stalled < MAX_STALLED_ATTEMPTS {

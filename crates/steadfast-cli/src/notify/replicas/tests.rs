@@ -64,7 +64,8 @@ impl World {
 }
 
 impl World {
-    /// Assigns the lease to a holder that never renews it, like a killed process. A dropped replica would release the lease.
+    /// Assigns the lease to a holder that never renews it, like a killed process. A dropped replica would release the
+    /// lease.
     fn hold_lease(&self) {
         let mut lease = self.server.get("leases", "default", "notify").expect("it exists");
         lease["spec"]["holderIdentity"] = "killed".into();

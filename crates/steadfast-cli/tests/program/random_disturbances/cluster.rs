@@ -1,4 +1,5 @@
-//! The first cluster of the scenario: the embedded API server, or with `STEADFAST_SERVER=reference` a real one with its etcd.
+//! The first cluster of the scenario: the embedded API server, or with `STEADFAST_SERVER=reference` a real one with its
+//! etcd.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ pub(super) enum Cluster {
 }
 
 impl Cluster {
-    /// Starts the server of `STEADFAST_SERVER`. Returns `None`, with the reason on standard error, if the server was not built.
+    /// Starts the server of `STEADFAST_SERVER`. Returns `None`, with the reason on standard error, if the server was
+    /// not built.
     pub(super) fn start(runtime: &Runtime) -> Option<Self> {
         match ServerKind::from_env() {
             ServerKind::Reference => Some(Self::Real(Box::new(Real::start(runtime)?))),

@@ -1,4 +1,5 @@
-//! Real API server with its etcd, a second API server with an optional stale cache, and a fault-injecting network before both.
+//! Real API server with its etcd, a second API server with an optional stale cache, and a fault-injecting network
+//! before both.
 
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -124,7 +125,8 @@ impl Real {
         self.renew_client();
     }
 
-    /// Opens a new connection. A client never retries a write, so no write may be the first request on a dead connection.
+    /// Opens a new connection. A client never retries a write, so no write may be the first request on a dead
+    /// connection.
     fn renew_client(&mut self) {
         self.client = self.runtime.block_on(self.reference.connection()).expect("a connection").client();
     }

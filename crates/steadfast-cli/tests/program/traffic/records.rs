@@ -61,7 +61,8 @@ pub(crate) enum PodState {
 pub(crate) struct Timeline(BTreeMap<IpAddr, Vec<(Instant, PodState)>>);
 
 impl Timeline {
-    /// Records that a pod enters a state now. Call this after a change to `Ready` or `Dead`, and before a change to `Leaving`.
+    /// Records that a pod enters a state now. Call this after a change to `Ready` or `Dead`, and before a change to
+    /// `Leaving`.
     pub(crate) fn enter(&mut self, address: IpAddr, state: PodState) {
         self.0.entry(address).or_default().push((Instant::now(), state));
     }

@@ -52,7 +52,8 @@ pub(crate) struct Setup {
     pub(crate) records: Option<DnsKind>,
     /// Publishes the pods of [`SHOP`] in the first cluster as `EndpointSlices` of the Service `web`.
     pub(crate) has_slices: bool,
-    /// Sinks and rules of the configuration. `PORT`, `DNS_SERVER` and `ETCD_URL` are placeholders for the port of all pods and the systems.
+    /// Sinks and rules of the configuration. `PORT`, `DNS_SERVER` and `ETCD_URL` are placeholders for the port of all
+    /// pods and the systems.
     pub(crate) rules: &'static str,
 }
 
@@ -373,8 +374,8 @@ impl World {
         self.wait_until_converged_for(|id| id.contains(&shop), |_| false);
     }
 
-    /// Waits until the first backend has exactly the ready pods among the `judged` ones. Servers of pods that are `ignored` can
-    /// be present or missing; all other servers must not be in service.
+    /// Waits until the first backend has exactly the ready pods among the `judged` ones. Servers of pods that are
+    /// `ignored` can be present or missing; all other servers must not be in service.
     pub(crate) fn wait_until_converged_for(&mut self, judged: impl Fn(&str) -> bool, ignored: impl Fn(&str) -> bool) {
         let start = Instant::now();
         loop {

@@ -33,7 +33,7 @@ pub(crate) fn run_in_guest(test: &str) -> Result {
     let Some(guest) = Guest::start(test)? else { return Ok(()) };
     let output = guest.output()?;
     if output.contains(UNKNOWN_REGISTERS) {
-        // Skipped even where skips are forbidden, because no other kernel of this kind is available. The reason is
+        // Skipped even if skips are forbidden, because no other kernel of this kind is available. The reason is
         // printed.
         writeln!(
             io::stderr(),
