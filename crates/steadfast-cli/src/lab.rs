@@ -75,7 +75,8 @@ async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
 }
 
-/// Runs `chosen`, the slow ones first, and reports each when it ends. The results are in the order of `chosen`.
+/// Runs `chosen`, the slow ones first, and reports each result when the scenario ends. The results are in the order of
+/// `chosen`.
 async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     // The longest scenarios start first: the total duration is then close to that of the longest one.

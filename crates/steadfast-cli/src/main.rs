@@ -45,7 +45,7 @@ mod signals;
 mod until;
 mod watch;
 
-/// musl's allocator serializes all threads. The release links musl statically, so it replaces the allocator.
+/// musl's allocator serializes all threads. The release links musl statically, so the program replaces the allocator.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -13,7 +13,7 @@
 //! | `goal` | condition of `--until` |
 //! | `owners` | chains of owners |
 //! | `terminal` | width and colours of the terminal |
-//! | `recreated` | recognizes objects that replace one of the same name |
+//! | `recreated` | recognizes objects that replace an object of the same name |
 //! | `tally` | numbers of changes |
 //! | `status_line` | status line at the bottom of a terminal |
 //! | `printer` | thread that writes lines to standard output and counts them |
@@ -77,7 +77,8 @@ use tally::Tallies;
 use terminal::{Width, has_color, has_cursor_control};
 use watched::{CachedObject, Subject};
 
-/// Maximum number of events of an informer that are pending for output. Above it, events of one object are merged.
+/// Maximum number of events of an informer that are pending for output. Above this number, events of one object are
+/// merged.
 const MAX_PENDING_EVENTS: usize = 1024;
 
 /// Watches until requested to stop.

@@ -1,4 +1,5 @@
-//! Resolution of competing entries. A location is a name, an address or a key; only the group that holds it may use it.
+//! Resolution of competing entries. A location is a name, an address or a key. Only the group that holds a location may
+//! use the location.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

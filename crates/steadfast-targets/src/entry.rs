@@ -53,8 +53,8 @@ pub struct DesiredState<V> {
     pub doubt: Option<Arc<str>>,
     /// Origins of the entries, by name. An entry without an origin belongs to the group with the empty name.
     pub origins: BTreeMap<String, Arc<Origin>>,
-    /// Second and later entries with names from `entries`. The group that holds a name keeps it. If no group holds the
-    /// name, the entry in `entries` takes precedence.
+    /// Second and later entries with names from `entries`. The group that holds a name keeps the name. If no group
+    /// holds the name, the entry in `entries` takes precedence.
     pub competing: Vec<CompetingEntry<V>>,
     /// Uncertainty about single clusters and objects.
     pub doubts: Doubts,

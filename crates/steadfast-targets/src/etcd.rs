@@ -118,8 +118,8 @@ impl<R: EtcdClient> Etcd<R> {
         })
     }
 
-    /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd raises
-    /// a duration below its minimum, which follows from its election timeout.
+    /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd raises a
+    /// duration below its minimum, which depends on the election timeout of etcd.
     #[must_use]
     pub fn with_lease_ttl(self, lease_ttl: Duration) -> Self {
         Self { lease_ttl, ..self }

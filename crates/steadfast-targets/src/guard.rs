@@ -118,8 +118,8 @@ struct Pending {
     texts: BTreeMap<String, String>,
 }
 
-/// Entries whose removal waits for replacements. Until then both are in service, and the surplus does not count as
-/// capacity.
+/// Entries whose removal waits until their replacements are in service. Until the removal, old and new entries are in
+/// service, and the surplus does not count as capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PendingReplacement {
     names: BTreeSet<String>,

@@ -230,7 +230,7 @@ impl MirrorMemory {
             let StoredMirror { record, recent, .. } = records.entry(mirror.clone()).or_default();
             recent.retain(|_, (_, desired)| desired.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
-            // An export omits its entries if the text would be too long. The entries known here then stay.
+            // An export omits its entries if the text would be too long. In this case, the entries known here stay.
             if !entries.is_empty() {
                 record.retain(|name, _| entries.contains_key(name));
             }

@@ -135,8 +135,8 @@ impl StepRunner {
                 order.push(vec![number]);
             }
         }
-        // A server that hangs for one key often hangs for its neighbours. They run before the slow entries, but after
-        // the others.
+        // A server that hangs for one key often hangs for its neighbours. The neighbours run before the slow entries,
+        // but after all other entries.
         let siblings: BTreeSet<_> = slow.iter().filter_map(|name| parent(name)).collect();
         let class = |entry: &[usize]| {
             let name = steps[entry[0]].name();

@@ -57,7 +57,7 @@ impl From<&WatchedSource> for SourceReport {
 }
 
 impl SourceReport {
-    /// Returns the state of the cache and the reason, unless it is synced and fresh.
+    /// Returns the state of the cache and the reason; `None` if the cache is synced and fresh.
     fn doubt(&self) -> Option<(&'static str, String)> {
         let freshness = self.informer.freshness();
         let reason = freshness.doubt().map(|doubt| doubt.why.to_string());

@@ -27,7 +27,7 @@ const MAX_PENDING_TRANSITIONS: usize = 64;
 /// Interval between checks whether the handler has processed the events that were pending when the cache became fresh.
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// An informer, and what its doubts concern.
+/// An informer with its resource, its handler and the counts of the handler.
 pub(super) struct Followed {
     pub(super) subject: Arc<Subject>,
     pub(super) informer: Informer<CachedObject>,
@@ -37,7 +37,7 @@ pub(super) struct Followed {
     pub(super) tally: Arc<Tally>,
 }
 
-/// Reports every doubt about an informer until it stops.
+/// Reports every doubt about an informer until the informer stops.
 pub(super) fn follow(followed: Followed, style: Style, clock: Clock, printer: Printer) {
     let Followed { subject, informer, events, tally } = followed;
     let doubts = Arc::new(Mutex::new(DoubtTracker::default()));

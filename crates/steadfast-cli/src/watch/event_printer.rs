@@ -30,7 +30,7 @@ pub(super) struct EventPrinter {
 }
 
 impl EventPrinter {
-    /// Returns the description of a new object that replaces one of the same name.
+    /// Returns the description of a new object that replaces an object of the same name.
     fn replacement(&self, event: &Event<CachedObject>) -> Option<String> {
         let (key, now) = (event.object().key(), Instant::now());
         match event {

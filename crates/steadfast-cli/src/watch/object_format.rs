@@ -39,7 +39,7 @@ impl ObjectFormat {
                 // As kubectl writes it: other commands take it as an argument.
                 format!("{}{separator}{}/{}", kind.kind.to_lowercase(), kind.group, escape(name))
             }
-            // An error of a path concerns this object only: the others may have the field.
+            // An error of a path concerns this object only: other objects may have the field.
             Self::JsonPath(template) => match template.render(object) {
                 Ok(text) => escape_lines(&text),
                 Err(why) => format!("error: {}", escape(&why)),

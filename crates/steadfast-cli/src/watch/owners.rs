@@ -18,10 +18,10 @@ use crate::changes::text::{escape, width};
 /// Maximum number of owners in a chain. References can form a cycle.
 const MAX_OWNERS: usize = 4;
 
-/// Maximum number of remembered owners. Above it, the owners are forgotten and requested again.
+/// Maximum number of remembered owners. Above this number, the owners are forgotten and requested again.
 const MAX_KNOWN: usize = 50_000;
 
-/// Maximum number of pending requests. Above it, owners are requested with a later line.
+/// Maximum number of pending requests. Above this number, owners are requested with a later line.
 const MAX_PENDING_REQUESTS: usize = 256;
 
 /// Maximum part of the terminal's width for a chain with all owners.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Maximum number of pending lines. Above it, callers block, and their informers merge further events.
+/// Maximum number of pending lines. Above this number, callers block, and their informers merge further events.
 const MAX_PENDING_LINES: usize = 1024;
 
 /// Sender of lines. Cheap to clone.

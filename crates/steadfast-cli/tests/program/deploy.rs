@@ -20,7 +20,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("the manifest has no {kind}"))
 }
 
-/// Checks the arguments: the program must fail only at the missing file, its last step.
+/// Checks the arguments: the program must fail only at its last step, because the file is missing.
 fn assert_arguments_accepted(arguments: &[&str]) {
     let output = steadfast(arguments);
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", stderr_text(&output));

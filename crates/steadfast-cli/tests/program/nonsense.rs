@@ -102,7 +102,8 @@ fn annotations(rng: &mut Random, victims: &Victims) -> Value {
     if size < 250_000 { annotations.into() } else { json!({}) }
 }
 
-/// Returns a random pod, service or config map of the namespace [`TENANT`]. The API server rejects some of them.
+/// Returns a random pod, service or config map of the namespace [`TENANT`]. The API server rejects some of these
+/// objects.
 pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
     let name = match rng.below(3) {
         0 => format!("n-{}", rng.below(20)),

@@ -41,7 +41,7 @@ use disturbance::{DISTURBANCES, Disturbance};
 /// Initial number of pods of the first cluster that are created and deleted during the run.
 const PODS: u64 = 8;
 
-/// Pods of the first cluster that always exist. The tenant pretends to be them.
+/// Pods of the first cluster that always exist. The tenant claims their identities.
 const LASTING_PODS: u64 = 3;
 
 /// Initial number of pods of the second cluster.
@@ -388,7 +388,7 @@ fn status(address: &str, is_ready: bool) -> Value {
 /// Reads one system; `None` if it does not respond.
 type ReadNames = Box<dyn Fn() -> Option<BTreeSet<String>> + Send>;
 
-/// Reads all three systems repeatedly until it is stopped.
+/// Threads that read all three systems repeatedly until they are stopped.
 struct Sampler {
     ended: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,

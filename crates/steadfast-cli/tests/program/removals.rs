@@ -47,7 +47,7 @@ impl ExpectedEntries {
     }
 
     /// Records that a restore of the cluster has brought a removed object back. The program can detect this only by its
-    /// next audit, within `limit`. Until then, it may still remove the entry.
+    /// next audit, within `limit`. Until then, the program may still remove the entry.
     pub(crate) fn record_revived(&mut self, name: &str, limit: Duration) {
         self.0.entry(name.to_owned()).or_default().push((Instant::now() + limit, true));
     }

@@ -249,7 +249,7 @@ fn readded_rule_starts_without_state() {
     let run = world.start_program();
     world.set("a", "2");
     assert_eq!(run.wait_for_lines(1), ["each Updated a"]);
-    // The program checks every 500 ms which rules exist, and then drops the state of others.
+    // The program checks every 500 ms which rules exist, and then drops the state of other rules.
     std::thread::sleep(Duration::from_secs(1));
     run.end("TERM");
     world.configure(&both);

@@ -274,7 +274,7 @@ pub(super) fn entry_name(record: &DnsRecord) -> String {
 /// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions
 /// infeasible.
 pub(super) fn hash(record: &DnsRecord) -> String {
-    // `wire` fails only for invalid names, and those were rejected when the data was parsed.
+    // `wire` fails only for invalid names, and such names were rejected when the data was parsed.
     let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
     short_hash(&Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize())
 }

@@ -31,8 +31,8 @@ impl Zone {
     /// If the key has no permission to write the record, updates are sent without this condition.
     pub(super) async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let recorded = self.try_to_record(term, now).await;
-        // The key may not write the record. Updates then continue without the condition, since otherwise all would
-        // fail.
+        // The key lacks permission to write the record. Updates continue without the condition, since otherwise all
+        // would fail.
         if matches!(recorded, Err(DnsError::Rejected { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
             self.state().term = None;
         }

@@ -30,7 +30,7 @@ pub(super) struct Update {
 /// Owner of the name of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameOwner {
-    /// The mirror: the name bears the mark, and loses it with its last record.
+    /// The mirror: the name has the mark, which is deleted together with the last record of the name.
     Mirror {
         /// True if the name has no entry left.
         is_last: bool,

@@ -58,7 +58,8 @@ impl Zones {
         Err(DnsError::Outside { name, zone: names.join(", ") })
     }
 
-    /// Claims all zones. Returns the claim of another process, if one exists. A failed claim does not stop the others.
+    /// Claims all zones. Returns the claim of another process, if one exists. A failed claim does not stop the other
+    /// claims.
     async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         let mut claim = Ok(Claim::Ours);
         for zone in &self.zones {
@@ -214,7 +215,7 @@ impl Target for Zones {
         self.claim_names(instance, now).await
     }
 
-    /// Records the term in all zones. A failure in one zone does not affect the others.
+    /// Records the term in all zones. A failure in one zone does not affect the other zones.
     async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let mut fenced = Ok(true);
         for zone in &self.zones {

@@ -161,7 +161,7 @@ impl<R: EtcdClient> Gateway<R> {
         }
     }
 
-    /// Drops the token if `error` concerns it, so that the next attempt requests another one.
+    /// Drops the token if `error` concerns it, so that the next attempt requests another token.
     pub(super) fn forget_token(&self, error: &EtcdError) {
         if error.needs_new_token() {
             *self.token() = None;

@@ -25,7 +25,7 @@ impl<R: EtcdClient> Etcd<R> {
     /// Claims the keys of this mark for the process `instance` at `now`, in seconds since 1970.
     ///
     /// The record is a key outside of the prefix (`steadfast-owner/LEASE`). It expires five minutes after its last
-    /// renewal, by the clock of etcd, and the next claim takes it over.
+    /// renewal, by the clock of etcd. The next claim then replaces the record.
     pub(super) async fn claim_keys(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
         let mut claim = Claim::Ours;
         for _ in 0..MAX_CLAIM_ATTEMPTS {

@@ -160,7 +160,7 @@ fn memory_of_changing_numbers_is_bounded() {
     }
     assert!(guard.levels["g"].len() <= MAX_LEVELS);
     assert_eq!(guard.levels["g"][0].1, 4999);
-    // A group at its peak is not written.
+    // A group at its peak is not recorded on disk.
     let flow = Flow { serving: 5000, ..Flow::default() };
     guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
     assert_eq!(guard.durable_state(), Guard::default());

@@ -38,7 +38,7 @@ impl Process {
     /// Returns a description of the restart if `earlier` was another process.
     ///
     /// In a container, each new process can have the same ID. Then a new process has a lower uptime than expected.
-    /// Within its first seconds, it is recognised by its lower count of connections.
+    /// Within its first seconds, a new process is recognised by a lower count of connections.
     pub(super) fn restart_reason(&self, earlier: &Self) -> Option<String> {
         let expected = earlier.uptime.saturating_add(self.read_at.saturating_duration_since(earlier.read_at));
         let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;

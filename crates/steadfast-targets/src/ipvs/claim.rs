@@ -37,7 +37,7 @@ impl ServiceClaim {
         match UnixListener::bind_addr(&address) {
             Ok(listener) => *listener_slot = Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                // The holder may have ended in between. The next attempt gets the name then.
+                // The holder may have ended in between. In this case, the next attempt gets the name.
                 let holder = UnixStream::connect_addr(&address).and_then(|stream| holder(&stream));
                 if !holder.is_ok_and(|holder| is_foreign(holder, own_user())) {
                     return Err(IpvsError::Claimed { service: service.command_line() });

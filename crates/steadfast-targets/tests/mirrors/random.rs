@@ -357,7 +357,7 @@ async fn rejected_entry_delays_no_other() {
     }
 }
 
-/// Target with an ownership record that another process holds until it is released.
+/// Target with an ownership record, which another process holds until the test releases the record.
 struct OwnedTarget(FakeTarget, Arc<Mutex<Claim>>);
 
 impl Target for OwnedTarget {

@@ -219,7 +219,7 @@ async fn approvals_at_standby_reach_next_leader_too() {
     first.until("the approval at the leader", |_, approvals| approvals.is_pending("web")).await;
     assert_eq!(Approvals::at(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
     second.until("nothing left at the standby", |_, approvals| !approvals.is_pending("web")).await;
-    // The leader ends before its mirror has taken the approval: the next leader has it, too.
+    // The leader ends before its mirror has taken the approval. The next leader still has the approval.
     first.replicas.stop().await;
     second.until_leader().await;
     second.until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;

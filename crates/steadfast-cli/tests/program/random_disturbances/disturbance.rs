@@ -1,6 +1,6 @@
 //! The disturbances of the scenario.
 
-/// A disturbance, which happens once in a run with all of them.
+/// A disturbance. A run with all disturbances has each disturbance once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disturbance {
     Restart,

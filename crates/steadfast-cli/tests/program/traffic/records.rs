@@ -117,7 +117,7 @@ pub(crate) fn check_samples(
 /// Reads one system; `None` without a response.
 pub(crate) type Reader = Box<dyn Fn() -> Option<BTreeSet<IpAddr>> + Send>;
 
-/// Reads systems until it is finished or dropped.
+/// Threads that read systems, until `finish` is called or this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Readers {
     stop: Arc<AtomicBool>,

@@ -25,7 +25,8 @@ const GUEST: &str = "STEADFAST_IPVS_GUEST";
 /// Line that the copy prints at its end.
 const PASSED: &str = "all of it held in the guest";
 
-/// Message of Debian's kernel when it exits at once on a processor with more registers than it supports, such as AMX.
+/// Message of Debian's kernel, which exits at once on a processor with more registers than the kernel supports, such as
+/// AMX.
 const UNKNOWN_REGISTERS: &str = "ptrace set fp regs failed";
 
 /// Runs `test` in a copy of this program in a guest, and checks the result; or prints that the test is skipped.
@@ -60,7 +61,8 @@ pub(crate) fn load(modules: &OsStr, module: &str) -> Result {
     if loaded.success() { Ok(()) } else { Err(format!("modprobe {module}: {loaded}").into()) }
 }
 
-/// Folders of programs, including those for root: the search path in the guest, and part of the one on this machine.
+/// Folders of programs, including those for root: the search path in the guest, and part of the search path on this
+/// machine.
 const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Kernel that runs as a process, and its folder. Both are removed on drop.
