@@ -1,7 +1,7 @@
 """Files of a release: archives, notices, bill of materials, image and checksums.
 
 All functions are pure or write one file. Equal inputs give equal bytes, so that anyone can repeat a release: entries are
-sorted, owners are zero, and all times are the time of the commit.
+sorted, owner IDs are zero, and all times are the time of the commit.
 """
 
 import gzip
@@ -36,8 +36,8 @@ def checksums_of_lock(lock):
 def bill_of_materials(metadata, tree, lock, version, commit, time):
     """Returns a CycloneDX document of the crates that the program contains.
 
-    `metadata` is the output of `cargo metadata`, `tree` the output of `cargo tree` for the target: metadata alone has the
-    features of the whole workspace. `time` is an RFC 3339 timestamp.
+    `metadata` is the output of `cargo metadata`, `tree` the output of `cargo tree` for the target. `tree` selects
+    the crates, because `metadata` has the features of the whole workspace. `time` is an RFC 3339 timestamp.
     """
     wanted = set(shipped(tree))
     packages = {package["id"]: package for package in metadata["packages"] if key_of(package) in wanted}

@@ -22,7 +22,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 """Deletion of the dependents of an object."""
 
 Objects = list[Object]
-# `list` is a method of the class below.
+# The class below has a method `list`, which hides the built-in type in annotations.
 
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -175,7 +175,7 @@ class Client:
         if not api_version or not kind:
             raise ValueError("the object has no apiVersion or no kind")
         group, _, version = api_version.rpartition("/")
-        # In the form of kubectl. The core group has an empty name.
+        # The form that kubectl accepts. The core group has an empty name.
         _, resource, namespaced = await self._resolve(f"{kind}.{version}.{group}")
         meta = body.get("metadata") or {}
         namespace = (meta.get("namespace") or self._default_namespace) if namespaced else None

@@ -84,8 +84,8 @@ class Context:
     ) -> None:
         """Records an event about the object, which `kubectl describe` shows. Never waits.
 
-        `reason` and `action` are words in UpperCamelCase; `action` is `Reconcile` by default. Repeated events are counted
-        in one.
+        `reason` and `action` are words in UpperCamelCase; `action` is `Reconcile` by default. Repeated events are
+        merged into one event with a count.
         """
         obj = self._call.object
         if obj is None:
@@ -263,7 +263,7 @@ class Controller:
         serving = asyncio.ensure_future(self._serve(native))
         feeding = [asyncio.ensure_future(self._feed(native, informer, keys)) for informer, keys in self._watched]
         try:
-            # Not cancelled with this task: running reconciles have a grace period.
+            # The cancellation of this task does not cancel the reconciles, which have a grace period.
             return await asyncio.shield(serving)
         except asyncio.CancelledError:
             await native.stop(self._grace_period)

@@ -28,8 +28,9 @@ EVENTS_PER_TURN = 64
 class ReadOnlyInformer(Mapping[str, Object]):
     """Reads of a cache: a mapping from keys to objects.
 
-    Reads never wait. Before the first complete list they raise `NotSynced`, so that a missing object never means an
-    incomplete cache. An object whose newest state cannot be decoded is among the keys, and its read raises `Unknown`.
+    Reads never wait. Before the first complete list they raise `NotSynced`, so an incomplete cache never looks like
+    one without objects. An object whose newest state cannot be decoded is among the keys, and its read raises
+    `Unknown`.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -78,11 +79,11 @@ class ReadOnlyInformer(Mapping[str, Object]):
         """The keys and objects of one snapshot, without objects that cannot be decoded."""
         return _KeysAndObjects(self)
 
-    # An empty cache and a stopped informer are informers, too.
+    # An informer is true even if its cache is empty or it was stopped, unlike other mappings.
     def __bool__(self) -> bool:
         return True
 
-    # Two informers are equal only if they are the same one.
+    # Informers are compared by identity, unlike other mappings.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -151,7 +152,7 @@ class Events:
             raise RuntimeError("another task reads this stream; call events() for each task")
         self._is_read = True
         try:
-            # A full queue must not keep the other tasks of the loop from running.
+            # A reader that always finds events must still let other tasks of the loop run.
             if self._taken >= EVENTS_PER_TURN:
                 self._taken = 0
                 await asyncio.sleep(0)
@@ -212,7 +213,8 @@ class Informer(ReadOnlyInformer):
         """Waits until `condition(informer)` returns a true value, and returns that value.
 
         The condition is called for the first complete list and after each later change of the cache or its freshness. It
-        runs in the event loop, and of quick changes it sees only the last. Raises `NotReached` after `timeout` seconds.
+        runs in the event loop. If changes follow each other quickly, it sees only the last. Raises `NotReached` after
+        `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -396,8 +398,9 @@ class Informers(InformersBase[Informer]):
     ) -> None:
         """Runs controllers until the task is cancelled.
 
-        Running reconciles then have `grace_period` seconds to finish. With `election`, reconciles run only while it holds
-        its lease; the caches are filled before. At the loss of the lease, running reconciles are cancelled.
+        Running reconciles then have `grace_period` seconds to finish. With `election`, reconciles run only while this
+        candidate holds its lease; the caches are filled earlier. At the loss of the lease, running reconciles are
+        cancelled.
         """
         if not reconcilers:
             raise ValueError("run needs at least one reconciler; decorate a function with `reconcile`")

@@ -9,7 +9,7 @@ from ._types import Event, Freshness
 T = TypeVar("T")
 
 class Object(Mapping[str, Any]):
-    """An object of Kubernetes: an immutable mapping with Kubernetes' names. Members are attributes, too.
+    """An object of Kubernetes: an immutable mapping with Kubernetes' names. Its members are also attributes.
 
     The object is decoded at the first access to a member. `key`, `name`, `namespace`, `uid` and `resource_version` need
     no decoding. A member with one of these names, or the name of a method, is available as an item only.
@@ -42,7 +42,7 @@ class Object(Mapping[str, Any]):
     def __hash__(self) -> int: ...
 
 class Fields(Mapping[str, Any]):
-    """A part of an object: an immutable mapping. Members are attributes, too."""
+    """A part of an object: an immutable mapping. Its members are also attributes."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a copy as plain dictionaries and lists."""

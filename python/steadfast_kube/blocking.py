@@ -93,8 +93,8 @@ class Informer(ReadOnlyInformer):
     def until(self, condition: Callable[[Informer], T], timeout: Optional[float] = None) -> T:
         """Waits until `condition(informer)` returns a true value, and returns that value.
 
-        The condition is called for the first complete list and after each later change of the cache or its freshness. Of
-        quick changes it sees only the last. Raises `NotReached` after `timeout` seconds.
+        The condition is called for the first complete list and after each later change of the cache or its freshness.
+        If changes follow each other quickly, it sees only the last. Raises `NotReached` after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

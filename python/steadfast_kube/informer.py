@@ -15,7 +15,7 @@ Differences from the original:
 
 - `cache` raises `NotSynced` before the first complete list, instead of being empty.
 - An object that is deleted and recreated is `DELETED` and `ADDED`, and a list after a `410` repeats no unchanged object.
-- `ERROR` handlers receive an `OutOfDate` each time when the cache stops being fresh, also if the server is only silent.
+- `ERROR` handlers receive an `OutOfDate` each time the cache stops being fresh, also if the server is only silent.
 - `BOOKMARK` handlers are never called.
 - A resync calls the `MODIFIED` handlers without a request.
 """

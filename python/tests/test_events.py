@@ -16,7 +16,7 @@ def test_stream_starts_with_cached_objects(server: Server) -> None:
     async def main() -> None:
         async with steadfast.Informers(url=server.url) as informers:
             pods = informers.watch("pods")
-            # Before and after the sync.
+            # The first stream is read before the wait for the sync, the second one after it.
             for events in (pods.events(), pods.events()):
                 event = await next_event(events)
                 assert event == steadfast.Added(pods["shop/web-0"], initial=True)
@@ -110,7 +110,7 @@ def test_slow_reader_receives_merged_events(server: Server) -> None:
             pods = informers.watch("pods")
             events = pods.events()
             await next_event(events)
-            # The reader does not read while the object changes, and while another one comes and goes.
+            # The reader does not read while one object changes, and another one is created and deleted.
             for count in range(200):
                 last = server.patch("pods", "shop", "web-0", {"metadata": {"labels": {"count": str(count)}}})
             server.create(pod("web-1"))
