@@ -17,9 +17,9 @@ use crate::error::TestkitError;
 /// `STEADFAST_FORM` sets the form for tests that do not choose one. Its values are those of [`Display`](fmt::Display).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CachedForm {
-    /// Objects are cached in the server's encoding, and decoded when they are read.
+    /// True if objects are cached in the server's encoding, and decoded when they are read.
     pub lazy: bool,
-    /// Objects are requested in protobuf, with JSON as the second choice.
+    /// True if objects are requested in protobuf, with JSON as the second choice.
     pub protobuf: bool,
 }
 

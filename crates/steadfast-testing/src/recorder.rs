@@ -19,7 +19,7 @@ use steadfast_contract::{HandlerEvent, Key, Outcome, Reason, Record, Target, Tra
 use crate::convert;
 use crate::proxy::{FaultTransition, NetworkFaults};
 
-/// Records the events and times of informers and handlers in one trace. Cheap to clone.
+/// Recorder of the events and times of informers and handlers, in one trace. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     inner: Arc<Inner>,

@@ -116,7 +116,8 @@ impl Reference {
         let (etcd, etcd_url) = start_etcd(&program, &folder, 0).await?;
         // The history starts before the API server, so that it contains the first change.
         let historian = Some(start_historian(&program, &folder, &etcd_url).await?);
-        // Two clocks: the history has wall-clock times of other processes, while the recorder needs a monotonic clock.
+        // Both clocks are read, because the history has wall-clock times of other processes, and the recorder needs a
+        // monotonic clock.
         let started = (SystemTime::now(), Instant::now());
         let (servers, undone) = (Vec::new(), Vec::new());
         let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, started };

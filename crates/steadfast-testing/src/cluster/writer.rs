@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{TestkitError, config_map_in};
 
-/// Writes config maps in one namespace. Cheap to clone.
+/// Writer of config maps in one namespace. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
     client: Arc<Mutex<Client>>,

@@ -33,7 +33,7 @@ pub(super) fn pipe() -> (ClientEnd, Resettable<DuplexStream>) {
     (ClientEnd { pipe: near, reset: network.reset.clone() }, network)
 }
 
-/// Adds reset support to a stream, for the network's end of a connection.
+/// Stream with reset support, for the network's end of a connection.
 #[derive(Debug)]
 pub(super) struct Resettable<S> {
     stream: S,

@@ -40,7 +40,7 @@ impl Process {
             .spawn()?;
         let output = child.stdout.take();
         let (sender, lines) = unbounded_channel();
-        // A thread instead of a task: the runtime of a test may be paused or blocked.
+        // A thread reads the output instead of a task, because the runtime of a test may be paused or blocked.
         thread::spawn(move || {
             // The output is read to its end even without a receiver: a full pipe would block the process.
             for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {

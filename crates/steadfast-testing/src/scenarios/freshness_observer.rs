@@ -19,7 +19,7 @@ struct FreshnessSample {
     fresh: Option<ResourceVersion>,
 }
 
-/// Observes one informer until it is dropped.
+/// Observer of one informer. The observation ends when this value is dropped.
 pub(super) struct FreshnessObserver {
     samples: Arc<Mutex<Vec<FreshnessSample>>>,
     task: JoinHandle<()>,

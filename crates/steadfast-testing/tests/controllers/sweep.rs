@@ -86,7 +86,7 @@ fn parents() -> Source<ConfigMap> {
     Source::from(Scope::all().labels(PARENTS)).filter_changes(ChangeFilter::of(|map: &ConfigMap| value(map, "value")))
 }
 
-/// One process: a controller of parents that runs `reconcile` until it is killed.
+/// Runs one process: a controller of parents that calls `reconcile` until the process is killed.
 async fn run_controller<F, R>(connection: Connection, reconcile: F) -> Result<(), TestError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,

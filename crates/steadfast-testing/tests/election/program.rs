@@ -21,7 +21,7 @@ pub(crate) const OBJECT: &str = "written";
 /// End of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Continues.
+    /// The program continues.
     #[default]
     None,
     /// Stops the work first, and then the election.
@@ -46,7 +46,7 @@ struct RunningProgram {
     connection: Connection,
     election: LeaderElection,
     ending: watch::Receiver<Ending>,
-    /// The program continues to write after it has lost the lease.
+    /// True if the program continues to write after it has lost the lease.
     writes_after_loss: bool,
     mutant: Option<Mutant>,
     random: Random,

@@ -96,7 +96,8 @@ impl HistoryRun {
         Ok(Program::start(process, connection, election, self.mutant, random))
     }
 
-    /// Half of the time, runs a harmful decision of the coordinator, if one exists. Returns `true` if it ran.
+    /// Runs a harmful decision of the coordinator, if one exists, in half of the calls. Returns `true` if a decision
+    /// ran.
     async fn run_harmful_decision(&mut self) -> Result<bool, TestError> {
         let Some(coordinator) = &self.coordinator else { return Ok(false) };
         if self.random.draw().is_multiple_of(2) {

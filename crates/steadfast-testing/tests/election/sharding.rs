@@ -110,7 +110,7 @@ async fn run_history(seed: u64, missing: Missing) -> Result<HistoryResult, TestE
 impl HistoryRun {
     async fn join(&mut self) -> Result<(), TestError> {
         let process = Process::start(&self.server, self.random.draw(), self.missing.mutant);
-        // A delay between a write and its observation by another replica.
+        // The delay separates a write from its observation by another replica.
         process.network.delay(self.random.between(Duration::ZERO, Duration::from_millis(500)));
         let http2 = !self.random.draw().is_multiple_of(3);
         let connection = process.connection(&self.server, http2).await?;
@@ -428,7 +428,7 @@ fn check_detects_write_after_handover() {
     assert_eq!(judged(&[("a", 2), ("b", 1), ("a", 1)]), 1, "a hold before an expired one has expired too");
 }
 
-/// Reconcile that writes the identity of the key's owner into each config map.
+/// Reconciles a config map: writes the identity of the key's owner into the config map.
 async fn count_reconcile(object: Arc<ConfigMap>, sharding: Arc<Sharding>) -> Result<Action, kube::Error> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let Some(held) = sharding.hold(&ObjectKey::namespaced("default", &name)) else {

@@ -151,7 +151,7 @@ impl Replica {
     }
 }
 
-/// Program of each process.
+/// Runs the program of each process.
 async fn work(
     connection: Connection,
     scheme: TakeoverScheme,

@@ -1,4 +1,5 @@
-//! Top-level modules of a crate import each other in one direction, so that each can be read with those below it only.
+//! Top-level modules of a crate import each other in one direction. To understand a module, a reader then needs only
+//! the modules below it.
 //!
 //! A top-level module is a file `src/name.rs` together with the folder `src/name`.
 

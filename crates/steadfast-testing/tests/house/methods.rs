@@ -11,7 +11,7 @@ use crate::tokens::Tree;
 pub(crate) struct Extension {
     /// Path of the type, as the block names it.
     pub(crate) of: Vec<String>,
-    /// Set for a block of a trait.
+    /// True for the implementation of a trait.
     pub(crate) is_of_trait: bool,
     /// Methods and associated functions that the block defines; none for a block of a trait.
     pub(crate) methods: BTreeSet<String>,

@@ -11,7 +11,7 @@ use steadfast_testing::{TestError, config_map};
 
 use super::{CapturedLog, EventLog, InformerFixture, follow, settle};
 
-/// Handler that logs each event with its value and the number of missed events. Each call takes `takes`.
+/// Handler that logs each event with its value and the number of missed events. Each call lasts for `takes`.
 struct LoggingHandler {
     log: EventLog,
     missed: Arc<AtomicU64>,

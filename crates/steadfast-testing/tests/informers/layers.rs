@@ -20,7 +20,8 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::{EVENT_TIMEOUT, EventLog};
 
-/// Traces each request, like a layer for OpenTelemetry: a record for each span, and a header for its context.
+/// Layer that traces each request, like a layer for OpenTelemetry: a record for each span, and a header for its
+/// context.
 #[derive(Clone)]
 struct Tracing {
     log: EventLog,

@@ -123,7 +123,7 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), TestError> {
     Ok(())
 }
 
-/// A handler per client, for example: handlers are added and removed while events are delivered.
+/// Handlers are added and removed while events are delivered, for example in a program with one handler per client.
 #[tokio::test(start_paused = true)]
 async fn removed_handler_receives_nothing() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;

@@ -113,7 +113,8 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
     assert!(warned()[0].contains("configmaps in all namespaces"), "{:#?}", warned());
     drop(registration);
 
-    // No warning after a stop, after the removal of all handlers, or without handlers: the drop is intended.
+    // The drop causes no warning after a stop, after the removal of all handlers, or without handlers, because it is
+    // intended in these cases.
     for end in 0..4 {
         let fixture = InformerFixture::new().await?;
         let informer = fixture.synced().await?;

@@ -14,7 +14,7 @@ use steadfast_testing::{TestError, config_map};
 
 use super::{EventLog, InformerFixture, names, settle};
 
-/// Calls every method of an informer, and keeps the results.
+/// Caller of every method of an informer, with the results of the calls.
 #[derive(Clone, Default)]
 struct ReentrantCaller(Arc<Mutex<Vec<CallResult>>>, EventLog);
 

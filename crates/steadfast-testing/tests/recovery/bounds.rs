@@ -148,7 +148,7 @@ async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), TestError> 
     fixture.server.create(&config_map("b", "1"))?;
     informer.wait_for_version(&fixture.newest(), TIMEOUT).await?;
 
-    // The replica accepts a watch from a version that it has not reached, but no list.
+    // The replica would accept a watch from a version that it has not reached, but would reject a list at that version.
     fixture
         .server
         .faults()

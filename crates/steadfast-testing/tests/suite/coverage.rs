@@ -8,7 +8,7 @@ use steadfast_testing::scenarios::CatalogFault;
 
 use crate::{Scenario, changes, clients, controllers, cuts, definitions, servers, streams};
 
-/// Run only on our own servers, because no fault is injected into a cluster behind a kubeconfig.
+/// Scenarios that run only on our own servers, because no fault is injected into a cluster behind a kubeconfig.
 const UNSUPPORTED_ON_CLUSTERS: &[&str] = &[
     "naive_controller_creates_no_duplicate_behind_lag",
     "unserved_version_implies_no_deletion",

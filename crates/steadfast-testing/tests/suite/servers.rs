@@ -53,7 +53,8 @@ async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
-    // The server's window starts at its start, after some writes of its own, so one list may be needed.
+    // The server writes some objects during its start. Its window of events starts only after these writes, so one list
+    // may be needed.
     assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
     assert_fresh(seen);
     Ok(())

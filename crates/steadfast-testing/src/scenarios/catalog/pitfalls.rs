@@ -102,7 +102,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Reads a stream of events to its end, and keeps the last delivered values.
+/// Reader of a stream of events to its end, with the last delivered values.
 struct Reader {
     values: Arc<Mutex<BTreeMap<String, String>>>,
     task: JoinHandle<()>,

@@ -26,7 +26,7 @@ pub(crate) async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, Te
     Ok(builder.in_memory().tls(true).closed().start().await?)
 }
 
-/// Environment with only `server`, in memory and with this runtime's clock.
+/// Returns an environment that contains only `server`, in memory and with this runtime's clock.
 pub(crate) fn environment_of(server: &ApiServer) -> SharedEnvironment {
     let dialer = server.dialer();
     Arc::new(Local::new(1, move |host, _| {

@@ -96,7 +96,7 @@ async fn panicking_reconcile_counts_as_failed() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Panics on drop.
+/// Value that panics on drop.
 struct Bomb;
 
 impl Drop for Bomb {

@@ -86,7 +86,8 @@ async fn failed_cleanup_keeps_object() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Simulates a program that ends at this point, and its successor.
+/// The removal of the finalizer fails after the cleanup. For the object, this is equivalent to a program that ends
+/// between the two, and a successor that repeats the cleanup.
 #[tokio::test(start_paused = true)]
 async fn unrecorded_cleanup_is_repeated() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;

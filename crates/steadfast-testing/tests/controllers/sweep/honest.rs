@@ -54,7 +54,7 @@ fn correct_controller_has_no_findings() -> Result<(), TestkitError> {
     Ok(())
 }
 
-/// One of two processes that lead in turn and write while they lead.
+/// Runs one of two processes that lead in turn and write while they lead.
 async fn run_as_leader(connection: Connection) -> Result<(), TestError> {
     let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
     let leader = election.until_leader().await.ok_or("the election was stopped")?;

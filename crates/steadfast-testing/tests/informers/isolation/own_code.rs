@@ -15,7 +15,7 @@ use steadfast_testing::{TestError, config_map, informers, until};
 /// Timeout after which a task counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Blocks its callers while it is shut.
+/// Gate that blocks its callers while the gate is shut.
 struct Gate {
     state: Mutex<State>,
     moved: Condvar,
@@ -82,8 +82,8 @@ impl IsolationFixture {
         Ok(())
     }
 
-    /// Shuts `gate`, triggers it, and checks the other informers. Then opens the gate, and checks that the blocked
-    /// informer continues.
+    /// Shuts `gate`, and writes an object, so that `informer` blocks at the gate. Checks the other informers. Then
+    /// opens the gate, and checks that the blocked informer continues.
     async fn check_blocked_informer<K: Cacheable + Resource>(
         &self,
         informer: &Informer<K>,

@@ -39,7 +39,8 @@ async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result
     Ok(())
 }
 
-/// Runs `scenario` without and with the fault. Only the second run may fail, with an error that contains `words`.
+/// Runs `scenario` without and with the fault. The first run must pass. The second run must fail, with an error that
+/// contains `words`.
 macro_rules! caught {
     ($name:ident, $fault:ident, $scenario:path, $words:literal) => {
         #[tokio::test(start_paused = true)]

@@ -34,7 +34,8 @@ async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), Test
     assert!(causes.iter().all(|cause| cause.contains("the server sends no bookmarks")), "{causes:?}");
     let cost = fixture.requests_since(begin);
     assert!((10..=LISTS_AN_HOUR).contains(&cost.lists), "{cost:?}");
-    // Two short watches per list: one when the list's proof is one period old, and one when the next list is due.
+    // Each list leads to two short watches: one when the list's proof is one period old, and one when the next list
+    // is due.
     assert!(cost.short_watches <= 2 * LISTS_AN_HOUR + 4 && (5..=12).contains(&cost.watches), "{cost:?}");
     Ok(())
 }

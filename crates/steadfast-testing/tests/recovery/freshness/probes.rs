@@ -56,7 +56,8 @@ async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), TestEr
         tokio::time::sleep(PERIOD / 2).await;
         assert!(informers[0].freshness().is_fresh(), "{}", informers[0].freshness());
     }
-    // If another informer's response arrived first, it also proves the cache of the informer without permission.
+    // If the response to another informer's probe arrives first, this response also proves the cache of the informer
+    // without permission.
     let probes = fixture.server.requests().iter().filter(|probe| probe.verb == Verb::Probe).count();
     assert!(probes <= 60, "{probes}");
     Ok(())

@@ -1,5 +1,5 @@
 //! Waits for writes without an event. On a server with bookmarks like those of a real one, such a wait must not put a
-//! healthy cache in doubt. Also tests the cost of these waits.
+//! healthy cache in doubt. The tests also check the cost of these waits.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast_apiserver::RequestRecord;

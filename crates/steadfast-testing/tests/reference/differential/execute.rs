@@ -30,7 +30,7 @@ const NOT_COMPARED: &[&str] = &[
     "date",
     // Equal JSON may differ in length: by the order of fields and the length of versions.
     "content-length",
-    // Identifies the server's own object that delayed the request.
+    // UIDs of the server's own objects for API Priority and Fairness that match the request.
     "x-kubernetes-pf-flowschema-uid",
     "x-kubernetes-pf-prioritylevel-uid",
 ];
@@ -253,7 +253,7 @@ fn parsed(bytes: &[u8]) -> Value {
 struct EarlierValues {
     values: BTreeMap<(&'static str, usize), String>,
     newest: u64,
-    /// The script deleted an object.
+    /// True if the script has deleted an object.
     deleted: bool,
 }
 

@@ -16,9 +16,9 @@ pub struct Kind {
     pub kind: &'static str,
     /// Plural name.
     pub plural: &'static str,
-    /// The kind is a custom resource.
+    /// True if the kind is a custom resource.
     pub custom: bool,
-    /// The kind is namespaced.
+    /// True if the kind is namespaced.
     pub namespaced: bool,
 }
 

@@ -102,7 +102,7 @@ fn retain(list: &mut Value, kept: &[bool]) {
     }
 }
 
-/// Keeps the bookmark at the end of the initial events, and the relevant part of it.
+/// Drops all bookmarks except the one at the end of the initial events, and the irrelevant parts of that bookmark.
 fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
     let is_compared = |event: &Value| {
         let at = "/object/metadata/annotations/k8s.io~1initial-events-end";

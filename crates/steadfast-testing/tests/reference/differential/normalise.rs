@@ -117,7 +117,7 @@ impl Names {
             match digits.parse() {
                 // Another writer created this version.
                 Ok(_) if named.ends_with(", current: ") => named.push_str("<current>"),
-                // Part of a name, such as that of an RFC, or of a time in an example.
+                // The number is part of a name, such as the name of an RFC, or part of a time in an example.
                 Ok(_) if letter == '-' || named.ends_with(['-', '\'']) => named.push_str(&digits),
                 Ok(version) if self.versions.contains(&version) || is_version(&named) => {
                     named.push_str(&self.version(version));

@@ -33,13 +33,13 @@ pub struct Step {
     pub accept: &'static str,
     /// Body as text.
     pub body: String,
-    /// Collection of a read from a cache. The cache must have caught up before the request.
+    /// Collection that the request reads from a cache. The cache must have caught up before the request.
     pub wait_for_watch_cache: Option<String>,
-    /// Condition on the response. The request is repeated until it is met.
+    /// Condition on the response. The request is repeated until a response meets the condition.
     pub until: Option<Until>,
-    /// The request is sent after the earlier watches have ended.
+    /// True if the request is sent only after the earlier watches have ended.
     pub after_watches: bool,
-    /// Only the code of the response is compared, and the message of a rejection.
+    /// True if only the code of the response is compared, and the message of a rejection.
     pub code_only: bool,
     /// Interpretation of the response.
     pub reading: Reading,

@@ -22,7 +22,8 @@ pub fn create(builder: &mut ScriptBuilder) {
             step = step.query("dryRun=All").label("dry run");
             kept = false;
         }
-        // Only one object per kind, because the order of two generated names in a list would be random.
+        // Only one object per kind has a generated name, because the order of two generated names in a list would be
+        // random.
         1 if builder.generated.insert(kind) => {
             object["metadata"]["generateName"] = builder.name(kind, "made-").into();
             if let Some(metadata) = object["metadata"].as_object_mut() {
