@@ -160,8 +160,9 @@ impl SinkWorker {
         self.state().queue.len()
     }
 
-    /// Returns true if messages are pending and undeliverable, since all attempts have failed for some time. With
-    /// `waits_for_attempts`, an attempt in flight may still succeed.
+    /// Returns true if messages are pending and undeliverable, since all attempts have failed for some time.
+    ///
+    /// With `waits_for_attempts`, returns false while an attempt is in flight, because this attempt may succeed.
     pub(crate) fn is_down(&self, waits_for_attempts: bool) -> bool {
         let state = self.state();
         let may_succeed = waits_for_attempts && state.queue.is_sending();

@@ -34,7 +34,7 @@
 //! |---|---|
 //! | `faults` | [`NetworkFaults`]: the switches, for all connections or for one |
 //! | `network` | the state that all connections share: lasting faults, admission, reports |
-//! | `link` | conditions, orders and counts of one connection, between the switches and its relay |
+//! | `link` | lasting conditions, pending actions and counts of one connection; the switches set them for its relay |
 //! | `relay`, `lane` | the forwarding of one connection: two lanes, each with a bounded buffer |
 //! | `end` | the trait of a relayed byte stream; pipes that support a reset |
 //! | `tcp`, `memory` | the two forms |

@@ -71,7 +71,7 @@ pub enum CheckpointUnsupported {
         "the transform of the program's next release may keep other parts of the objects; omit the transform or the checkpoint"
     )]
     Transformed,
-    /// Another informer uses this partition.
+    /// Another informer uses the part of the checkpoint file for these objects.
     #[error("another informer of these objects uses it; stop the other informer, or give one of them another file")]
     InUse,
 }

@@ -19,8 +19,8 @@ pub(super) fn violations(of: &TypeRef, object: &Value) -> Option<String> {
     }
 }
 
-/// Returns whether an object of a write other than an apply can be compared by a type. Its lists may contain duplicate
-/// items.
+/// Returns whether an object fits a type, so that its fields can be compared. For writes other than an apply: lists may
+/// contain duplicate items.
 pub(super) fn fits(of: &TypeRef, object: &Value) -> bool {
     let mut violations = Vec::new();
     walk(of, object, "", Duplicates::Allowed, &mut violations);
@@ -91,7 +91,8 @@ fn walk(of: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, violati
     }
 }
 
-/// Formats a value as in the real server's messages: numbers as their type, strings as their content.
+/// Formats a value as in the real server's messages. If a number was expected, the result is the Go type of the value.
+/// Otherwise, it contains the value.
 fn described(value: &Value, wanted: ScalarAtom) -> String {
     match (wanted, value) {
         (ScalarAtom::Number, Value::String(_)) => "string".to_owned(),

@@ -120,7 +120,7 @@ fn write_named(name: &'static str, object: Option<&Value>, into: &mut Vec<u8>) {
     write_fields(object.and_then(Value::as_object).unwrap_or(&nothing), &fields, 0, into);
 }
 
-/// Writes fields whose paths of numbers are equal up to `depth`.
+/// Writes fields of one message, `depth` levels below the root. The first `depth` numbers of their paths are equal.
 fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: usize, into: &mut Vec<u8>) {
     // Fields with an equal number belong to one embedded message.
     for together in fields.chunk_by(|one, other| one.numbers[depth] == other.numbers[depth]) {
@@ -202,7 +202,7 @@ fn write(number: u64, kind: ValueType, value: &Value, into: &mut Vec<u8>) {
     }
 }
 
-/// Writes a value whose JSON form differs from its message. Returns `None` for a value of a wrong type.
+/// Converts a value from JSON to protobuf, and writes the result. Returns `None` for a value of a wrong type.
 fn write_normalized(number: u64, kind: ValueType, value: &Value, into: &mut Vec<u8>) -> Option<()> {
     match kind {
         ValueType::Integer32 | ValueType::Integer64 => put_number(number, value.as_i64()?.cast_unsigned(), into),
@@ -242,7 +242,7 @@ fn write_normalized(number: u64, kind: ValueType, value: &Value, into: &mut Vec<
     Some(())
 }
 
-/// Writes a type with several forms.
+/// Writes a value whose type permits several JSON types, such as a schema or a boolean.
 fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
     let schema = |number, value, into: &mut Vec<u8>| write(number, ValueType::Named(SCHEMA), value, into);
     match (name, value) {

@@ -1,6 +1,6 @@
 //! Paths of the fields that `scale` reads and writes.
 
-/// Fields of `scale`, as steps from the root of an object.
+/// Paths of the fields of `scale` from the root of an object, such as `.spec.replicas`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
     pub(crate) spec_replicas: String,

@@ -211,7 +211,7 @@ impl Cluster {
         self.data().link.as_ref().map(|link| link.connection.clone())
     }
 
-    /// Returns the informers, or `None` before the first connection.
+    /// Returns the informers with their watch settings, or `None` before the first connection.
     pub(super) fn watch_spec(&self) -> Option<WatchSpec> {
         self.data().link.as_ref().map(|link| link.watch_spec.clone())
     }

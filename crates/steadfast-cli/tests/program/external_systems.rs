@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::haproxy::eventually;
 
-/// Returns the path of a program. Reports a missing program, or panics if references are required.
+/// Returns the path of a program. Reports a missing program. Panics instead if `STEADFAST_REQUIRE_REFERENCE` is 1.
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);

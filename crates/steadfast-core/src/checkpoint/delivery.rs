@@ -10,7 +10,7 @@ use crate::object::{Entry, Object};
 use crate::outbox::{DueEvent, PendingDelivery, StayEnd};
 use crate::version::ResourceVersion;
 
-/// Pending delivery from a checkpoint, without its latest state.
+/// Pending delivery from a checkpoint. Its field `latest` is empty, because the cache has the latest state.
 pub type SavedDelivery = PendingDelivery<SavedState>;
 
 /// State within a pending delivery.
@@ -84,7 +84,7 @@ fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
     of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
 }
 
-/// Writer of pending deliveries. A state equal to the state `cached` of the entry is written as a reference.
+/// Writer of pending deliveries. Writes a reference instead of a state that equals the state `cached` of the entry.
 struct Writing<'a, K> {
     encodings: &'a RowEncodings,
     cached: Option<&'a Object<Lazy<K>>>,

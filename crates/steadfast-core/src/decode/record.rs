@@ -174,7 +174,7 @@ fn read_object(
     if let Some(problem) = contradiction(scan, wanted) {
         return Err(RecordError { kind, identity: Box::new(known(&scan.metadata, &problem)), problem });
     }
-    // The hash covers all bytes, since any change in them is another state.
+    // A substitute for a missing version is a hash of all bytes, since any change in them is another state.
     let substitute = || ResourceVersion::substitute_for(&text[range.clone()]);
     let identity = PartialIdentity::of(&scan.metadata, substitute).whole().map_err(|(identity, missing)| {
         RecordError { kind, identity, problem: RecordProblem::NoIdentity { missing } }
@@ -208,7 +208,8 @@ fn bookmark(encoding: Encoding, record: &[u8], metadata: &Metadata<'_>) -> Resul
     Ok(Bookmark { version, initial_events_end })
 }
 
-/// Creates the error of a record with this `problem`. A kind that was not requested takes precedence.
+/// Creates the error of a record with this `problem`. If the object has a kind that was not requested, the error
+/// reports the kind instead.
 fn failed(
     kind: Option<RecordKind>,
     object: &ObjectScan<'_>,

@@ -6,7 +6,7 @@
 //! cached object that is missing from the metadata has ended. All other listed objects are requested by name at version
 //! V, and their responses must have the listed UID and version. The commit is therefore the collection at V, as for a
 //! full list. The numbers of missing and of differing objects are limited. Each differing object costs a request. A
-//! large number of ended objects is not accepted from a list of metadata alone.
+//! full list must confirm a large number of missing objects.
 //!
 //! This method only saves cost. Any unexpected content leads to a full list. Requests that an overloaded server delays
 //! are repeated for a limited time, since a full list would cost that server more.
@@ -376,8 +376,8 @@ impl DeltaList {
         }
     }
 
-    /// Abandons the relist by difference, which counts as a failed list. The next list is full, unless the failure is
-    /// independent of the differences.
+    /// Abandons the relist by difference, which counts as a failed list. The next list is full, unless a
+    /// full list would have failed in the same way.
     fn leave(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         // Without a response head, the failure is no evidence against the method.
         let is_unanswered = failure.kind == FailureKind::Unreachable && !self.opened;

@@ -23,8 +23,7 @@ pub struct HaproxyConfig {
     #[serde(default = "prefix")]
     pub prefix: String,
     /// Options of the servers that the mirror adds, as on a `server` line: `check inter 2s maxconn 100`. Options of
-    /// `default-server`
-    /// do not apply.
+    /// `default-server` do not apply.
     #[serde(default)]
     pub server_options: ServerOptionsConfig,
 }
@@ -124,7 +123,7 @@ pub enum ForwardConfig {
     Tunnel,
 }
 
-/// Marked names of a DNS zone, by dynamic update.
+/// Names of a DNS zone with the mirror's mark, written by dynamic updates.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DnsConfig {
@@ -248,8 +247,8 @@ impl Default for RegistryFieldsConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardConfig {
-    /// Fraction of the highest number in service within the window that may be missing without approval. Defaults to
-    /// one third.
+    /// Fraction of entries that may be missing without approval. It refers to the highest number in service within the
+    /// window. Defaults to one third.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub share: Option<f64>,
     /// Number of entries that may always be missing. Defaults to 1.
@@ -259,7 +258,7 @@ pub struct GuardConfig {
     /// Allow removal of the last entry without approval. Defaults to false.
     #[serde(default)]
     pub allow_empty: bool,
-    /// CEL expression over `object`, `event` and `entry` with the group of an entry, as text. Defaults to cluster and
-    /// namespace of the object.
+    /// CEL expression over `object`, `event` and `entry`. Its result, a text, is the group of the entry. Defaults to
+    /// cluster and namespace of the object.
     pub group: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Interface of streams.
+//! Interface of the receivers of a sink's messages.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -36,7 +36,7 @@ impl NameRecords {
     }
 }
 
-/// Zone state of the last read that affects changes.
+/// Contents of the zone at the last read, as far as they affect changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ZoneContents {
     pub(super) own: BTreeMap<String, DnsRecord>,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::runner::SweepRunner;
 use crate::TestkitError;
 
-/// Duration of a wait after which a gap in the caches' view ends.
+/// Duration of a wait after which the caches list again, if a fault hides a write from them (a gap).
 const GAP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum wait in virtual time.
@@ -31,8 +31,8 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a client of a replica without faults. Faults can affect its writes, too: the controller may see
-    /// a write late, or only after the next write of the object.
+    /// Returns a client of a replica whose requests receive no faults. Faults can still hide its writes from the
+    /// controller: it may see a write late, or only after the next write of the object.
     pub fn client(&self) -> Client {
         self.connection.client()
     }
@@ -69,7 +69,8 @@ impl Fixture {
         }
     }
 
-    /// Waits until `reached` returns `true` for the server. After one minute, a gap in the caches' view ends.
+    /// Waits until `reached` returns `true` for the server. A fault may hide a write from the caches. After one
+    /// minute, the caches list again and receive this write.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ impl Fixture {
     pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), TestkitError> {
         let started = Instant::now();
         while !reached(&self.server) {
-            // The object of the gap may never be written again. Unless the gap ended here, the condition could not be
-            // reached.
+            // The gap otherwise ends with the next write of the hidden object. This write may never occur, and the
+            // condition could then never be reached.
             if started.elapsed() > GAP_TIMEOUT {
                 self.runner.end_gap();
             }

@@ -40,7 +40,7 @@ pub(crate) struct Program {
     pub(crate) ended: watch::Receiver<bool>,
 }
 
-/// Arguments of a program.
+/// State of a running program.
 struct RunningProgram {
     process: Process,
     connection: Connection,

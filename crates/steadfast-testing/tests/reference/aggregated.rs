@@ -99,8 +99,8 @@ pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Res
             }
         }
         match round {
-            // In round 3, the watch resumes from the cached version, which either counter may have issued. In round 5,
-            // this version has expired.
+            // In round 3, the watch resumes from the cached version, which any of the counters may have issued. In
+            // round 5, this version has expired.
             3 => behind.faults().end_watches(),
             5 => behind.faults().restart(),
             _ => {}

@@ -17,7 +17,7 @@ const MAX_TRACKED_CHANGES: usize = 64;
 pub(super) struct GainTracker {
     /// Each set with the number of its change, in order.
     owned_keys: Vec<(u64, Arc<OwnedKeys>)>,
-    /// True if the caches caught up since the first set.
+    /// True if the caches caught up after the first of these sets.
     caught_up: bool,
 }
 
@@ -45,7 +45,7 @@ impl GainTracker {
         self.owned_keys.len() > usize::from(self.caught_up)
     }
 
-    /// Records that the caches contain all writes before the change that follows change `number`.
+    /// Records that the caches contain all earlier writes to the keys that were gained up to change `number`.
     pub(super) fn caught_up(&mut self, number: u64) {
         // The caches cover the distribution that was current at `number`. Later distributions remain.
         let Some(at) = self.owned_keys.iter().rposition(|(since, _)| *since <= number) else { return };
