@@ -14,6 +14,7 @@ use pyo3::types::PyDict;
 use tokio::sync::Notify;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Maximum number of waiting messages. Further messages are dropped and counted.
@@ -106,6 +107,12 @@ fn python_level(level: Level) -> u8 {
 struct LogSubscriber;
 
 impl Subscriber for LogSubscriber {
+    /// Returns that `enabled` decides each time: the level of the Python logger can change. By default, a message that is
+    /// disabled when it first occurs would stay disabled.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
             && python_level(*metadata.level()) >= MINIMUM.load(Ordering::Relaxed)

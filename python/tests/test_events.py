@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -252,6 +253,31 @@ def test_undelivered_batch_uses_one_call(server: Server, monkeypatch: pytest.Mon
             assert calls - before <= 1, "the cached objects are one batch"
 
     run(main())
+
+
+def test_lowered_level_applies_to_earlier_messages(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    async def reconnect() -> None:
+        async with steadfast.Informers(url=server.url) as informers:
+            pods = informers.watch("pods")
+            await pods.synced(timeout=PATIENCE)
+            server.faults.cut()
+            server.faults.heal()
+            server.create(pod(f"web-{len(pods)}"))
+            count = len(pods) + 1
+            await pods.until(lambda pods: len(pods) == count, PATIENCE)
+
+    def messages() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.levelno < logging.WARNING]
+
+    caplog.set_level(logging.CRITICAL, logger="steadfast_kube")
+    run(reconnect())
+    assert not messages()
+    caplog.set_level(logging.DEBUG, logger="steadfast_kube")
+    run(reconnect())
+    deadline = time.monotonic() + PATIENCE
+    while not messages():
+        assert time.monotonic() < deadline, "the level DEBUG has no effect"
+        time.sleep(0.01)
 
 
 def test_library_messages_reach_logging(server: Server, caplog: pytest.LogCaptureFixture) -> None:
