@@ -3,8 +3,7 @@
 //!
 //! A top-level module is a file `src/name.rs` together with the folder `src/name`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::imports::Imports;
 use crate::{Repository, methods, packages};
@@ -12,54 +11,33 @@ use crate::{Repository, methods, packages};
 /// Crates whose top-level modules still import each other. No crate may be added.
 const WITH_CYCLES: [&str; 4] = ["steadfast", "steadfast-cli", "steadfast-core", "steadfast-notify"];
 
-/// Imported modules with the importing and imported files, for each module.
-type Graph = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
-
 /// Returns the top-level module of a file; `None` for the root of the crate.
-fn module(file: &Path, source: &Path) -> Option<String> {
+fn module(file: &Path, source: &Path) -> Option<PathBuf> {
     let name = file.strip_prefix(source).ok()?.iter().next()?.to_str()?;
     let name = name.strip_suffix(".rs").unwrap_or(name);
-    (!matches!(name, "lib" | "main")).then(|| name.to_owned())
+    (!matches!(name, "lib" | "main")).then(|| name.into())
 }
 
-/// Returns the imports between the top-level modules.
-fn graph(imports: &Imports, source: &Path) -> Graph {
-    let mut graph = Graph::new();
+/// Returns the imports between the top-level modules, with the importing and imported files instead of paths.
+fn module_imports(imports: &Imports, source: &Path) -> Imports {
+    let mut modules = Imports::default();
     for (file, imported) in &imports.of {
+        let Some(from) = module(file, source) else { continue };
+        modules.of.entry(from.clone()).or_default();
         for other in imported.keys() {
-            if let (Some(from), Some(to)) = (module(file, source), module(other, source))
-                && from != to
-            {
-                let files = format!("{} imports {}", methods::short(file), methods::short(other));
-                graph.entry(from).or_default().entry(to).or_default().insert(files);
+            if let Some(to) = module(other, source).filter(|to| *to != from) {
+                let files = format!("{} in {}", methods::short(other), methods::short(file));
+                modules.of.entry(from.clone()).or_default().entry(to).or_default().insert(files);
             }
         }
     }
-    graph
+    modules
 }
 
-/// Returns the modules that `from` imports directly or through others.
-fn reachable<'g>(graph: &'g Graph, from: &str) -> BTreeSet<&'g str> {
-    let mut reached = BTreeSet::new();
-    let mut open = vec![from];
-    while let Some(next) = open.pop() {
-        let imported = graph.get(next).into_iter().flat_map(BTreeMap::keys);
-        open.extend(imported.map(String::as_str).filter(|other| reached.insert(*other)).collect::<Vec<_>>());
-    }
-    reached
-}
-
-/// Returns each import that is part of a cycle of modules.
-fn cyclic_imports(graph: &Graph) -> Vec<String> {
-    let mut found = Vec::new();
-    for (from, imported) in graph {
-        for (to, files) in imported {
-            if reachable(graph, to).contains(from.as_str()) {
-                found.push(format!("{from} imports {to}: {}", files.iter().cloned().collect::<Vec<_>>().join("; ")));
-            }
-        }
-    }
-    found
+/// Describes each cycle of the top-level modules below `source`.
+fn module_cycles(imports: &Imports, source: &Path) -> Vec<String> {
+    let modules = module_imports(imports, source);
+    modules.import_cycles().iter().map(|cycle| modules.describe(cycle)).collect()
 }
 
 #[test]
@@ -69,7 +47,7 @@ fn top_level_modules_import_one_way() {
         let mut found = Vec::new();
         for root in ["lib.rs", "main.rs"].map(|root| source.join(root)) {
             if root.is_file() {
-                found.extend(cyclic_imports(&graph(&Imports::read(&Repository, &root), &source)));
+                found.extend(module_cycles(&Imports::read(&Repository, &root), &source));
             }
         }
         if WITH_CYCLES.contains(&package.as_str()) {
@@ -90,9 +68,10 @@ fn planted_module_cycles_are_found() {
     ];
     let sources = crate::sample_modules::in_memory(&files);
     let imports = Imports::read(&sources, Path::new("src/lib.rs"));
-    let found = cyclic_imports(&graph(&imports, Path::new("src")));
+    let found = module_cycles(&imports, Path::new("src"));
     // No two of the files import each other.
     assert!(imports.import_cycles().is_empty());
-    assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].starts_with("high imports low: "), "{found:?}");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].lines().count(), 2, "{found:?}");
+    assert!(found[0].starts_with("  high imports low for "), "{found:?}");
 }

@@ -94,10 +94,8 @@ impl Modules {
                 let child = if let Tree::Group('{', body) = body {
                     self.add(sources, file, &below, Some(id), body)
                 } else {
-                    let places = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
-                    let found = places.iter().find_map(|place| Some((place, sources.text(place)?)));
-                    let (place, text) = found.unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()));
-                    self.add(sources, place, &below, Some(id), &read(&text))
+                    let (place, body) = module_file(sources, file, folder, name);
+                    self.add(sources, &place, &below, Some(id), &body)
                 };
                 self.all[id].children.insert(name.clone(), child);
                 continue;
@@ -293,6 +291,13 @@ fn names_used(tree: &[Tree]) -> Vec<String> {
         [] => Vec::new(),
         other => panic!("unexpected tokens after `pub use`: {other:?}"),
     }
+}
+
+/// Returns the file of the module `name`, which `file` declares in `folder`, and its content.
+pub(crate) fn module_file(sources: &impl Sources, file: &Path, folder: &Path, name: &str) -> (PathBuf, Vec<Tree>) {
+    let places = [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")];
+    let found = places.into_iter().find_map(|place| sources.text(&place).map(|text| (place, read(&text))));
+    found.unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()))
 }
 
 /// Returns `true` if the item exists only in tests.

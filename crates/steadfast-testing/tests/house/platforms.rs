@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::modules::{Sources, is_test, next_item, without_attributes};
+use crate::modules::{Sources, is_test, module_file, next_item, without_attributes};
 use crate::tokens::{Tree, read};
 use crate::{Repository, packages};
 
@@ -89,13 +89,8 @@ fn visit(sources: &impl Sources, file: &Path, folder: &Path, body: &[Tree], foun
         if let [Tree::Word(keyword), Tree::Word(name), Tree::Sign(';')] = declared
             && keyword == "mod"
         {
-            let below = folder.join(name);
-            let places = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
-            let (place, text) = places
-                .iter()
-                .find_map(|place| Some((place, sources.text(place)?)))
-                .unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()));
-            visit(sources, place, &below, &read(&text), found);
+            let (place, body) = module_file(sources, file, folder, name);
+            visit(sources, &place, &folder.join(name), &body, found);
         } else {
             let mut names = Vec::new();
             gather_unguarded(item, &mut names);
