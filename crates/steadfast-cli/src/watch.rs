@@ -274,7 +274,8 @@ impl WatchOutput {
 struct WatchSession {
     factory: InformerFactory,
     cluster: WatchedCluster,
-    owners: Owners,
+    /// Owners of the objects, if the format shows them.
+    owners: Option<Owners>,
     output: WatchOutput,
     /// Resources that are watched already, so that repeated arguments have no effect.
     known: Vec<(ServedResource, Option<String>)>,
@@ -282,7 +283,9 @@ struct WatchSession {
 
 impl WatchSession {
     fn new(cluster: WatchedCluster, output: WatchOutput) -> Self {
-        let (factory, owners) = (InformerFactory::new(&cluster.connection), Owners::start(&cluster.connection));
+        let factory = InformerFactory::new(&cluster.connection);
+        // Unknown owners are requested from the server.
+        let owners = output.style.has_owners().then(|| Owners::start(&cluster.connection));
         Self { factory, cluster, owners, output, known: Vec::new() }
     }
 

@@ -23,7 +23,8 @@ pub(super) struct EventPrinter {
     pub(super) style: Style,
     pub(super) printer: Printer,
     pub(super) tally: Arc<Tally>,
-    pub(super) owners: Owners,
+    /// Owners of the objects, if the format shows them.
+    pub(super) owners: Option<Owners>,
     /// Conditions of `--until`, each with the number that the condition has assigned to this resource.
     pub(super) goals: Vec<(Goal, usize)>,
     pub(super) deletions: Mutex<Deletions>,
@@ -49,8 +50,10 @@ impl Handler<CachedObject> for EventPrinter {
         }
         let replacement = self.replacement(&event);
         let mut decoded = self.subject.event(&event, call);
-        self.owners.record(&decoded.object);
-        decoded.owners = self.owners.chain(&decoded.object);
+        if let Some(owners) = &self.owners {
+            owners.record(&decoded.object);
+            decoded.owners = owners.chain(&decoded.object);
+        }
         let line = self.style.event(&self.subject, &decoded, replacement.as_deref());
         // The initial objects do not count as changes.
         if !matches!(event, Event::Added { initial: true, .. }) {

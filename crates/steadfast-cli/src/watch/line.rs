@@ -118,6 +118,11 @@ impl Style {
         }
     }
 
+    /// Returns whether the format shows the owners of an object.
+    pub(super) fn has_owners(&self) -> bool {
+        matches!(self.format, Format::Text { .. } | Format::Objects { format: ObjectFormat::Yaml, .. })
+    }
+
     /// Returns the line before all events.
     pub(super) fn heading(&self) -> Option<String> {
         match &self.format {
