@@ -8,11 +8,10 @@
 //! | `console` | lines on standard error, documents on standard output |
 //! | `signals` | requests to stop or to reload |
 //! | `connect` | connection from flags and kubeconfig, classification of failed requests |
-//! | `catalog` | the resources of a server, and lookup by name |
 //! | `discovery` | API discovery, with retries |
 //! | `endpoint` | HTTP endpoints for monitoring |
 //! | `exchange` | one HTTP request to a local program |
-//! | `clock` | timestamps for people and for programs |
+//! | `clock`, `duration` | timestamps for people and for programs; durations in arguments |
 //! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
@@ -30,6 +29,7 @@ mod clock;
 mod connect;
 mod console;
 mod discovery;
+mod duration;
 mod endpoint;
 mod exchange;
 mod failure;

@@ -6,9 +6,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use serde_json::Value;
 use steadfast_cel::{Budget, CelValue, Context, Kind, Program, Type};
+
+use crate::changes::phrases::{find_condition, list};
+use crate::duration;
 
 /// Maximum cost of one evaluation of an expression.
 const MAX_COST: u64 = 1_000_000;
@@ -64,8 +66,8 @@ impl FromStr for Until {
             let (kind, status) = (kind.to_owned(), status.to_owned());
             return Ok(Self::Met(ObjectCondition::Condition { kind, status }));
         }
-        if let Ok(duration) = duration(text) {
-            return Ok(Self::Elapsed(duration));
+        if let Some(limit) = duration::parse(text).filter(|limit| !limit.is_zero()) {
+            return Ok(Self::Elapsed(limit));
         }
         let program = Program::compile(text).map_err(|why| {
             format!("not a number, a duration (30s), `delete`, `condition=Ready` or a CEL expression: {why}")
@@ -93,13 +95,9 @@ impl ObjectCondition {
         match self {
             // An object that exists is not deleted.
             Self::Deleted => false,
-            Self::Condition { kind, status } => {
-                let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-                let condition = conditions.into_iter().flatten().find(|condition| condition["type"] == kind.as_str());
-                condition
-                    .and_then(|condition| condition["status"].as_str())
-                    .is_some_and(|own| own.eq_ignore_ascii_case(status))
-            }
+            Self::Condition { kind, status } => find_condition(list(object, "status/conditions"), kind)
+                .and_then(|condition| condition["status"].as_str())
+                .is_some_and(|own| own.eq_ignore_ascii_case(status)),
             Self::Expression(Expression(program)) => {
                 let mut context = Context::new();
                 context.variable("object", CelValue::from(object));
@@ -108,14 +106,6 @@ impl ObjectCondition {
             }
         }
     }
-}
-
-/// Parses a duration: `30s`, `10m`, `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|parsed| Duration::try_from(parsed).ok());
-    parsed
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a duration, as in 30s, 10m or 1h"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::columns::Column;
 use super::kind::Kind;
 use super::phrases::{at, event_message, find_condition, flag, list, number, text};
-use super::text::escape;
+use super::text::{escape, plural};
 use super::value_text::short;
 
 /// Returns the state of `object`; empty if nothing short describes it. The text contains no values of Secrets.
@@ -42,10 +42,6 @@ pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
 
 fn labelled(label: &str, value: &str) -> String {
     if value.is_empty() { String::new() } else { format!("{label} {value}") }
-}
-
-fn plural(count: usize, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }
 
 fn pod(pod: &Value) -> String {

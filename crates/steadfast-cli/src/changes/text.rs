@@ -1,6 +1,7 @@
 //! Text of the cluster, made safe and short for a terminal.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use steadfast_notify::engine_event::{escaped, is_unsafe};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -10,6 +11,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     // Most texts are safe, and are not copied.
     if text.chars().any(is_unsafe) { Cow::Owned(escaped(text)) } else { Cow::Borrowed(text) }
+}
+
+/// Returns the number with its noun: `1 gap`, `2 gaps`.
+pub(crate) fn plural<N: Copy + Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let ending = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{ending}")
 }
 
 /// Returns the number of columns that `text` occupies.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use steadfast_apiserver::{Faults, InjectedResponse, RequestRule, Verb};
 
+use crate::duration;
+
 /// One fault: name, syntax and effect.
 pub(crate) struct FaultDefinition {
     pub(crate) name: &'static str,
@@ -304,8 +306,7 @@ fn respond(code: &str, options: &[(&str, &str)]) -> Result<FaultValue, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|parsed| Duration::try_from(parsed).ok());
-    parsed.ok_or_else(|| format!("{text:?} is not a duration, as in 200ms, 5s or 2m"))
+    duration::parse(text).ok_or_else(|| format!("{text:?} is not a duration, as in 200ms, 5s or 2m"))
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use super::object_format::yaml;
-use super::text_line::{GREEN, RED};
+use super::text_line::{GREEN, RED, TextLine};
 use crate::changes::diff::Change;
-use crate::changes::text::escape;
 
 /// Indentation below the line of the event.
 const INDENT: &str = "    ";
@@ -45,18 +44,14 @@ pub(super) fn render(changes: &[Change<'_>], has_color: bool) -> String {
 }
 
 fn push(text: &mut String, sign: char, line: &str, has_color: bool) {
-    let line = escape(line);
     let color = match sign {
         '+' => Some(GREEN),
         '-' => Some(RED),
         _ => None,
     };
-    text.push('\n');
-    text.push_str(INDENT);
-    match color.filter(|_| has_color) {
-        Some(color) => text.extend(["\x1b[", color, "m", sign.encode_utf8(&mut [0; 4]), " ", &line, "\x1b[0m"]),
-        None => text.extend([sign.encode_utf8(&mut [0; 4]), " ", &line]),
-    }
+    let mut styled = TextLine::default();
+    styled.add(color, &format!("{sign} {line}"));
+    text.extend(["\n", INDENT, &styled.render(has_color, None)]);
 }
 
 /// Returns the lines between the common start and the common end of two texts.

@@ -13,6 +13,7 @@ use steadfast::{Diagnostic, Freshness, Informer};
 use super::tally::Tally;
 use super::text_line::{GREEN, RED, TextLine};
 use super::watched::CachedObject;
+use crate::changes::text::plural;
 use crate::clock::Clock;
 
 /// Period of the rate of changes.
@@ -169,8 +170,8 @@ impl StatusContent {
         let numbers = [
             self.proof_age.map_or_else(|| "no proof yet".to_owned(), |age| format!("proof {} ago", short(age))),
             format!("{} changes/min", self.changes_a_minute),
-            counted(self.reconnects, "reconnect"),
-            format!("{} repaired", counted(self.gaps, "gap")),
+            plural(self.reconnects, "reconnect"),
+            format!("{} repaired", plural(self.gaps, "gap")),
         ];
         let numbers = numbers.join(" │ ");
         match &self.state {
@@ -190,10 +191,6 @@ impl StatusContent {
         // A full last column would move the cursor to the next row.
         line.render_within(has_color, columns - 1)
     }
-}
-
-fn counted(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns a duration with one unit.
