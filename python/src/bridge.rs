@@ -150,10 +150,10 @@ impl Bridge {
 
     /// Returns the queue of an event loop.
     fn queue(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<LoopQueue>> {
-        let known = self.inner.loops.lock().clone();
-        if let Some(queue) = known.iter().find(|queue| queue.event_loop.is(event_loop)) {
+        if let Some(queue) = self.inner.loops.lock().iter().find(|queue| queue.event_loop.is(event_loop)) {
             return Ok(queue.clone());
         }
+        let known = self.inner.loops.lock().clone();
         let queue = Arc::new(LoopQueue {
             event_loop: event_loop.clone().unbind(),
             call_soon: event_loop.getattr("call_soon_threadsafe")?.unbind(),

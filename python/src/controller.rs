@@ -74,15 +74,8 @@ impl RelevantChange {
 
 /// Returns the values of a path in an object.
 fn values(tree: &Tree, path: &Path) -> Vec<Node> {
-    let mut node = Some(Node::Map(tree.root.clone()));
-    for name in path.first().names() {
-        node = node.and_then(|node| match node {
-            Node::Map(map) => map.get(name).cloned(),
-            _ => None,
-        });
-    }
     let mut found = Vec::new();
-    if let Some(node) = &node {
+    if let Some(node) = path.value(&tree.root) {
         path.visit(node, &mut |node| found.push(node.clone()));
     }
     found

@@ -9,6 +9,7 @@ use pyo3::PyClass;
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString};
+use serde::Serialize;
 use steadfast::kube::Resource;
 use steadfast::{Lazy, ObjectKey, ResourceVersion, Uid};
 
@@ -130,16 +131,7 @@ impl Object {
                 // A field of any form is a `Node`, so that the object itself is the cause of an error.
                 read.map_err(|error| errors::unknown(py, object.key(), object.version(), Some(&error.to_string())))?
             }
-            (_, Some(root)) => {
-                let mut node = Some(Node::Map(root.clone()));
-                for name in path.first().names() {
-                    node = node.and_then(|node| match node {
-                        Node::Map(map) => map.get(name).cloned(),
-                        _ => None,
-                    });
-                }
-                node.filter(|node| *node != Node::Null)
-            }
+            (_, Some(root)) => path.value(root).filter(|node| **node != Node::Null).cloned(),
             (Source::Restored { .. }, None) => None,
         };
         let mut found = Vec::new();
@@ -147,8 +139,7 @@ impl Object {
             path.visit(node, &mut |node| found.push(node.clone()));
         }
         if path.is_plural() {
-            let values: Vec<_> = found.iter().map(|node| node.to_python(py)).collect::<PyResult<_>>()?;
-            return Ok(PyList::new(py, values)?.into_any().unbind());
+            return Ok(views(py, &found)?.into_any().unbind());
         }
         match found.first() {
             Some(node) => node.to_python(py),
@@ -237,7 +228,7 @@ impl Object {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
         let py = slf.py();
         let root = slf.get().root(py)?;
-        let json = py.detach(|| serde_json::to_vec(root)).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let json = py.detach(|| json(root))?;
         Ok((slf.get_type().getattr("from_json")?, (PyBytes::new(py, &json),)))
     }
 
@@ -379,8 +370,7 @@ impl Items {
     fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let Ok(index) = index.extract::<isize>() else {
             // A slice, with the rules of lists.
-            let elements: Vec<_> = self.0.iter().map(|node| node.to_python(py)).collect::<PyResult<_>>()?;
-            return Ok(PyList::new(py, elements)?.as_any().get_item(index)?.unbind());
+            return Ok(views(py, &self.0)?.as_any().get_item(index)?.unbind());
         };
         let length = self.0.len().cast_signed();
         let at = if index < 0 { index + length } else { index };
@@ -391,8 +381,7 @@ impl Items {
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        let elements: Vec<_> = self.0.iter().map(|node| node.to_python(py)).collect::<PyResult<_>>()?;
-        PyList::new(py, elements)?.try_iter()
+        views(py, &self.0)?.try_iter()
     }
 
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -425,8 +414,7 @@ impl Items {
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let json = serde_json::to_vec(&Node::List(slf.get().0.clone()));
-        let json = json.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let json = json(&Node::List(slf.get().0.clone()))?;
         Ok((slf.get_type().getattr("from_json")?, (PyBytes::new(slf.py(), &json),)))
     }
 
@@ -466,8 +454,13 @@ impl Node {
     }
 }
 
-fn json(map: &Map) -> PyResult<Vec<u8>> {
-    serde_json::to_vec(map).map_err(|error| PyValueError::new_err(error.to_string()))
+/// Returns a list of the values, with views of mappings and lists.
+fn views<'py>(py: Python<'py>, nodes: &[Node]) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, nodes.iter().map(|node| node.to_python(py)).collect::<PyResult<Vec<_>>>()?)
+}
+
+fn json(value: &impl Serialize) -> PyResult<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn dict<'py>(py: Python<'py>, map: &Map) -> PyResult<Bound<'py, PyDict>> {

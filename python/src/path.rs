@@ -3,7 +3,7 @@
 
 use steadfast::FieldPath;
 
-use crate::tree::Node;
+use crate::tree::{Map, Node};
 
 /// Path to one or several fields.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Path {
     rest: Vec<Step>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Step {
     Member(String),
     /// Each element of a list, or each value of an object.
@@ -28,19 +28,19 @@ impl Path {
     /// Returns the error with its position.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let steps = steps(text)?;
-        let members = steps.iter().take_while(|step| **step != Step::Each).count();
+        let mut rest = &steps[..];
         let mut first: Option<FieldPath> = None;
-        for step in &steps[..members] {
-            let Step::Member(name) = step else { break };
+        while let [Step::Member(name), after @ ..] = rest {
             // `FieldPath::new` would split a name that contains dots.
             first = Some(match first {
                 Some(path) => path.then(name),
                 None if name.contains('.') => return Err(format!("path {text:?} starts with a quoted name")),
                 None => FieldPath::new(name),
             });
+            rest = after;
         }
         match first {
-            Some(first) => Ok(Self { first, rest: steps[members..].to_vec() }),
+            Some(first) => Ok(Self { first, rest: rest.to_vec() }),
             None => Err(format!("path {text:?} must start with a field name, such as spec")),
         }
     }
@@ -48,6 +48,16 @@ impl Path {
     /// Returns the path up to the first list.
     pub(crate) fn first(&self) -> &FieldPath {
         &self.first
+    }
+
+    /// Returns the value at [`first`](Self::first) in an object.
+    pub(crate) fn value<'a>(&self, root: &'a Map) -> Option<&'a Node> {
+        let (last, above) = self.first.names().split_last()?;
+        let parent = above.iter().try_fold(root, |map, name| match map.get(name)? {
+            Node::Map(inner) => Some(inner),
+            _ => None,
+        })?;
+        parent.get(last)
     }
 
     /// Calls `found` for each value below `node`, the value at [`first`](Self::first).

@@ -39,10 +39,9 @@ impl Message {
     /// Returns `(name, content)`.
     pub(crate) fn into_python(self, py: Python<'_>, bridge: Bridge) -> PyResult<Py<PyAny>> {
         match self {
-            Self::Call(call) => {
-                let StartedCall { id, key, object, kind, cleanup, fencing_token, outcome, requests } = call;
-                let outcome = Mutex::new(Some(outcome));
-                let call = Call { bridge, id, key, object, kind, cleanup, fencing_token, outcome, requests };
+            Self::Call(mut started) => {
+                let object = started.object.take().map(|object| Py::new(py, Object::new(object, started.kind.clone())));
+                let call = Call { bridge, object: object.transpose()?, started };
                 ("call", call.into_py_any(py)?).into_py_any(py)
             }
             Self::Cancel(id) => ("cancel", id).into_py_any(py),
@@ -60,7 +59,8 @@ pub(crate) struct StartedCall {
     kind: Kind,
     cleanup: bool,
     fencing_token: Option<u64>,
-    outcome: oneshot::Sender<Result<Action, ReconcileError>>,
+    /// Taken by the first result.
+    outcome: Mutex<Option<oneshot::Sender<Result<Action, ReconcileError>>>>,
     requests: mpsc::UnboundedSender<PendingRequest>,
 }
 
@@ -152,6 +152,7 @@ impl Reconciler {
     async fn call(&self, key: ObjectKey, object: Option<Cached>, cleanup: bool) -> Result<Action, ReconcileError> {
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
         let (outcome, mut result) = oneshot::channel();
+        let outcome = Mutex::new(Some(outcome));
         let (requests, mut requested) = mpsc::unbounded_channel::<PendingRequest>();
         let kind = self.objects.resource().kind.clone();
         let fencing_token = self.leader.get().map(Leader::fencing_token);
@@ -199,54 +200,49 @@ impl PendingRequest {
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Call {
     bridge: Bridge,
-    id: u64,
-    key: ObjectKey,
-    object: Option<Cached>,
-    kind: Kind,
-    cleanup: bool,
-    fencing_token: Option<u64>,
-    outcome: Mutex<Option<oneshot::Sender<Result<Action, ReconcileError>>>>,
-    requests: mpsc::UnboundedSender<PendingRequest>,
+    /// State of the object at the start, decoded at most once.
+    object: Option<Py<Object>>,
+    started: StartedCall,
 }
 
 #[pymethods]
 impl Call {
     #[getter]
     fn id(&self) -> u64 {
-        self.id
+        self.started.id
     }
 
     #[getter]
     fn key(&self) -> String {
-        self.key.to_string()
+        self.started.key.to_string()
     }
 
     #[getter]
     fn namespace(&self) -> Option<&str> {
-        self.key.namespace()
+        self.started.key.namespace()
     }
 
     #[getter]
     fn name(&self) -> &str {
-        self.key.name()
+        self.started.key.name()
     }
 
     /// State of the object at the start; `None` after its deletion.
     #[getter]
-    fn object(&self) -> Option<Object> {
-        self.object.as_ref().map(|object| Object::new(object.clone(), self.kind.clone()))
+    fn object(&self, py: Python<'_>) -> Option<Py<Object>> {
+        self.object.as_ref().map(|object| object.clone_ref(py))
     }
 
     /// True if the object is being deleted and its finalizer is removed after this call.
     #[getter]
     fn cleanup(&self) -> bool {
-        self.cleanup
+        self.started.cleanup
     }
 
     /// Fencing token of the leader's term.
     #[getter]
     fn fencing_token(&self) -> Option<u64> {
-        self.fencing_token
+        self.started.fencing_token
     }
 
     /// Ends the reconcile: with an error, with a delay until the next one in seconds, or until a change.
@@ -257,7 +253,7 @@ impl Call {
             (None, Some(seconds)) => Ok(Action::requeue(seconds_to_duration(seconds))),
             (None, None) => Ok(Action::await_change()),
         };
-        if let Some(finished) = self.outcome.lock().take() {
+        if let Some(finished) = self.started.outcome.lock().take() {
             // The reconcile may have timed out.
             drop(finished.send(outcome));
         }
@@ -275,8 +271,8 @@ impl Call {
         let (reply, received) = oneshot::channel();
         let described = format!("{method} {path}");
         let request = ApiRequest { method, path, body, content_type };
-        let sent = self.requests.send(PendingRequest { request, reply }).is_ok();
-        let key = self.key.to_string();
+        let sent = self.started.requests.send(PendingRequest { request, reply }).is_ok();
+        let key = self.started.key.to_string();
         let work = async move {
             match received.await {
                 Ok(result) if sent => result,

@@ -17,7 +17,7 @@ use crate::bridge::Bridge;
 use crate::errors::class;
 use crate::object::{Cached, Kind, Object};
 use crate::tree::Tree;
-use crate::watching::Watching;
+use crate::watching::{Resource, Watching};
 
 /// Events of an informer, from the library's queue for this stream.
 ///
@@ -34,9 +34,10 @@ pub(crate) struct EventStream {
 
 #[derive(Default)]
 pub(crate) struct StreamState {
-    watch: Option<Watch<Lazy<Tree>>>,
+    /// The informer's stream, and the resource of its objects.
+    watch: Option<(Watch<Lazy<Tree>>, Arc<Resource>)>,
     /// Event that `ready` has taken from the queue, which has no method to peek.
-    found: Option<Event<Lazy<Tree>>>,
+    found: Option<(Event<Lazy<Tree>>, Arc<Resource>)>,
     ended: bool,
 }
 
@@ -47,7 +48,7 @@ impl StreamState {
             return;
         }
         match watching.started() {
-            Some(started) => self.watch = Some(started.informer.stream()),
+            Some(started) => self.watch = Some((started.informer.stream(), started.resource().clone())),
             None => self.ended = watching.is_ended(),
         }
     }
@@ -57,9 +58,9 @@ impl StreamState {
         if self.found.is_some() || self.ended {
             return true;
         }
-        let Some(watch) = &mut self.watch else { return false };
+        let Some((watch, resource)) = &mut self.watch else { return false };
         match Pin::new(watch).poll_next(context) {
-            Poll::Ready(Some(event)) => self.found = Some(event),
+            Poll::Ready(Some(event)) => self.found = Some((event, resource.clone())),
             Poll::Ready(None) => self.close(),
             Poll::Pending => return false,
         }
@@ -90,18 +91,13 @@ impl EventStream {
     /// Returns the next event if one is queued.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.bridge.check_process(py)?;
-        let event = {
+        let found = {
             let mut state = self.state.lock();
             state.open(&self.watching);
             state.poll(&mut Context::from_waker(Waker::noop()));
             state.found.take()
         };
-        let Some(event) = event else { return Ok(None) };
-        // An event exists only after the discovery of the resource.
-        match self.watching.resource() {
-            Some(resource) => to_python(py, event, &resource.kind).map(Some),
-            None => Ok(None),
-        }
+        found.map(|(event, resource)| to_python(py, event, &resource.kind)).transpose()
     }
 
     /// Waits until an event is queued, and returns true; or returns false after the end or the timeout.

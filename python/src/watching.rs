@@ -192,30 +192,19 @@ impl Watching {
     }
 
     async fn until(&self, is_over: impl Fn() -> bool) -> Option<Arc<Started>> {
-        let mut moved = self.moved.subscribe();
-        loop {
-            moved.borrow_and_update();
-            if let Some(started) = self.started() {
-                return Some(started);
-            }
-            if is_over() {
-                return None;
-            }
-            // The sender lives as long as `self`.
-            let _ = moved.changed().await;
-        }
+        let mut started = None;
+        let is_decided = |_: &u64| {
+            started = self.started();
+            started.is_some() || is_over()
+        };
+        // The sender lives as long as `self`.
+        let _ = self.moved.subscribe().wait_for(is_decided).await;
+        started
     }
 
     /// Waits until the end.
     pub(crate) async fn until_ended(&self) {
-        let mut moved = self.moved.subscribe();
-        loop {
-            moved.borrow_and_update();
-            if self.is_ended() {
-                return;
-            }
-            let _ = moved.changed().await;
-        }
+        let _ = self.moved.subscribe().wait_for(|_| self.is_ended()).await;
     }
 
     /// Returns a counter that changes at each attempt, at the start and at the end.
