@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Optional
 
 from . import _native
@@ -113,12 +112,7 @@ class LeaderElection:
         self._election = self._cluster.elect(*self._settings)
         return self
 
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         election, self._election = self._election, None
         if election is not None:
             await election.stop()

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from types import TracebackType
 from typing import Generic, Optional, TypeVar, Union
 
 from ._client import Client
@@ -179,12 +178,7 @@ class Events:
     async def __aenter__(self) -> Events:
         return self
 
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stream.close()
 
 
@@ -336,12 +330,7 @@ class Informers(InformersBase[Informer]):
         self._cluster = cluster
         return self
 
-    async def __aexit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._close()
 
     async def synced(self, timeout: Optional[float] = None) -> None:

@@ -44,7 +44,5 @@ def index_paths(index: Optional[Mapping[str, Union[str, tuple[str, ...]]]]) -> l
 
 def split_key(key: Key) -> tuple[Optional[str], str]:
     """Returns the namespace and the name of a key."""
-    if isinstance(key, tuple):
-        return key
-    namespace, slash, name = key.rpartition("/")
-    return (namespace if slash else None), name
+    namespace, _, name = key_text(key).rpartition("/")
+    return namespace or None, name

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Optional, TypeVar, Union
 
 from ._informers import InformersBase, ReadOnlyInformer
@@ -60,12 +59,7 @@ class Events:
     def __enter__(self) -> Events:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stream.close()
 
 
@@ -127,12 +121,7 @@ class Informers(InformersBase[Informer]):
         self._cluster = cluster
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def synced(self, timeout: Optional[float] = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,27 +15,20 @@ __all__ = ["steadfast_server", "steadfast_server_factory"]
 
 
 @pytest.fixture
-def steadfast_server() -> Iterator[Server]:
+def steadfast_server(steadfast_server_factory: Callable[..., Server]) -> Server:
     """An embedded API server with the default settings, for one test."""
-    # Imported here, so that test runs without this fixture do not load the native module.
-    from .testing import Server
-
-    with Server() as server:
-        yield server
+    return steadfast_server_factory()
 
 
 @pytest.fixture
 def steadfast_server_factory() -> Iterator[Callable[..., Server]]:
     """Creates embedded API servers with the arguments of `steadfast_kube.testing.Server`, for one test."""
+    # Imported here, so that test runs without these fixtures do not load the native module.
     from .testing import Server
 
-    servers: list[Server] = []
+    with ExitStack() as stack:
 
-    def create(**settings: Any) -> Server:
-        server = Server(**settings)
-        servers.append(server)
-        return server
+        def create(**settings: Any) -> Server:
+            return stack.enter_context(Server(**settings))
 
-    yield create
-    for server in servers:
-        server.close()
+        yield create

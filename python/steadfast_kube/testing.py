@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from . import _native
 
@@ -243,16 +242,10 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _dict(text: Union[str, bytes]) -> dict[str, Any]:
-    value = json.loads(text)
-    assert isinstance(value, dict)
+def _dict(text: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(text)
     return value
