@@ -1,8 +1,9 @@
 """Objects and waits for all tests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Optional, TypeVar
 
 import pytest
 
@@ -26,13 +27,40 @@ def pod(name: str, namespace: str = "shop", node: str = "n1", **labels: str) -> 
     }
 
 
+def config_map(name: str, **data: str) -> dict[str, Any]:
+    """Returns a ConfigMap in the namespace `shop`."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": data}
+
+
+@asynccontextmanager
+async def running(
+    informers: steadfast.Informers, *reconcilers: steadfast.Reconciler, **settings: Any
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Runs controllers within a block."""
+    task = asyncio.ensure_future(informers.run(*reconcilers, **settings))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def eventually(condition: Callable[[], Any], task: Optional["asyncio.Task[None]"] = None) -> Any:
+    """Waits until a condition holds, and fails with the error of a controller."""
+
+    async def wait() -> Any:
+        while not (value := condition()):
+            if task is not None and task.done():
+                task.result()
+            await asyncio.sleep(0.005)
+        return value
+
+    return await asyncio.wait_for(wait(), PATIENCE)
+
+
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a test's coroutine, at most `PATIENCE` seconds per test."""
-
-    async def limited() -> T:
-        return await asyncio.wait_for(main, 2 * PATIENCE)
-
-    return asyncio.run(limited())
+    """Runs a test's coroutine, at most twice `PATIENCE`."""
+    return asyncio.run(asyncio.wait_for(main, 2 * PATIENCE))
 
 
 async def state(informer: steadfast.Informer, *names: str) -> steadfast.Freshness:
@@ -52,3 +80,12 @@ def server(steadfast_server: Server) -> Server:
     """A server with the namespace `shop`."""
     steadfast_server.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     return steadfast_server
+
+
+@pytest.fixture(autouse=True)
+def assertions_in_callbacks(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fails for failed assertions in reconcile functions and handlers, whose exceptions are only logged."""
+    yield
+    for record in caplog.get_records("call"):
+        if record.exc_info and isinstance(record.exc_info[1], AssertionError):
+            raise record.exc_info[1]

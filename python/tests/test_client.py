@@ -5,12 +5,8 @@ import asyncio
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, pod, run
+from conftest import PATIENCE, config_map, pod, run
 from steadfast_kube.testing import Resource, Server
-
-
-def config_map(name: str, **data: str) -> dict:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": data}
 
 
 def test_object_is_written_and_read(server: Server) -> None:

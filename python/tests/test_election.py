@@ -1,45 +1,40 @@
 """Leader election and fencing."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 import steadfast_kube as steadfast
-from conftest import PATIENCE, run
+from conftest import PATIENCE, config_map, eventually, run, running
 from steadfast_kube.testing import Server
-from test_controllers import config_map, eventually, running
 
 # Short, so that a takeover takes a second or two.
 SHORT = {"lease_duration": 2, "renew_deadline": 1, "retry_period": 0.2}
 
 
 def test_one_of_two_candidates_leads(server: Server) -> None:
+    # Longer than the test, so that only the release lets the other candidate lead.
+    long = {**SHORT, "lease_duration": 10 * PATIENCE, "renew_deadline": PATIENCE}
+
     async def main() -> None:
-        async with steadfast.Informers(url=server.url) as one, steadfast.Informers(url=server.url) as two:
-            async with two.leader_election("operator", "shop", identity="two", **SHORT) as second:
-                async with one.leader_election("operator", "shop", identity="one", **SHORT) as first:
-                    leader = await asyncio.wait_for(
-                        asyncio.ensure_future(either(first, second)), PATIENCE
-                    )
-                    other = second if leader is first else first
-                    assert leader.is_leader and not other.is_leader
-                    await eventually(lambda: other.holder == leader.identity)
-                    lease = server.get("leases.coordination.k8s.io", "shop", "operator")
-                    assert lease["spec"]["holderIdentity"] == leader.identity
-                # The end of the block releases the lease.
-                await asyncio.wait_for(second.until_leader(), PATIENCE)
+        async with (
+            steadfast.Informers(url=server.url) as one,
+            steadfast.Informers(url=server.url) as two,
+            AsyncExitStack() as stack,
+        ):
+            async with one.leader_election("operator", "shop", identity="one", **long) as first:
+                await asyncio.wait_for(first.until_leader(), PATIENCE)
+                waiting = two.leader_election("operator", "shop", identity="two", **long)
+                second = await stack.enter_async_context(waiting)
+                await eventually(lambda: second.holder == first.identity)
+                assert first.is_leader and not second.is_leader
+                lease = server.get("leases.coordination.k8s.io", "shop", "operator")
+                assert lease["spec"]["holderIdentity"] == first.identity
+            # The end of the block releases the lease.
+            await asyncio.wait_for(second.until_leader(), PATIENCE)
 
     run(main())
-
-
-async def either(*elections: steadfast.LeaderElection) -> steadfast.LeaderElection:
-    """Waits until one of the candidates leads."""
-    waits = {asyncio.ensure_future(election.until_leader()): election for election in elections}
-    done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in pending:
-        wait.cancel()
-    await asyncio.gather(*pending, return_exceptions=True)
-    return waits[done.pop()]
 
 
 def test_lost_lease_fences_the_client(server: Server) -> None:

@@ -115,7 +115,7 @@ def test_slow_reader_receives_merged_events(server: Server) -> None:
             for count in range(200):
                 last = server.patch("pods", "shop", "web-0", {"metadata": {"labels": {"count": str(count)}}})
             server.create(pod("web-1"))
-            gone = server.delete("pods", "shop", "web-1")
+            server.delete("pods", "shop", "web-1")
             end = server.create(pod("web-2"))
             await pods.wait_for(end["metadata"]["resourceVersion"], PATIENCE)
             received = [await next_event(events) for _ in range(2)]
@@ -124,7 +124,6 @@ def test_slow_reader_receives_merged_events(server: Server) -> None:
             assert received[0].new.metadata.labels.count == "199"
             # The reader never received the addition of web-1, so it does not receive the deletion either.
             assert received[1].key == "shop/web-2"
-            assert gone["metadata"]["name"] == "web-1"
 
     run(main())
 

@@ -148,9 +148,9 @@ def test_unseen_version_is_not_reached(server: Server) -> None:
         async with steadfast.Informers(url=server.url) as informers:
             pods = informers.watch("pods")
             await pods.synced(timeout=PATIENCE)
-            server.faults.stall_streams()
-            written = server.create(pod("web-0"))
+            # Before the write, so that no response can contain it.
             server.faults.freeze()
+            written = server.create(pod("web-0"))
             with pytest.raises(steadfast.NotReached) as raised:
                 await pods.wait_for(written["metadata"]["resourceVersion"], timeout=0.2)
             assert isinstance(raised.value, TimeoutError)
