@@ -129,8 +129,8 @@ where
     }
 }
 
-/// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object whose
-/// deletion began before the finalizer was added.
+/// Writes the finalizers that `change` returns for the current ones. Skips a deleted object, and an object that was
+/// already being deleted before the finalizer was added.
 async fn write<K>(api: &Api<K>, object: &K, change: impl Fn(&[String]) -> Vec<String>) -> Result<(), kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,

@@ -386,7 +386,7 @@ impl<K: Cacheable> SourceHandler<K> {
         let mut mapped = self.map(event.object());
         if let Event::Updated { old, new } = event {
             let before = self.map(old);
-            // The filter must not hide a change of the mapped keys. No other event tells an owner that it lost or
+            // The filter must not hide a change of the mapped keys. No other event reports to an owner that it lost or
             // gained a child.
             if before.is_same(&mapped) && !self.filter.is_relevant::<K>(old, new) {
                 return;

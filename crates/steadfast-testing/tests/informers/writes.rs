@@ -148,7 +148,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
     fixture.server.faults().respond(RequestRule::any().resource("configmaps").times(1), InjectedResponse::code(500));
     let refused = recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
-    // Another client's write moves the server's version. The informer cannot tell whether the unconfirmed
+    // Another client's write moves the server's version. The informer does not know whether the unconfirmed
     // write has moved it as well.
     fixture.server.create(&config_map("b", "1"))?;
     let writes = recording.writes();
