@@ -31,7 +31,7 @@ from typing import Any, Optional
 
 from . import blocking
 from ._native import Object
-from ._types import Added, ConfigError, Deleted, Doubt, Freshness, Starting, SteadfastError, Stopped
+from ._types import Added, ConfigError, Deleted, Doubt, Event, Freshness, Starting, SteadfastError, Stopped
 
 __all__ = ["ADDED", "BOOKMARK", "DELETED", "ERROR", "MODIFIED", "ObjectCache", "OutOfDate", "SharedInformer"]
 
@@ -46,7 +46,7 @@ ERROR = "ERROR"
 EVENT_TYPES = (ADDED, BOOKMARK, DELETED, ERROR, MODIFIED)
 
 CHECK_INTERVAL = 1.0
-"""Seconds without an event after which the freshness is compared with the last one."""
+"""Longest time in seconds between two checks of the freshness and of the resync period."""
 
 Handler = Callable[[Any], object]
 
@@ -210,24 +210,31 @@ class SharedInformer:
     def _run(self, informer: blocking.Informer) -> None:
         events = informer.events(timeout=CHECK_INTERVAL)
         was_doubted = False
-        resynced = time.monotonic()
-        while not isinstance(freshness := informer.freshness, Stopped):
+        checked = resynced = time.monotonic()
+        while not isinstance(informer.freshness, Stopped):
             for event in events:
-                if isinstance(event, Added):
-                    self._call(ADDED, event.object)
-                elif isinstance(event, Deleted):
-                    self._call(DELETED, event.object)
-                else:
-                    self._call(MODIFIED, event.object)
+                self._call_for(event)
+                # Without this, constant changes would prevent the checks below.
+                if time.monotonic() - checked >= CHECK_INTERVAL:
+                    break
+            checked = time.monotonic()
             freshness = informer.freshness
             doubted = isinstance(freshness, Doubt) and not isinstance(freshness, (Starting, Stopped))
             if doubted and not was_doubted:
                 self._call_all(ERROR, OutOfDate(freshness))
             was_doubted = doubted
-            if 0 < self._resync_period <= time.monotonic() - resynced and informer.has_synced:
-                resynced = time.monotonic()
+            if 0 < self._resync_period <= checked - resynced and informer.has_synced:
+                resynced = checked
                 for obj in informer.values():
                     self._call(MODIFIED, obj)
+
+    def _call_for(self, event: Event) -> None:
+        if isinstance(event, Added):
+            self._call(ADDED, event.object)
+        elif isinstance(event, Deleted):
+            self._call(DELETED, event.object)
+        else:
+            self._call(MODIFIED, event.object)
 
     def _call(self, event_type: str, obj: Object) -> None:
         # Without a handler, the object is not decoded.

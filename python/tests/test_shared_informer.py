@@ -1,6 +1,7 @@
 """The names of the official client's informer."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -143,6 +144,25 @@ def test_resync_repeats_objects(server: Server) -> None:
         shared.stop()
     lists = server.requests("list", "streamed_list", resource="pods")
     assert len(lists) == 1
+
+
+def test_constant_changes_do_not_prevent_resync(server: Server) -> None:
+    server.create(pod("quiet"))
+    server.create(pod("busy"))
+    seen = Seen()
+    resynced = threading.Event()
+    shared = informer(server, seen, resync_period=0.1)
+    shared.add_event_handler(MODIFIED, lambda model: resynced.set() if model.metadata.name == "quiet" else None)
+    shared.start()
+    deadline = time.monotonic() + PATIENCE
+    try:
+        changes = 0
+        while not resynced.wait(0.05):
+            assert time.monotonic() < deadline, f"no resync during {changes} changes"
+            changes += 1
+            server.patch("pods", "shop", "busy", {"spec": {"nodeName": f"n{changes}"}})
+    finally:
+        shared.stop()
 
 
 def test_own_keys_and_selectors_are_used(server: Server) -> None:
