@@ -28,6 +28,8 @@ use crate::signal::Signal;
 use crate::status::Status;
 use crate::storage::{Cache, RequestProperties, State, Store, TerminatingNamespaces, WriteTarget};
 use crate::streams::Streams;
+#[cfg(feature = "world")]
+use crate::world::{self, World};
 use crate::write_scope::Part;
 
 /// Calendar time at which servers in memory start. The time is constant, so that runs are reproducible.
@@ -47,6 +49,8 @@ pub struct ApiServerBuilder {
     tokens: Vec<String>,
     users: Vec<(String, String)>,
     closed: bool,
+    #[cfg(feature = "world")]
+    world: Option<World>,
     settings: Settings,
 }
 
@@ -63,6 +67,8 @@ impl Default for ApiServerBuilder {
             tokens: Vec::new(),
             users: Vec::new(),
             closed: false,
+            #[cfg(feature = "world")]
+            world: None,
             settings: Settings {
                 bookmark_period: Duration::from_secs(60),
                 watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
@@ -170,6 +176,15 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn resource(mut self, resource: ResourceDeclaration) -> Self {
         self.declared.push(resource);
+        self
+    }
+
+    /// Starts simulated controllers, a scheduler and nodes with the server: deployments get pods, and pods become ready.
+    /// Defaults to none.
+    #[cfg(feature = "world")]
+    #[must_use]
+    pub fn world(mut self, world: World) -> Self {
+        self.world = Some(world);
         self
     }
 
@@ -284,6 +299,10 @@ impl ApiServerBuilder {
         });
         let tasks = TaskGroup::on(runtime);
         tasks.spawn(namespaces::run(Arc::clone(&cluster)));
+        #[cfg(feature = "world")]
+        if let Some(world) = self.world {
+            tasks.spawn(world::run(Arc::clone(&cluster), world));
+        }
         for (index, replica) in cluster.replicas.iter().enumerate() {
             if let Some(port) = &replica.port {
                 port.set_open(true)?;

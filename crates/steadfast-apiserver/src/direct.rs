@@ -47,6 +47,19 @@ pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value
     write(cluster, &target, |state| state.delete(&target, &deletion))
 }
 
+/// Deletes an object with preconditions and a treatment of its dependents.
+#[cfg(feature = "world")]
+pub(crate) fn delete_with(
+    cluster: &Cluster,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+    deletion: &Deletion,
+) -> Result<Value, Status> {
+    let target = named(cluster, resource, namespace, name)?;
+    write(cluster, &target, |state| state.delete(&target, deletion))
+}
+
 pub(crate) fn delete_named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
     let target = named(cluster, resource, namespace, name)?;
     write(cluster, &target, |state| state.delete(&target, &Deletion::default()))

@@ -50,6 +50,7 @@
 //! | check a client against the server | [`History`], [`Change`], [`GroupResource`], [`RequestRecord`], [`RequestCounts`], [`ConnectionRecord`], [`Verb`] |
 //! | report errors like the Kubernetes API | [`Status`] |
 //! | encode built-in types | [`protobuf`] |
+//! | simulate controllers, a scheduler and nodes | `World` (feature `world`) |
 //! | read fields of an object as kubectl does | `JsonPath` (feature `crd`) |
 //!
 //! This crate shares no code with the library under test.
@@ -68,6 +69,7 @@
 //! | `exec` | `exec`, `attach` and `portforward` of pods, watches over WebSocket | `501` |
 //! | `openapi` | `OpenAPI` documents, for `kubectl explain` and `kubectl apply` | the list of documents is empty |
 //! | `tables` | tables, for `kubectl get` | lists of objects |
+//! | `world` | simulated controllers, scheduler and nodes (`World`): deployments get pods, and pods become ready | objects have no controllers |
 //! | `yaml` | server-side apply of YAML; includes `apply` | JSON only |
 //! | `full` | all of them | |
 //!
@@ -133,6 +135,8 @@ mod status;
 mod storage;
 mod streams;
 mod types;
+#[cfg(feature = "world")]
+mod world;
 mod write_scope;
 
 #[cfg(not(feature = "apply"))]
@@ -155,3 +159,5 @@ pub use resources::ResourceDeclaration;
 pub use server::{ApiServer, ConnectionRecord};
 pub use status::Status;
 pub use storage::{Change, History};
+#[cfg(feature = "world")]
+pub use world::World;

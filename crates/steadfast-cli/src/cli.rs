@@ -407,6 +407,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(crate) tls: bool,
 
+    /// Simulate controllers, a scheduler and nodes: workloads get pods, pods become ready, and dependents of deleted objects
+    /// are deleted. Nothing runs in the pods.
+    #[arg(long)]
+    pub(crate) world: bool,
+
+    /// Number of simulated nodes.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, requires = "world", value_parser = clap::value_parser!(u16).range(0..=5000))]
+    pub(crate) nodes: u16,
+
     /// Objects to create at the start: YAML or JSON, several documents or a `List`. A file, a folder (its .json, .yaml
     /// and .yml files), or `-` for standard input. Can be repeated.
     #[arg(short = 'f', long = "filename", value_name = "FILE")]

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::rand::{SecureRandom, SystemRandom};
-use steadfast_apiserver::ApiServer;
+use steadfast_apiserver::{ApiServer, World};
 
 use crate::cli::ServeArgs;
 use crate::console;
@@ -37,9 +37,16 @@ use kubeconfig_file::KubeconfigFile;
 /// Length of a random token, in bytes before they are written as hexadecimal digits.
 const TOKEN_BYTES: usize = 16;
 
+/// Limitation without `--world`.
+const NO_CONTROLLERS: &str =
+    "no cluster: no controllers, no scheduler, no kubelet; a deployment makes no pods, and nothing runs (see --world)";
+
+/// Limitation with `--world`.
+const SIMULATED_CONTROLLERS: &str =
+    "no cluster: controllers, the scheduler and the nodes are simulated; pods become ready, but nothing runs in them";
+
 /// Limitations that are printed at the start: a user may mistake the server for a cluster.
-const LIMITATIONS: [&str; 3] = [
-    "no cluster: no controllers, no scheduler, no kubelet; a deployment makes no pods, and nothing runs",
+const LIMITATIONS: [&str; 2] = [
     "no admission: webhooks are not called, policies not evaluated, and every user may do everything",
     "no storage: all objects are in memory, and are lost when the server stops",
 ];
@@ -69,6 +76,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         .port(args.port)
         .token(&token)
         .anonymous(!args.tls);
+    let builder = if args.world { builder.world(World::default().nodes(args.nodes)) } else { builder };
     let server = builder.start().await.map_err(|error| cannot_start(&error))?;
     let warnings = manifest::create(&server, &objects)?;
 
@@ -97,6 +105,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         switchboard.switch(fault).map_err(Failure::usage)?;
         print_line(format_args!("fault: {fault}"));
     }
+    print_line(format_args!("{}", if args.world { SIMULATED_CONTROLLERS } else { NO_CONTROLLERS }));
     for line in LIMITATIONS {
         print_line(format_args!("{line}"));
     }

@@ -270,7 +270,15 @@ impl State {
         }
     }
 
-    fn epoch(&self) -> u32 {
+    /// Returns the changes of all resources after the first `count` ones since the server's start. A restore removes none
+    /// of them.
+    #[cfg(feature = "world")]
+    pub(crate) fn recorded_since(&self, count: usize) -> &[Arc<Change>] {
+        self.record.get(count..).unwrap_or_default()
+    }
+
+    /// Returns the number of restores.
+    pub(crate) fn epoch(&self) -> u32 {
         self.epochs.len() as u32 - 1
     }
 

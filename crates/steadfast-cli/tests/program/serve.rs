@@ -50,6 +50,24 @@ fn every_replica_has_working_context() {
     assert_eq!(server.startup_lines[2], "created 2 objects");
 }
 
+#[test]
+fn simulated_cluster_runs_deployments() {
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 3\n  \
+                    selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    \
+                    spec: {containers: [{name: main, image: 'web:1'}]}\n";
+    let manifest = temp_file("world.yaml", manifest);
+    let server = RunningServer::start("world.kubeconfig", &["--world", "--nodes", "2", "-f", &manifest]);
+    assert!(server.startup_lines.iter().any(|line| line.contains("are simulated")), "{:?}", server.startup_lines);
+    let arguments = ["watch", "deploy/web", "--until", "condition=Available", "--wait", "60", "-n", "default"];
+    let output = steadfast(&[&arguments[..], &["--kubeconfig", &server.kubeconfig]].concat());
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let output = steadfast(&["watch", "nodes", "--until", "2", "--kubeconfig", &server.kubeconfig]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("node-1") && printed.contains("node-2"), "{printed}");
+    let output = steadfast(&["serve", "--nodes", "2"]);
+    assert!(stderr_text(&output).contains("--world"), "{}", stderr_text(&output));
+}
+
 /// The token in a kubeconfig.
 fn token(kubeconfig: &str) -> String {
     let text = std::fs::read_to_string(kubeconfig).expect("the file exists");

@@ -1,0 +1,76 @@
+//! Simulated nodes, and the choice of a node for a pod.
+
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use super::view::{View, text};
+use crate::cluster::Cluster;
+use crate::direct;
+use crate::metadata;
+
+/// Creates the nodes `node-1`, `node-2` and so on.
+pub(super) fn create(cluster: &Cluster, nodes: u16) {
+    for number in 1..=nodes {
+        // Names are only taken if the server's start already created nodes. Those are used as they are.
+        if let Err(status) = direct::create(cluster, &node(cluster, number)) {
+            tracing::warn!(%status, "the simulated node {number} was not created");
+        }
+    }
+}
+
+fn node(cluster: &Cluster, number: u16) -> Value {
+    let name = format!("node-{number}");
+    let now = cluster.clock.timestamp();
+    let condition = |kind: &str, status: &str, reason: &str| {
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": "simulated",
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        })
+    };
+    let resources = json!({"cpu": "8", "memory": "32Gi", "pods": "110"});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+        }},
+        "spec": {},
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": format!("10.0.{}.{}", number / 250, number % 250 + 1)},
+                {"type": "Hostname", "address": name},
+            ],
+            "allocatable": resources, "capacity": resources,
+            "conditions": [
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                condition("Ready", "True", "KubeletReady"),
+            ],
+            "nodeInfo": {
+                "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "simulated://1",
+                "kernelVersion": "simulated", "kubeProxyVersion": "", "kubeletVersion": "v1.37.0",
+                "machineID": "", "operatingSystem": "linux", "osImage": "simulated", "systemUUID": "",
+            },
+        },
+    })
+}
+
+/// Returns whether a node accepts pods.
+pub(super) fn is_schedulable(node: &Value) -> bool {
+    let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
+    // A node that a client created has no conditions, and counts as ready.
+    let is_ready =
+        conditions.into_iter().flatten().all(|condition| condition["type"] != "Ready" || condition["status"] == "True");
+    is_ready && node.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) && !metadata::is_terminating(node)
+}
+
+/// Returns whether the labels of a node satisfy the `nodeSelector` of a pod's specification.
+pub(super) fn is_selected(node: &Value, spec: &Value) -> bool {
+    let wanted = spec.get("nodeSelector").and_then(Value::as_object);
+    wanted.into_iter().flatten().all(|(label, value)| node["metadata"]["labels"].get(label) == Some(value))
+}
+
+/// Returns the suitable node with the fewest pods.
+pub(super) fn choose<'a>(view: &'a View, pod: &Value) -> Option<&'a str> {
+    let suitable = view.all(Kind::Node).filter(|(_, node)| is_schedulable(node) && is_selected(node, &pod["spec"]));
+    let pods_of = |name: &str| view.all(Kind::Pod).filter(|(_, other)| text(other, "/spec/nodeName") == name).count();
+    suitable.map(|(key, _)| key.name.as_str()).min_by_key(|name| pods_of(name))
+}

@@ -1,0 +1,110 @@
+//! Pods from templates, and revisions of templates.
+
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use super::view::{Key, text};
+use crate::metadata;
+
+/// Letters of names that Kubernetes generates: without vowels and letters that look alike.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Letters of a hash. 27^7 exceeds the 32 bits of the hash.
+const HASH_LETTERS: usize = 7;
+
+/// Returns the pod of a template, controlled by `owner`. It has no name yet.
+pub(super) fn pod(kind: Kind, owner: &Value, template: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": template.get("metadata").cloned().unwrap_or_else(|| json!({})),
+        "spec": template.get("spec").cloned().unwrap_or_else(|| json!({})),
+    });
+    metadata::set(&mut pod, "namespace", Some(metadata::text(owner, "namespace").into()));
+    metadata::set(&mut pod, "ownerReferences", Some(json!([controller_reference(kind, owner)])));
+    pod
+}
+
+/// Returns the reference of a dependent to its controller.
+pub(super) fn controller_reference(kind: Kind, owner: &Value) -> Value {
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.name(),
+        "name": metadata::text(owner, "name"), "uid": metadata::text(owner, "uid"),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// Sets a label.
+pub(super) fn set_label(object: &mut Value, label: &str, value: &str) {
+    let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
+    if !labels.is_object() {
+        *labels = json!({});
+    }
+    labels[label] = value.into();
+}
+
+/// Returns a label; empty if absent.
+pub(super) fn label<'a>(object: &'a Value, label: &str) -> &'a str {
+    object["metadata"]["labels"].get(label).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns a short hash of a template, for names and labels. `attempt` distinguishes templates with equal hashes.
+pub(super) fn hash(template: &Value, attempt: u64) -> String {
+    // FNV-1a of 32 bits. Names need no stronger hash, since templates are compared too.
+    let mut hash = 0x811c_9dc5_u32;
+    for byte in template.to_string().bytes().chain(attempt.to_le_bytes()) {
+        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    letters(hash)
+}
+
+/// Writes a number with the letters of generated names.
+fn letters(mut number: u32) -> String {
+    let mut text = String::new();
+    for _ in 0..HASH_LETTERS {
+        let base = LETTERS.len() as u32;
+        text.push(char::from(LETTERS[(number % base) as usize]));
+        number /= base;
+    }
+    text
+}
+
+/// Returns whether a pod still counts for its controller: not finished, and not being deleted.
+pub(super) fn is_active(pod: &Value) -> bool {
+    !metadata::is_terminating(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// Returns whether a pod is ready.
+pub(super) fn is_ready(pod: &Value) -> bool {
+    super::conditions::is_true(pod, "Ready") && !metadata::is_terminating(pod)
+}
+
+/// Returns whether the labels of an object satisfy a selector with `matchLabels` and `matchExpressions`. An empty
+/// selector selects nothing, since no workload may have one.
+pub(super) fn selects(selector: &Value, object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    let exact = selector.get("matchLabels").and_then(Value::as_object);
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+    if exact.is_none_or(serde_json::Map::is_empty) && expressions.is_none_or(Vec::is_empty) {
+        return false;
+    }
+    exact.into_iter().flatten().all(|(label, value)| labels.get(label) == Some(value))
+        && expressions.into_iter().flatten().all(|expression| satisfies(expression, labels))
+}
+
+fn satisfies(expression: &Value, labels: &Value) -> bool {
+    let value = expression["key"].as_str().and_then(|key| labels.get(key));
+    let is_listed =
+        expression["values"].as_array().is_some_and(|values| value.is_some_and(|value| values.contains(value)));
+    match expression["operator"].as_str() {
+        Some("In") => is_listed,
+        Some("NotIn") => !is_listed,
+        Some("Exists") => value.is_some(),
+        Some("DoesNotExist") => value.is_none(),
+        _ => false,
+    }
+}
+
+/// Returns the key of an object that a controller creates in its own namespace.
+pub(super) fn key_beside(owner: &Key, kind: Kind, name: &str) -> Key {
+    Key::new(kind, &owner.namespace, name)
+}
