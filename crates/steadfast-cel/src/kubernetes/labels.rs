@@ -103,7 +103,7 @@ fn is_label_text(text: &str) -> bool {
 
 /// Returns the errors of a qualified name: the key of a label.
 pub(super) fn qualified_name(text: &str) -> Vec<String> {
-    let requirement = mismatch_message(
+    let rule = mismatch_message(
         "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
         &["MyName", "my.name", "123-abc"],
         "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]",
@@ -111,7 +111,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split_once('/') {
         Some((_, name)) if name.contains('/') => {
             return vec![format!(
-                "a valid label key {requirement} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
         Some((prefix, name)) => (Some(prefix), name),
@@ -130,7 +130,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
         errors.push(format!("name part {}", too_long_message(MAX_LABEL_BYTES, LengthUnit::Bytes)));
     }
     if !is_label_text(name) {
-        errors.push(format!("name part {requirement}"));
+        errors.push(format!("name part {rule}"));
     }
     errors
 }
