@@ -28,14 +28,14 @@ pub(crate) fn label(text: &str) -> Vec<String> {
     limited(text, LABEL_BYTES, "characters", is_label(text), LABEL)
 }
 
-fn limited(text: &str, max_bytes: usize, of: &str, valid: bool, why: &str) -> Vec<String> {
+fn limited(text: &str, max_bytes: usize, of: &str, valid: bool, detail: &str) -> Vec<String> {
     let mut violations = Vec::new();
     // The length is in bytes, although the message for names specifies characters. Valid names are ASCII.
     if text.len() > max_bytes {
         violations.push(format!("must be no more than {max_bytes} {of}"));
     }
     if !valid {
-        violations.push(why.to_owned());
+        violations.push(detail.to_owned());
     }
     violations
 }
@@ -50,7 +50,7 @@ pub(crate) fn key(text: &str) -> Vec<String> {
                 violations.push("prefix part must be non-empty".to_owned());
             } else {
                 let prefix = limited(prefix, NAME_BYTES, "bytes", prefix.split('.').all(is_label), SUBDOMAIN);
-                violations.extend(prefix.into_iter().map(|why| format!("prefix part {why}")));
+                violations.extend(prefix.into_iter().map(|detail| format!("prefix part {detail}")));
             }
             *name
         }
@@ -64,7 +64,7 @@ pub(crate) fn key(text: &str) -> Vec<String> {
         violations.push("name part must be non-empty".to_owned());
     }
     let name = limited(name, LABEL_BYTES, "bytes", is_qualified(name), KEY);
-    violations.extend(name.into_iter().map(|why| format!("name part {why}")));
+    violations.extend(name.into_iter().map(|detail| format!("name part {detail}")));
     violations
 }
 

@@ -140,8 +140,8 @@ fn unescape(text: &str) -> Result<String, Status> {
             Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
             other => {
                 let sequence: String = other.into_iter().collect();
-                let why = format_args!("invalid field selector: invalid escape sequence: \\{sequence}").to_string();
-                return Err(Status::bad_request(why));
+                let detail = format_args!("invalid field selector: invalid escape sequence: \\{sequence}").to_string();
+                return Err(Status::bad_request(detail));
             }
         }
     }

@@ -46,7 +46,7 @@ pub struct ConnectionRecord {
 
 impl ApiServer {
     pub(crate) fn new(cluster: Arc<Cluster>, tasks: Arc<TaskGroup>) -> Self {
-        let faults = Faults::of_all(Arc::clone(&cluster));
+        let faults = Faults::for_all_replicas(Arc::clone(&cluster));
         Self { cluster, tasks, faults }
     }
 

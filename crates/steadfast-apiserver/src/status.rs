@@ -102,16 +102,16 @@ impl Status {
         Self::new(409, "AlreadyExists", format_args!("{resource} \"{name}\" already exists")).of_object(resource, name)
     }
 
-    pub(crate) fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
+    pub(crate) fn conflict(resource: &GroupResource, name: &str, detail: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {detail}");
         Self::new(409, "Conflict", message).of_object(resource, name)
     }
 
-    pub(crate) fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+    pub(crate) fn forbidden(resource: &GroupResource, name: &str, detail: &str) -> Self {
         let message = if name.is_empty() {
-            format!("{resource} is forbidden: {why}")
+            format!("{resource} is forbidden: {detail}")
         } else {
-            format!("{resource} \"{name}\" is forbidden: {why}")
+            format!("{resource} \"{name}\" is forbidden: {detail}")
         };
         Self::new(403, "Forbidden", message).of_object(resource, name)
     }
@@ -124,7 +124,11 @@ impl Status {
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String)]) -> Self {
         let causes: Vec<Cause> = causes
             .iter()
-            .map(|(field, why)| Cause { reason: cause_reason(why), field: (*field).to_owned(), message: why.clone() })
+            .map(|(field, detail)| Cause {
+                reason: cause_reason(detail),
+                field: (*field).to_owned(),
+                message: detail.clone(),
+            })
             .collect();
         Self::invalid_causes(group, kind, name, &causes)
     }
@@ -166,10 +170,10 @@ impl Status {
 
     /// Creates the status for a request that needs a cargo feature which is not enabled.
     pub(crate) fn without_feature(code: u16, reason: &str, operation: &str, feature: &str) -> Self {
-        let why = format_args!(
+        let detail = format_args!(
             "{operation}: this server was built without the feature `{feature}` of steadfast-apiserver; enable the feature"
         );
-        Self::new(code, reason, why)
+        Self::new(code, reason, detail)
     }
 
     pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {

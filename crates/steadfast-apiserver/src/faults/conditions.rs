@@ -38,7 +38,7 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// Returns whether connections are accepted.
-    pub(crate) fn reachable(&self) -> bool {
+    pub(crate) fn is_reachable(&self) -> bool {
         !self.stopped && !self.refuse
     }
 }
@@ -53,8 +53,8 @@ impl Conditions {
     }
 
     /// Returns whether connections are accepted.
-    pub(crate) fn reachable(&self) -> bool {
-        self.read(Condition::reachable)
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.read(Condition::is_reachable)
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
@@ -63,9 +63,9 @@ impl Conditions {
 
     /// Counts one use of a continue token. Returns whether the fault lets this token expire.
     pub(crate) fn token_has_expired(&self) -> bool {
-        let mut now = self.0.lock();
-        let expired = now.expired_tokens > 0;
-        now.expired_tokens = now.expired_tokens.saturating_sub(1);
-        expired
+        let mut condition = self.0.lock();
+        let has_expired = condition.expired_tokens > 0;
+        condition.expired_tokens = condition.expired_tokens.saturating_sub(1);
+        has_expired
     }
 }

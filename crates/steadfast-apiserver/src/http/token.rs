@@ -55,8 +55,8 @@ impl ContinueToken {
     }
 
     pub(super) fn decode(text: &str) -> Result<Self, Status> {
-        let invalid = |why: &dyn std::fmt::Display| {
-            Status::bad_request(format_args!("invalid continue token: continue key is not valid: {why}"))
+        let invalid = |detail: &dyn std::fmt::Display| {
+            Status::bad_request(format_args!("invalid continue token: continue key is not valid: {detail}"))
         };
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|error| invalid(&error))?;
         let token: Self = serde_json::from_slice(&json).map_err(|error| invalid(&error))?;

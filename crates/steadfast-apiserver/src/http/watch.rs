@@ -39,7 +39,7 @@ const MAX_BATCH_CHANGES: usize = 256;
 struct Start {
     source: Source,
     /// Events above this revision are sent.
-    after: u64,
+    after_revision: u64,
     /// Objects sent first, as `ADDED`.
     initial: VecDeque<Arc<Change>>,
     /// True if a bookmark with this revision ends the initial objects.
@@ -66,7 +66,7 @@ pub(super) async fn watch(
         Err(WatchRejection::Plain(status)) => return Err(status),
         Err(WatchRejection::InStream(status)) => return Ok(error_event(&status, rendering.encoding)),
     };
-    let content_type = rendering.encoding.of_events();
+    let content_type = rendering.encoding.event_content_type();
     let deadline = now + options.timeout.unwrap_or_else(|| cluster.draw_watch_timeout());
     let mut stream = WatchStream {
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
@@ -79,13 +79,13 @@ pub(super) async fn watch(
         selector,
         rendering,
         source: start.source,
-        cursor: start.after,
-        last_sent: start.after,
+        cursor: start.after_revision,
+        last_sent: start.after_revision,
         floor: start.floor,
         initial: start.initial,
         announce_end: start.announce_end,
         transfer,
-        bookmarks: options.bookmarks,
+        allow_bookmarks: options.allow_bookmarks,
         deadline,
         next_bookmark: now,
         last_read_at: now,
@@ -119,7 +119,7 @@ pub(super) fn error_object(object: &Value, encoding: Encoding) -> ApiResponse {
         || [&encode::json(&json!({"type": "ERROR", "object": object}))[..], b"\n"].concat(),
         |object| protobuf::event("ERROR", &object),
     );
-    ApiResponse::stream(Box::pin(stream::iter([Bytes::from(event)]))).with_content_type(encoding.of_events())
+    ApiResponse::stream(Box::pin(stream::iter([Bytes::from(event)]))).with_content_type(encoding.event_content_type())
 }
 
 async fn start(
@@ -134,8 +134,8 @@ async fn start(
         .conditions
         .read(|now| (now.refuse_streamed_lists, now.ignore_streamed_lists, now.repeat_events));
     if options.send_initial_events == Some(true) && reject {
-        let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        return Err(WatchRejection::Plain(invalid("sendInitialEvents", why)));
+        let detail = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        return Err(WatchRejection::Plain(invalid("sendInitialEvents", detail)));
     }
     // A server without streamed lists ignores `sendInitialEvents`.
     let streamed = options.send_initial_events.filter(|_| !ignore);
@@ -146,28 +146,28 @@ async fn start(
         let version = match options.version {
             None => {
                 backend.confirm().await.map_err(WatchRejection::Plain)?;
-                backend.current()
+                backend.newest_revision()
             }
             Some(version) => version,
         };
         // A streamed list waits until the watch cache has reached the version.
-        let reached = read::not_older_than(exchange, version).await.map_err(WatchRejection::InStream)?;
+        let reached = read::revision_not_older_than(exchange, version).await.map_err(WatchRejection::InStream)?;
         return from_objects(exchange, target, selector, Source::Cache, reached, true).await;
     }
     match options.version {
         // An unset version is a consistent read, followed by the changes.
         None if streamed.is_none() => {
             backend.confirm().await.map_err(WatchRejection::Plain)?;
-            from_objects(exchange, target, selector, Source::Etcd, backend.current(), streams).await
+            from_objects(exchange, target, selector, Source::Etcd, backend.newest_revision(), streams).await
         }
         // Version `0` accepts the state of the cache at any age.
         Some(0) if streamed.is_none() => {
-            from_objects(exchange, target, selector, Source::Cache, backend.cached(), streams).await
+            from_objects(exchange, target, selector, Source::Cache, backend.cached_revision(), streams).await
         }
         // `sendInitialEvents=false` without a version starts at the current state of the cache.
         None | Some(0) => {
-            let cached = backend.cached();
-            Ok(from_position(WatchPosition { after: cached, floor: cached }))
+            let cached = backend.cached_revision();
+            Ok(from_position(WatchPosition { after_revision: cached, floor: cached }))
         }
         Some(version) => {
             // The real server accepts the request with HTTP 200 and reports the expired version in the stream.
@@ -177,8 +177,8 @@ async fn start(
     }
 }
 
-fn from_position(WatchPosition { after, floor }: WatchPosition) -> Start {
-    Start { source: Source::Cache, after, initial: VecDeque::new(), announce_end: false, floor }
+fn from_position(WatchPosition { after_revision, floor }: WatchPosition) -> Start {
+    Start { source: Source::Cache, after_revision, initial: VecDeque::new(), announce_end: false, floor }
 }
 
 async fn from_objects(
@@ -198,7 +198,7 @@ async fn from_objects(
         selector,
     };
     let page = exchange.backend().list(query).await.map_err(WatchRejection::Plain)?;
-    Ok(Start { source, after: revision, initial: page.objects.into(), announce_end, floor: revision })
+    Ok(Start { source, after_revision: revision, initial: page.objects.into(), announce_end, floor: revision })
 }
 
 /// A running watch.
@@ -226,7 +226,7 @@ struct WatchStream {
     announce_end: bool,
     /// Full transfer until the initial objects are sent.
     transfer: Option<Transfer>,
-    bookmarks: bool,
+    allow_bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
     /// Time at which the client last read data.
@@ -257,7 +257,7 @@ impl WatchStream {
                 continue;
             }
             // The real watch cache also ends a watch whose client reads too slowly.
-            if pending.ended || self.is_too_slow(pending.remaining) {
+            if pending.has_ended || self.is_too_slow(pending.remaining) {
                 return None;
             }
             self.cursor = self.cursor.max(pending.cursor);
@@ -300,7 +300,8 @@ impl WatchStream {
 
     /// Waits for a change, for the next bookmark, or for the end.
     async fn wait(&mut self, for_bookmark: bool) {
-        let until = if for_bookmark && self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+        let until =
+            if for_bookmark && self.allow_bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
         tokio::select! {
             // A change takes precedence over a deadline of the same instant, so that runs in virtual time are
             // reproducible.
@@ -324,7 +325,7 @@ impl WatchStream {
                 let conditions = &self.cluster.replicas[self.replica].conditions;
                 let (silent, unannotated) =
                     conditions.read(|now| (now.no_initial_events_end, now.unannotated_initial_events_end));
-                if self.bookmarks && !silent {
+                if self.allow_bookmarks && !silent {
                     self.put_bookmark(&mut buffer, self.cursor, !unannotated);
                 }
             }
@@ -336,7 +337,7 @@ impl WatchStream {
         self.cluster.replicas[self.replica].backend.changes(&ChangesQuery {
             resource: &self.rendering.resource,
             source: self.source,
-            after: self.cursor,
+            after_revision: self.cursor,
             restarts: self.restarts,
             limit: MAX_BATCH_CHANGES,
         })
@@ -363,12 +364,12 @@ impl WatchStream {
     fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, state: ObjectState) {
         // Every event is written as a whole, so that chunks contain complete events only.
         self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, state));
-        self.rendering.with_columns = false;
+        self.rendering.includes_columns = false;
     }
 
     fn bookmark_is_due(&mut self) -> bool {
         let now = Instant::now();
-        if !self.bookmarks || now < self.next_bookmark {
+        if !self.allow_bookmarks || now < self.next_bookmark {
             return false;
         }
         self.schedule_bookmark(now);
@@ -400,7 +401,7 @@ impl WatchStream {
             rendering.put_bookmark(buffer, reached, initial_events_end);
         };
         self.rendering.put_event(buffer, "BOOKMARK", bookmark);
-        self.rendering.with_columns = false;
+        self.rendering.includes_columns = false;
     }
 }
 

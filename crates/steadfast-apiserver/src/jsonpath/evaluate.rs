@@ -17,14 +17,14 @@ const MAX_RANGES: usize = 32;
 /// Failed evaluation.
 #[derive(Clone, Debug)]
 pub(super) struct EvaluationError {
-    pub(super) why: String,
+    pub(super) detail: String,
     /// True if the failed step had input values. A filter without an operator then counts as passed.
     has_values: bool,
 }
 
 impl EvaluationError {
-    fn with(values: bool, why: impl Into<String>) -> Self {
-        Self { why: why.into(), has_values: values }
+    fn with(values: bool, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), has_values: values }
     }
 }
 
@@ -194,7 +194,7 @@ impl<'a> Evaluation<'a> {
         let mut results = Vec::new();
         for alternative in alternatives {
             let found = self.list(input.clone(), alternative);
-            results.extend(found.map_err(|failed| EvaluationError::with(!input.is_empty(), failed.why))?);
+            results.extend(found.map_err(|failed| EvaluationError::with(!input.is_empty(), failed.detail))?);
         }
         Ok(results)
     }
@@ -207,7 +207,7 @@ impl<'a> Evaluation<'a> {
             };
             for item in items {
                 let item = JsonPathValue::Json(item);
-                if self.passes(item, filter).map_err(|failed| EvaluationError::with(true, failed.why))? {
+                if self.passes(item, filter).map_err(|failed| EvaluationError::with(true, failed.detail))? {
                     results.push(item);
                 }
             }
@@ -228,7 +228,7 @@ impl<'a> Evaluation<'a> {
         let Some(left) = single(&left?)? else { return Ok(false) };
         // The right operand may be a path too, evaluated on the item.
         let Some(right) = single(&self.list(vec![item], right)?)? else { return Ok(false) };
-        compare::holds(left, operator, right).map_err(|why| EvaluationError::with(true, why))
+        compare::holds(left, operator, right).map_err(|detail| EvaluationError::with(true, detail))
     }
 }
 

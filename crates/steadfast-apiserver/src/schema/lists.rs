@@ -51,8 +51,8 @@ impl Schema {
         // Items that are not objects have no keys. Only the first such item is reported, and no keys are compared.
         let strange = items.iter().position(|item| !item.is_null() && !item.is_object());
         if let Some(index) = strange {
-            let why = "must be an object for an array of list-type map";
-            causes.push(Cause::invalid(format!("{path}[{index}]"), &items[index], why));
+            let detail = "must be an object for an array of list-type map";
+            causes.push(Cause::invalid(format!("{path}[{index}]"), &items[index], detail));
             return;
         }
         let keys_of = |item: &Value| -> Value {

@@ -53,8 +53,8 @@ pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
 
 fn collect(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
     for index in 0..schema.get(KEY).and_then(Value::as_array).map_or(0, Vec::len) {
-        let why = "all, since the feature `cel` of steadfast-apiserver is not enabled";
-        found.push((format!("{path}.{KEY}[{index}].rule"), why.to_owned()));
+        let detail = "all, since the feature `cel` of steadfast-apiserver is not enabled";
+        found.push((format!("{path}.{KEY}[{index}].rule"), detail.to_owned()));
     }
     for inner in ["items", "additionalProperties"] {
         if let Some(of) = schema.get(inner).filter(|of| of.is_object()) {

@@ -53,16 +53,16 @@ fn is_whole(float: f64) -> bool {
 pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut Findings) {
     let numeric = NumericValue::of(number);
     let value = Value::Number(number.clone());
-    if let Some(why) = out_of_range(schema, numeric, "Checked", path) {
-        findings.add(Finding::plain(why));
+    if let Some(detail) = out_of_range(schema, numeric, "Checked", path) {
+        findings.add(Finding::plain(detail));
     }
-    let invalid = |why: String| Finding::invalid(path, value.clone(), why);
+    let invalid = |detail: String| Finding::invalid(path, value.clone(), detail);
     // A bound that does not fit the type and format is reported. The number is then compared as a float.
     let bound = |findings: &mut Findings, limit: f64, name: &str| {
         let wrong = out_of_range(schema, NumericValue::Float(limit), name, path);
         let by_floats = wrong.is_some();
-        if let Some(why) = wrong {
-            findings.add(Finding::plain(why));
+        if let Some(detail) = wrong {
+            findings.add(Finding::plain(detail));
         }
         if by_floats { NumericValue::Float(numeric.as_float()) } else { numeric }
     };

@@ -16,7 +16,7 @@ pub(crate) enum SchemaError {
     #[error("the schema has more than {PATTERNS} different patterns")]
     TooManyPatterns,
     #[error("the pattern {pattern:?} is not supported: {why}")]
-    Pattern { pattern: String, why: String },
+    Pattern { pattern: String, detail: String },
 }
 
 impl Schema {
@@ -124,7 +124,7 @@ impl Reader {
             return Err(SchemaError::TooManyPatterns);
         }
         let pattern = Pattern::new(&text)
-            .map_err(|error| SchemaError::Pattern { pattern: text.clone(), why: error.to_string() })?;
+            .map_err(|error| SchemaError::Pattern { pattern: text.clone(), detail: error.to_string() })?;
         self.patterns.insert(text, pattern.clone());
         Ok(pattern)
     }

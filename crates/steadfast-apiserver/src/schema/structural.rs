@@ -17,13 +17,13 @@ enum Level {
 pub(crate) fn violations(schema: &Value, path: &str) -> Vec<Cause> {
     let bad_pattern = match Schema::parse(schema) {
         Ok(_) => None,
-        Err(SchemaError::Pattern { pattern, why }) => Some((pattern, why)),
+        Err(SchemaError::Pattern { pattern, detail }) => Some((pattern, detail)),
         // A schema beyond the limits is not checked further.
         Err(error) => return vec![Cause::invalid(path, &"".into(), &error.to_string())],
     };
     let mut structural = Vec::new();
-    if let Some((pattern, why)) = &bad_pattern {
-        patterns(schema, path, pattern, why, &mut structural);
+    if let Some((pattern, detail)) = &bad_pattern {
+        patterns(schema, path, pattern, detail, &mut structural);
     }
     invariants(schema, Level::Root, path, &mut structural);
     structural.sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
@@ -85,28 +85,28 @@ fn invariants(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>)
         (is(schema, "x-kubernetes-embedded-resource"), is(schema, "x-kubernetes-preserve-unknown-fields"));
     let either = is(schema, "x-kubernetes-int-or-string");
     if either && preserves {
-        let why = "must be false if x-kubernetes-int-or-string is true";
-        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &true.into(), why));
+        let detail = "must be false if x-kubernetes-int-or-string is true";
+        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &true.into(), detail));
     }
     if either && embedded {
-        let why = "must be false if x-kubernetes-int-or-string is true";
-        causes.push(Cause::invalid(at("x-kubernetes-embedded-resource"), &true.into(), why));
+        let detail = "must be false if x-kubernetes-int-or-string is true";
+        causes.push(Cause::invalid(at("x-kubernetes-embedded-resource"), &true.into(), detail));
     }
     validations(schema, path, causes);
     if embedded && kind != "object" {
-        let why = "must be object if x-kubernetes-embedded-resource is true";
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
         causes.push(if kind.is_empty() {
-            Cause::required(at("type"), why)
+            Cause::required(at("type"), detail)
         } else {
-            Cause::invalid(at("type"), &kind.into(), why)
+            Cause::invalid(at("type"), &kind.into(), detail)
         });
     } else if kind.is_empty() && !either && !preserves {
-        let why = match level {
+        let detail = match level {
             Level::Root => "must not be empty at the root",
             Level::Item => "must not be empty for specified array items",
             Level::Field => "must not be empty for specified object fields",
         };
-        causes.push(Cause::required(at("type"), why));
+        causes.push(Cause::required(at("type"), detail));
     }
     if level == Level::Root && !kind.is_empty() && kind != "object" {
         causes.push(Cause::invalid(at("type"), &kind.into(), "must be object at the root"));
@@ -117,9 +117,9 @@ fn invariants(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>)
         about_metadata(metadata, &format!("{path}.properties[metadata]"), causes);
     }
     if embedded && !preserves && fields(schema, "properties").next().is_none() {
-        let why = "must not be empty if x-kubernetes-embedded-resource is true without \
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
                    x-kubernetes-preserve-unknown-fields";
-        causes.push(Cause::required(at("properties"), why));
+        causes.push(Cause::required(at("properties"), detail));
     }
 }
 
@@ -133,28 +133,28 @@ fn about_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let keys = metadata.as_object().into_iter().flatten();
     let other = keys.filter(|(key, _)| !matches!(key.as_str(), "type" | "properties" | "default")).count();
     if !of_names || other > 0 {
-        let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        causes.push(Cause::forbidden(path, why));
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        causes.push(Cause::forbidden(path, detail));
     }
 }
 
 /// Reports the location of an invalid pattern.
-fn patterns(schema: &Value, path: &str, pattern: &str, why: &str, causes: &mut Vec<Cause>) {
+fn patterns(schema: &Value, path: &str, pattern: &str, detail: &str, causes: &mut Vec<Cause>) {
     if text(schema, "pattern") == pattern {
-        let why = format!("must be a valid regular expression, but isn't: {why}");
-        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &why));
+        let detail = format!("must be a valid regular expression, but isn't: {detail}");
+        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &detail));
     }
     for (name, property) in fields(schema, "properties") {
-        patterns(property, &format!("{path}.properties[{name}]"), pattern, why, causes);
+        patterns(property, &format!("{path}.properties[{name}]"), pattern, detail, causes);
     }
     for key in ["items", "additionalProperties", "not"] {
         if let Some(inner) = schema_at(schema, key) {
-            patterns(inner, &format!("{path}.{key}"), pattern, why, causes);
+            patterns(inner, &format!("{path}.{key}"), pattern, detail, causes);
         }
     }
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, inner) in list(schema, key) {
-            patterns(inner, &format!("{path}.{key}[{index}]"), pattern, why, causes);
+            patterns(inner, &format!("{path}.{key}[{index}]"), pattern, detail, causes);
         }
     }
 }
@@ -186,9 +186,9 @@ fn nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
     for (name, property) in fields(schema, "properties") {
         nested(property, false, &format!("{path}.properties[{name}]"), causes);
     }
-    for (key, why) in [("type", "must be empty"), ("title", "must be empty"), ("description", "must be empty")] {
+    for (key, detail) in [("type", "must be empty"), ("title", "must be empty"), ("description", "must be empty")] {
         if !text(schema, key).is_empty() {
-            causes.push(Cause::forbidden(format!("{path}.{key}"), &format!("{why} to be structural")));
+            causes.push(Cause::forbidden(format!("{path}.{key}"), &format!("{detail} to be structural")));
         }
     }
     for key in ["additionalProperties", "default", "x-kubernetes-list-type", "x-kubernetes-map-type"] {
@@ -209,8 +209,8 @@ fn nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
     }
     if schema.pointer("/properties/metadata").is_some() {
-        let why = "must not be specified in a nested context";
-        causes.push(Cause::forbidden(format!("{path}.properties[metadata]"), why));
+        let detail = "must not be specified in a nested context";
+        causes.push(Cause::forbidden(format!("{path}.properties[metadata]"), detail));
     }
 }
 
@@ -249,28 +249,28 @@ fn consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden(at("$ref"), "$ref is not supported"));
     }
     if is(schema, "uniqueItems") {
-        let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        causes.push(Cause::forbidden(at("uniqueItems"), why));
+        let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        causes.push(Cause::forbidden(at("uniqueItems"), detail));
     }
     let additional = schema.get("additionalProperties");
     if additional.is_some_and(|value| *value != Value::Bool(true)) && fields(schema, "properties").next().is_some() {
-        let why = "additionalProperties and properties are mutual exclusive";
-        causes.push(Cause::forbidden(at("additionalProperties"), why));
+        let detail = "additionalProperties and properties are mutual exclusive";
+        causes.push(Cause::forbidden(at("additionalProperties"), detail));
     }
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
-        let why = "must be true or undefined";
-        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &false.into(), why));
+        let detail = "must be true or undefined";
+        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &false.into(), detail));
     }
     for (key, wanted, kinds) in [
         ("x-kubernetes-map-type", "object", &["atomic", "granular"][..]),
         ("x-kubernetes-list-type", "array", &["atomic", "set", "map"][..]),
     ] {
         let Some(merging) = schema.get(key).and_then(Value::as_str) else { continue };
-        let why = format!("must be {wanted} if {key} is specified");
+        let detail = format!("must be {wanted} if {key} is specified");
         if kind.is_empty() {
-            causes.push(Cause::required(at("type"), &why));
+            causes.push(Cause::required(at("type"), &detail));
         } else if kind != wanted {
-            causes.push(Cause::invalid(at("type"), &kind.into(), &why));
+            causes.push(Cause::invalid(at("type"), &kind.into(), &detail));
         }
         if !kinds.contains(&merging) {
             let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
@@ -300,7 +300,7 @@ fn lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let nothing = Value::Null;
     let items = schema_at(schema, "items").unwrap_or(&nothing);
     if of == "set" && text(schema, "type") == "array" {
-        let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         let (key, granular) = match text(items, "type") {
             "array" => ("x-kubernetes-list-type", !matches!(text(items, "x-kubernetes-list-type"), "" | "atomic")),
             "object" => ("x-kubernetes-map-type", text(items, "x-kubernetes-map-type") != "atomic"),
@@ -308,52 +308,52 @@ fn lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
         };
         if granular {
             let value = items.get("x-kubernetes-list-type").unwrap_or(&nothing);
-            causes.push(Cause::invalid(format!("{path}.items.{key}"), value, why));
+            causes.push(Cause::invalid(format!("{path}.items.{key}"), value, detail));
         }
     }
     if !keys.is_empty() && of != "map" {
-        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
+        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
         causes.push(match of {
-            "" => Cause::required(at("x-kubernetes-list-type"), why),
-            of => Cause::invalid(at("x-kubernetes-list-type"), &of.into(), why),
+            "" => Cause::required(at("x-kubernetes-list-type"), detail),
+            of => Cause::invalid(at("x-kubernetes-list-type"), &of.into(), detail),
         });
     }
     if of != "map" {
         return;
     }
     if keys.is_empty() {
-        let why = "must not be empty if x-kubernetes-list-type is map";
-        causes.push(Cause::required(at("x-kubernetes-list-map-keys"), why));
+        let detail = "must not be empty if x-kubernetes-list-type is map";
+        causes.push(Cause::required(at("x-kubernetes-list-map-keys"), detail));
     }
     if items.is_null() {
         causes.push(Cause::required(at("items"), "must have a schema if x-kubernetes-list-type is map"));
         return;
     }
     if text(items, "type") != "object" {
-        let why = "must be object if parent array's x-kubernetes-list-type is map";
-        causes.push(Cause::invalid(at("items.type"), &text(items, "type").into(), why));
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        causes.push(Cause::invalid(at("items.type"), &text(items, "type").into(), detail));
         return;
     }
     let required: Vec<&str> = list(items, "required").filter_map(|(_, name)| name.as_str()).collect();
     for key in &keys {
         let property = items.get("properties").and_then(|properties| properties.get(*key));
         let Some(property) = property else {
-            let why = "entries must all be names of item properties";
-            causes.push(Cause::invalid(at("x-kubernetes-list-map-keys"), &json!(keys), why));
+            let detail = "entries must all be names of item properties";
+            causes.push(Cause::invalid(at("x-kubernetes-list-map-keys"), &json!(keys), detail));
             continue;
         };
         if matches!(text(property, "type"), "array" | "object") {
-            let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            causes.push(Cause::invalid(at(&format!("items.properties[{key}].type")), &"object".into(), why));
+            let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+            causes.push(Cause::invalid(at(&format!("items.properties[{key}].type")), &"object".into(), detail));
         }
         if is(property, "nullable") {
-            let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            causes.push(Cause::forbidden(at(&format!("items.properties[{key}].nullable")), why));
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            causes.push(Cause::forbidden(at(&format!("items.properties[{key}].nullable")), detail));
         }
         if property.get("default").is_none() && !required.contains(key) {
-            let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
                        property";
-            causes.push(Cause::required(at(&format!("items.properties[{key}].default")), why));
+            causes.push(Cause::required(at(&format!("items.properties[{key}].default")), detail));
         }
     }
 }

@@ -36,7 +36,7 @@ impl LabelSelector {
             }
             let requirement = parser
                 .requirement()
-                .map_err(|why| Status::bad_request(format_args!("unable to parse requirement: {why}")))?;
+                .map_err(|detail| Status::bad_request(format_args!("unable to parse requirement: {detail}")))?;
             requirement.check()?;
             requirements.push(requirement);
             if !parser.tokens.is_empty() {
@@ -68,20 +68,20 @@ impl LabelSelector {
 impl Requirement {
     /// Rejects invalid keys and values of labels.
     fn check(&self) -> Result<(), Status> {
-        let reject = |field: &str, value: &str, why: &str| {
+        let reject = |field: &str, value: &str, detail: &str| {
             let value = Value::from(value);
             Err(Status::bad_request(format_args!(
-                "unable to parse requirement: {field}: Invalid value: {value}: {why}"
+                "unable to parse requirement: {field}: Invalid value: {value}: {detail}"
             )))
         };
         // Keys are validated before values, which determines the reported error.
-        if let Some(why) = naming::key(&self.key).first() {
-            return reject("<nil>", &self.key, why);
+        if let Some(detail) = naming::key(&self.key).first() {
+            return reject("<nil>", &self.key, detail);
         }
         let (Operator::In(values) | Operator::NotIn(values)) = &self.operator else { return Ok(()) };
         for (index, value) in values.iter().enumerate() {
-            if let Some(why) = naming::label_value(value).first() {
-                return reject(&format!("values[{index}][{}]", self.key), value, why);
+            if let Some(detail) = naming::label_value(value).first() {
+                return reject(&format!("values[{index}][{}]", self.key), value, detail);
             }
         }
         Ok(())
@@ -189,8 +189,8 @@ impl SelectorParser<'_> {
         let value = self.value();
         value.parse().map_err(|_| {
             let value = Value::from(value);
-            let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-            Status::bad_request(format_args!("values[0]: Invalid value: {value}: {why}"))
+            let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+            Status::bad_request(format_args!("values[0]: Invalid value: {value}: {detail}"))
         })
     }
 

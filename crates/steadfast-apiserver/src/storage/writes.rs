@@ -202,9 +202,9 @@ impl State {
         }
         let uid = metadata::text(&object, "uid");
         if !uid.is_empty() {
-            let why =
+            let detail =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-            return Err(Status::conflict(resource, &target.name, &why));
+            return Err(Status::conflict(resource, &target.name, &detail));
         }
         if metadata::text(&object, "name").is_empty() {
             let url = &target.name;
@@ -320,8 +320,8 @@ impl State {
         }
         let definition = self.latest(&DEFINITIONS, &ObjectKey::new("", &resource.to_string()));
         if definition.and_then(|change| change.object.as_deref()).is_some_and(metadata::is_terminating) {
-            let why = "create not allowed while custom resource definition is terminating";
-            return Err(Status::forbidden(resource, name, why));
+            let detail = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(resource, name, detail));
         }
         Ok(())
     }
@@ -334,12 +334,12 @@ impl State {
             return Err(Status::not_found(&NAMESPACES, &target.namespace));
         };
         if namespace.object.as_deref().is_some_and(metadata::is_terminating) {
-            let why = format!(
+            let detail = format!(
                 "unable to create new content in namespace {} because it is being terminated",
                 target.namespace
             );
             return Err({
-                let mut status = Status::forbidden(target.group_resource(), name, &why);
+                let mut status = Status::forbidden(target.group_resource(), name, &detail);
                 status.details["causes"] = serde_json::json!([{
                     "reason": "NamespaceTerminating", "field": "metadata.namespace",
                     "message": format!("namespace {} is being terminated", target.namespace),

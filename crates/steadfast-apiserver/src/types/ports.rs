@@ -41,7 +41,7 @@ pub(crate) struct PortViolation {
     /// Number; `None` if a required port is absent.
     pub(crate) number: Option<i64>,
     /// Reason in the words of a real server.
-    pub(crate) why: &'static str,
+    pub(crate) detail: &'static str,
 }
 
 /// Returns the ports of an object of a built-in kind that are not between 1 and 65535.
@@ -89,14 +89,14 @@ fn search(name: &'static str, object: &Value, violations: &mut Vec<PortViolation
         && is_unset
         && let Some(number) = object.get("port").and_then(Value::as_i64).filter(|port| !(1..=65_535).contains(port))
     {
-        violations.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
+        violations.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), detail: RANGE });
     }
 }
 
 fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<PortViolation> {
     // Ports by name have other rules.
     let number = value.as_i64()?;
-    let (number, why) = match (number, zero) {
+    let (number, detail) = match (number, zero) {
         (1..=65_535, _) | (0, Zero::Unset) => return None,
         (0, Zero::Absent) => (None, ""),
         // The only port of this group.
@@ -105,7 +105,7 @@ fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<PortVio
         }
         _ => (Some(number), RANGE),
     };
-    Some(PortViolation { path: field.name.to_owned(), number, why })
+    Some(PortViolation { path: field.name.to_owned(), number, detail })
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ impl Schemas {
         declared: Option<Value>,
         identity: &Value,
     ) {
-        let open = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let mut schema = declared.filter(Value::is_object).unwrap_or_else(open);
+        let open_schema = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut schema = declared.filter(Value::is_object).unwrap_or_else(open_schema);
         if let Some(properties) =
             schema.as_object_mut().and_then(|schema| schema.entry("properties").or_insert(json!({})).as_object_mut())
         {
@@ -79,10 +79,10 @@ impl Schemas {
         }
         // The entry is reserved before the fields are added, since types can contain themselves.
         self.0.insert(full.clone(), json!({"type": "object"}));
-        let of = types::of_name(name);
-        let fields = of.map(|of| of.fields.as_slice()).unwrap_or_default();
+        let named_type = types::of_name(name);
+        let fields = named_type.map(|named_type| named_type.fields.as_slice()).unwrap_or_default();
         let mut schema = json!({"type": "object"});
-        if of.is_some_and(|of| of.is_atomic) {
+        if named_type.is_some_and(|named_type| named_type.is_atomic) {
             schema["x-kubernetes-map-type"] = "atomic".into();
         }
         if !fields.is_empty() {

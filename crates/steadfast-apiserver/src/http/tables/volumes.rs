@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::row::Row;
 
 pub(in crate::http::tables) fn volume_phase(row: &Row) -> Value {
-    if row.is_ending() { "Terminating" } else { row.text("/status/phase") }.into()
+    if row.is_terminating() { "Terminating" } else { row.text("/status/phase") }.into()
 }
 
 /// Returns a field of a bound claim; `None` while the claim has no volume.
@@ -50,5 +50,5 @@ pub(in crate::http::tables) fn class_name(row: &Row) -> Value {
         .pointer("/metadata/annotations")
         .and_then(|annotations| annotations.get("storageclass.kubernetes.io/is-default-class"));
     let is_default = annotation.and_then(Value::as_str) == Some("true");
-    format!("{}{}", row.meta("name"), if is_default { " (default)" } else { "" }).into()
+    format!("{}{}", row.metadata_text("name"), if is_default { " (default)" } else { "" }).into()
 }

@@ -43,8 +43,9 @@ pub(super) fn read(write: &WriteRequest<'_>) -> Result<Options, Status> {
     let policy = text("propagationPolicy");
     // `orphanDependents` is the deprecated form of the policy. Both at once would be ambiguous.
     if !policy.is_empty() && orphans.is_some() {
-        let why = format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
-        return Err(invalid("propagationPolicy", why));
+        let detail =
+            format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
+        return Err(invalid("propagationPolicy", detail));
     }
     let dependents = match (policy, orphans) {
         ("", None) => Dependents::Unspecified,
@@ -53,8 +54,8 @@ pub(super) fn read(write: &WriteRequest<'_>) -> Result<Options, Status> {
         ("Foreground", _) => Dependents::Foreground,
         _ => {
             let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
-            let why = format!("Unsupported value: \"{policy}\": supported values: {known}");
-            return Err(invalid("propagationPolicy", why));
+            let detail = format!("Unsupported value: \"{policy}\": supported values: {known}");
+            return Err(invalid("propagationPolicy", detail));
         }
     };
     let dry_run: Vec<&Value> = options.get("dryRun").and_then(Value::as_array).into_iter().flatten().collect();
@@ -70,7 +71,7 @@ pub(super) fn read(write: &WriteRequest<'_>) -> Result<Options, Status> {
 }
 
 fn of_body(write: &WriteRequest<'_>) -> Result<Value, Status> {
-    let options = payload::object(write.content_type, &write.body, KIND).map_err(|mut status| {
+    let options = payload::decode_object(write.content_type, &write.body, KIND).map_err(|mut status| {
         // This error does not mention the expected type.
         status.message =
             status.message.replace("the object provided is unrecognized (must be of type DeleteOptions): ", "");
@@ -82,7 +83,7 @@ fn of_body(write: &WriteRequest<'_>) -> Result<Value, Status> {
         return Err(Status::bad_request(format_args!("no kind \"{kind}\" is registered for version \"{version}\"")));
     }
     match types::type_mismatch("v1", KIND, &options) {
-        Some(why) => Err(Status::bad_request(why)),
+        Some(detail) => Err(Status::bad_request(detail)),
         None => Ok(options),
     }
 }
@@ -104,6 +105,6 @@ fn of_query(write: &WriteRequest<'_>) -> Result<Value, Status> {
     Ok(Value::Object(options))
 }
 
-fn invalid(field: &str, why: String) -> Status {
-    Status::invalid("meta.k8s.io", "DeleteOptions", "", &[(field, why)])
+fn invalid(field: &str, detail: String) -> Status {
+    Status::invalid("meta.k8s.io", "DeleteOptions", "", &[(field, detail)])
 }

@@ -66,7 +66,7 @@ impl WriteRequest<'_> {
     fn manager(&self, options: &str) -> Result<FieldManager, Status> {
         let name = self.query.text("fieldManager");
         let applies = self.applies();
-        let reject = |field: &str, why: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, why)]));
+        let reject = |field: &str, detail: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, detail)]));
         if options == "PatchOptions" && applies && name.is_empty() {
             return reject("fieldManager", "Required value: is required for apply patch".to_owned());
         }
@@ -77,8 +77,8 @@ impl WriteRequest<'_> {
             return reject("fieldManager", format!("Too long: may not be more than {MANAGER_BYTES} bytes"));
         }
         if let Some(letter) = name.chars().find(|letter| letter.is_control()) {
-            let why = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
-            return reject("fieldManager", why);
+            let detail = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
+            return reject("fieldManager", detail);
         }
         // Without a given manager, the real server uses the client's name up to the first `/`.
         let name = if name.is_empty() { name_of_client(self.user_agent) } else { name.to_owned() };
@@ -93,7 +93,7 @@ impl WriteRequest<'_> {
 
     /// Returns the object in the body.
     pub(in crate::http) fn object(&self) -> Result<Value, Status> {
-        payload::object(self.content_type, &self.body, &self.target.resource.kind)
+        payload::decode_object(self.content_type, &self.body, &self.target.resource.kind)
     }
 }
 

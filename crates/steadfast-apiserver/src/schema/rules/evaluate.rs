@@ -45,9 +45,9 @@ pub(crate) fn is_blocking(cause: &Cause) -> bool {
 
 /// Creates the cause that reports skipped rules.
 pub(crate) fn skipped_rules_cause() -> Cause {
-    let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+    let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to \
                complete validation";
-    Cause::invalid(ROOT, &Json::Null, why)
+    Cause::invalid(ROOT, &Json::Null, detail)
 }
 
 impl Schema {
@@ -188,7 +188,7 @@ impl RuleEvaluator {
                 }
                 Evaluated::Exhausted(is_request) => {
                     let name = rule.name();
-                    let why = if is_request {
+                    let detail = if is_request {
                         "validation failed due to running out of cost budget, no further validation rules will be run"
                             .to_owned()
                     } else {
@@ -197,7 +197,7 @@ impl RuleEvaluator {
                              due to call cost exceeds limit for rule: {name}"
                         )
                     };
-                    self.reject(path, kind, &why);
+                    self.reject(path, kind, &detail);
                     return Err(Exhausted);
                 }
             };
@@ -215,8 +215,8 @@ impl RuleEvaluator {
         Ok(())
     }
 
-    fn reject(&mut self, path: &str, kind: &str, why: &str) {
-        self.verdict.causes.push(Cause::invalid(path, &kind.into(), why));
+    fn reject(&mut self, path: &str, kind: &str, detail: &str) {
+        self.verdict.causes.push(Cause::invalid(path, &kind.into(), detail));
     }
 
     fn evaluate<'a>(&mut self, of: &Compiled, context: &Context<'a>) -> Evaluated<'a> {
@@ -287,7 +287,7 @@ fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str)
 /// Returns the message of the real server for a failed evaluation.
 fn evaluation_error(kind: &CelErrorKind, rule: &Rule) -> String {
     let name = rule.name();
-    let why = match kind {
+    let detail = match kind {
         CelErrorKind::NoSuchOverload { .. } => {
             return format!(
                 "'no such overload': call arguments did not match a supported operator, function or macro signature for \
@@ -300,5 +300,5 @@ fn evaluation_error(kind: &CelErrorKind, rule: &Rule) -> String {
         CelErrorKind::Overflow => "integer overflow".to_owned(),
         other => other.to_string(),
     };
-    format!("{why} evaluating rule: {name}")
+    format!("{detail} evaluating rule: {name}")
 }

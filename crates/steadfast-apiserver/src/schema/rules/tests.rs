@@ -216,8 +216,8 @@ fn type_errors_name_line_and_expression() {
         .into_iter()
         .map(|error| {
             error.split_once(": Invalid value: ").map_or_else(String::new, |(at, error)| {
-                let why = error.rfind("}: ").map_or(error, |end| &error[end + 3..]);
-                format!("{}: {why}", at.rsplit_once("validations").map_or("", |(_, place)| place))
+                let detail = error.rfind("}: ").map_or(error, |end| &error[end + 3..]);
+                format!("{}: {detail}", at.rsplit_once("validations").map_or("", |(_, place)| place))
             })
         })
         .collect();
@@ -282,8 +282,9 @@ fn numbers_with_a_fraction_are_no_integers() {
         let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
         let object: Value =
             serde_json::from_str(r#"{"spec": {"either": 2.0, "n": 2.0, "r": 2.0, "list": [2.0]}}"#).expect("JSON");
-        let expected = expected
-            .map(|why| format!("FieldValueInvalid spec: Invalid value: \"object\": {why} evaluating rule: {rule}"));
+        let expected = expected.map(|detail| {
+            format!("FieldValueInvalid spec: Invalid value: \"object\": {detail} evaluating rule: {rule}")
+        });
         assert_eq!(evaluated(&spec(&schema), &object, None).0, expected.into_iter().collect::<Vec<_>>(), "{rule}");
     }
 }

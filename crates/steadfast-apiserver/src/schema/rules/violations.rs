@@ -139,7 +139,7 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
         let is_set = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
         let (words, message) = (text("rule").trim(), text("message").trim());
         let at = |key: &str| format!("{path}.{key}");
-        let invalid = |key: &str, why: &str| Cause::invalid(at(key), &text(key).into(), why);
+        let invalid = |key: &str, detail: &str| Cause::invalid(at(key), &text(key).into(), detail);
         if words.is_empty() {
             causes.push(Cause::required(at("rule"), "rule is not specified"));
         } else if is_set("message") && message.is_empty() {
@@ -167,18 +167,19 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
             let program = Program::compile(words);
             let error = match (&program, &mut types) {
                 (Err(error), _) => {
-                    let why = located(words, error.offset, &format!("Syntax error: {error}"));
-                    Some(format!("compilation failed: {why}"))
+                    let detail = located(words, error.offset, &format!("Syntax error: {error}"));
+                    Some(format!("compilation failed: {detail}"))
                 }
                 (Ok(program), Some(types)) => types.error(program, words, key, rule, found.of),
                 (Ok(_), None) => None,
             };
-            if let Some(why) = error {
-                let prefix = if key == "rule" || !why.starts_with("compilation") { "" } else { "messageExpression " };
+            if let Some(detail) = error {
+                let prefix =
+                    if key == "rule" || !detail.starts_with("compilation") { "" } else { "messageExpression " };
                 causes.push(Cause::new(
                     "FieldValueInvalid",
                     at(key),
-                    format!("Invalid value: {}: {prefix}{why}", shown(rule)),
+                    format!("Invalid value: {}: {prefix}{detail}", shown(rule)),
                 ));
                 // As on a real server, the message expression of an invalid rule is not compiled.
                 break;
@@ -197,13 +198,13 @@ fn old_value(found: &FoundRule<'_>, program: &Program) -> Option<Cause> {
     let flag = found.rule.get("optionalOldSelf").filter(|flag| flag.is_boolean());
     match (program.refers_to("oldSelf"), &found.uncorrelated, flag) {
         (true, Some(list), _) => {
-            let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             let text = found.rule.get("rule").unwrap_or(&Value::Null);
-            Some(Cause::invalid(format!("{}.rule", found.path), text, &why))
+            Some(Cause::invalid(format!("{}.rule", found.path), text, &detail))
         }
         (false, _, Some(flag)) => {
-            let why = "may not be set if oldSelf is not used in rule";
-            Some(Cause::invalid(format!("{}.optionalOldSelf", found.path), flag, why))
+            let detail = "may not be set if oldSelf is not used in rule";
+            Some(Cause::invalid(format!("{}.optionalOldSelf", found.path), flag, detail))
         }
         _ => None,
     }

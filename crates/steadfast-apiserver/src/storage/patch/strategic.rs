@@ -47,9 +47,9 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
         }
         None | Some("merge") => {}
         Some(unknown) => {
-            let why = format_args!("unknown patch type: {unknown} in map: {}", in_go(&Value::Object(patch.clone())))
+            let detail = format_args!("unknown patch type: {unknown} in map: {}", in_go(&Value::Object(patch.clone())))
                 .to_string();
-            return Err(Status::new(500, "", why));
+            return Err(Status::new(500, "", detail));
         }
     }
     if !object.is_object() {
@@ -112,8 +112,8 @@ fn merge_field(
                 return merge_list(list, merge_key, items, order.unwrap_or(items));
             }
             if let Some((item, merge_key)) = keyless(fields.get(key), key, items) {
-                let why = format!("map: {} does not contain declared merge key: {merge_key}", in_go(item));
-                return Err(Status::new(500, "", why));
+                let detail = format!("map: {} does not contain declared merge key: {merge_key}", in_go(item));
+                return Err(Status::new(500, "", detail));
             }
             let plain = items.iter().filter(|item| !is_replacement(item)).cloned().collect();
             fields.insert(key.to_owned(), plain);

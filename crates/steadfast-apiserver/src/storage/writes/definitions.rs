@@ -115,8 +115,8 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
     let mut causes = Vec::new();
     // The name of a definition is its group and plural, so that two definitions cannot claim the same resource.
     if name != format!("{}.{group}", text(names, "plural")) {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &name.into(), why));
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &name.into(), detail));
     }
     if group.is_empty() {
         causes.push(Cause::required("spec.group", ""));
@@ -140,8 +140,8 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
                 causes.push(Cause::required("spec.conversion.conversionReviewVersions", ""));
             }
             if spec.pointer("/conversion/webhook/clientConfig").is_none() {
-                let why = "required when strategy is set to Webhook";
-                causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
+                let detail = "required when strategy is set to Webhook";
+                causes.push(Cause::required("spec.conversion.webhookClientConfig", detail));
             }
         }
         other => {
@@ -156,22 +156,22 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
     for (index, name) in stored.iter().enumerate() {
         if !versions.iter().any(|version| version["name"] == *name) {
             let name = name.as_str().unwrap_or_default();
-            let why = format!(
+            let detail = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
                  until a storage migration ensures no data remains persisted in {name} and removes {name} from \
                  status.storedVersions"
             );
-            causes.push(Cause::invalid(format!("status.storedVersions[{index}]"), &name.into(), &why));
+            causes.push(Cause::invalid(format!("status.storedVersions[{index}]"), &name.into(), &detail));
         }
     }
     if stored.is_empty() {
-        let why = "must have at least one stored version";
-        causes.push(Cause::invalid("status.storedVersions", &Value::Null, why));
+        let detail = "must have at least one stored version";
+        causes.push(Cause::invalid("status.storedVersions", &Value::Null, detail));
     }
     if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
-        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
                    instead";
-        causes.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), why));
+        causes.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), detail));
     }
     causes
 }
@@ -185,10 +185,10 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     };
     for (index, version) in versions.iter().enumerate() {
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
-        if let Some(why) = label_error(name) {
-            causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), why));
+        if let Some(detail) = label_error(name) {
+            causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), detail));
             if index == 0 {
-                causes.push(Cause::invalid("spec.version", &name.into(), why));
+                causes.push(Cause::invalid("spec.version", &name.into(), detail));
             }
         }
         let Some(schema) = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
@@ -200,10 +200,10 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
         let once = |key: &str| index == 0 || !all_same(key);
         let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
         if once("schema") && version.pointer("/subresources/status").is_some() && !matches!(kind, "" | "object") {
-            let why =
+            let detail =
                 "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
             let field = format!("{}.openAPIV3Schema.type", place(index, "schema", "validation"));
-            causes.push(Cause::invalid(field, &kind.into(), why));
+            causes.push(Cause::invalid(field, &kind.into(), detail));
         }
         if once("schema") {
             causes.extend(schema::violations(
@@ -226,8 +226,8 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
-        let why = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &shown(), why));
+        let detail = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &shown(), detail));
     }
 }
 
@@ -242,8 +242,8 @@ fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(field, &text.into(), "must be a simple json path starting with ."));
             }
             text if !text.starts_with(under) => {
-                let why = format!("should be a json path under {}", under.trim_end_matches('.'));
-                causes.push(Cause::invalid(field, &text.into(), &why));
+                let detail = format!("should be a json path under {}", under.trim_end_matches('.'));
+                causes.push(Cause::invalid(field, &text.into(), &detail));
             }
             _ => {}
         }
@@ -258,20 +258,20 @@ fn check_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
     let kinds = ["boolean", "date", "integer", "number", "string"];
     match text("type") {
         "" => {
-            let why = format!("must be one of {}", kinds.join(","));
-            causes.push(Cause::required(format!("{path}.type"), &why));
+            let detail = format!("must be one of {}", kinds.join(","));
+            causes.push(Cause::required(format!("{path}.type"), &detail));
         }
         kind if !kinds.contains(&kind) => {
-            let why = format!("must be one of {}", kinds.join(","));
-            causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), &why));
+            let detail = format!("must be one of {}", kinds.join(","));
+            causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), &detail));
         }
         _ => {}
     }
     match text("jsonPath") {
         "" => causes.push(Cause::required(format!("{path}.JSONPath"), "")),
         text if !text.starts_with('.') => {
-            let why = "must be a simple json path starting with .";
-            causes.push(Cause::invalid(format!("{path}.JSONPath"), &text.into(), why));
+            let detail = "must be a simple json path starting with .";
+            causes.push(Cause::invalid(format!("{path}.JSONPath"), &text.into(), detail));
         }
         _ => {}
     }
@@ -286,26 +286,26 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
         let of_kind = key.ends_with("ind");
         if name.is_empty() {
             causes.push(Cause::required(field, ""));
-        } else if let Some(why) = label_error(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
-            let why = if of_kind {
-                format!("may have mixed case, but should otherwise match: {why}")
+        } else if let Some(detail) = label_error(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
+            let detail = if of_kind {
+                format!("may have mixed case, but should otherwise match: {detail}")
             } else {
-                why.to_owned()
+                detail.to_owned()
             };
-            causes.push(Cause::invalid(field, &name.into(), &why));
+            causes.push(Cause::invalid(field, &name.into(), &detail));
         }
     }
     for key in ["shortNames", "categories"] {
         let list = names.get(key).and_then(Value::as_array).into_iter().flatten();
         for (index, name) in list.filter_map(Value::as_str).enumerate() {
-            if let Some(why) = label_error(name) {
-                causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), why));
+            if let Some(detail) = label_error(name) {
+                causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), detail));
             }
         }
     }
     if !text("kind").is_empty() && text("kind") == text("listKind") {
-        let why = "kind and listKind may not be the same";
-        causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), why));
+        let detail = "kind and listKind may not be the same";
+        causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), detail));
     }
 }
 
@@ -316,8 +316,8 @@ pub(super) fn warn(target: &WriteTarget, definition: &Value) {
         return;
     }
     if converts_by_webhook(definition) {
-        let why = "this server calls no webhooks: versions of these objects differ in their apiVersion alone";
-        target.request.warnings.add([why.to_owned()]);
+        let detail = "this server calls no webhooks: versions of these objects differ in their apiVersion alone";
+        target.request.warnings.add([detail.to_owned()]);
     }
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     for (version_index, version) in versions.enumerate() {

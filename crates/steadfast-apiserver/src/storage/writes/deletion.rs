@@ -220,17 +220,17 @@ fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deleti
             continue;
         }
         if let Some(words) = words {
-            let why = format!("{words}: {called} in precondition: {wanted}, {called} in object meta: {found}");
-            return Err(Status::conflict(&target.resource.name, &target.name, &why));
+            let detail = format!("{words}: {called} in precondition: {wanted}, {called} in object meta: {found}");
+            return Err(Status::conflict(&target.resource.name, &target.name, &detail));
         }
         let became = if field == "uid" { "deleted and then recreated" } else { "modified" };
-        let why = format!(
+        let detail = format!(
             "the {called} in the precondition ({wanted}) does not match the {called} in record ({found}). The object \
              might have been {became}"
         );
         // In this message, the real server uses the kind instead of the resource.
         let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
-        return Err(Status::conflict(&kind, &target.name, &why));
+        return Err(Status::conflict(&kind, &target.name, &detail));
     }
     Ok(())
 }

@@ -32,9 +32,9 @@ impl State {
         let mut budgets = budgets.filter(|budget| selects(budget.pointer("/spec/selector"), pod));
         let Some(budget) = budgets.next() else { return Ok(None) };
         if budgets.next().is_some() {
-            let why =
+            let detail =
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            return Err(Status::new(500, "InternalError", why));
+            return Err(Status::new(500, "InternalError", detail));
         }
         let number = |place: &str| budget.pointer(place).and_then(Value::as_i64);
         // The disruption controller may be late or missing. The pods are then counted here.
@@ -56,8 +56,8 @@ impl State {
         if allowed > 0 {
             return Ok(is_counted.then(|| name.to_owned()));
         }
-        let why = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
-        let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
+        let detail = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
+        let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": detail}]});
         Err(Status::new(429, "TooManyRequests", VIOLATED).with_details(causes))
     }
 

@@ -22,11 +22,11 @@ fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
 
 /// Rejects an object with fields of a wrong type. For a patch, the error names the patch.
 pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
-    let Some(why) = malformed(target, object) else { return Ok(()) };
+    let Some(detail) = malformed(target, object) else { return Ok(()) };
     Err(if patched {
-        validation::unreadable_patch(object, &why)
+        validation::unreadable_patch(object, &detail)
     } else {
-        validation::unreadable(&target.resource.kind, target.version(), why)
+        validation::unreadable(&target.resource.kind, target.version(), detail)
     })
 }
 
@@ -62,9 +62,9 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
     if target.definition().is_some() {
         return Ok(());
     }
-    let Some(why) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
+    let Some(detail) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
     let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
-    Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {why}")))
+    Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {detail}")))
 }
 
 /// Sets the defaults of an applied object, and normalizes its values. An applied object has no unknown fields.
@@ -91,7 +91,7 @@ fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     let invalid_ports = types::port_violations(&api_version, &target.resource.kind, object).into_iter();
     let mut causes: Vec<Cause> = invalid_ports
         .map(|port| match port.number {
-            Some(number) => Cause::invalid(port.path, &number.into(), port.why),
+            Some(number) => Cause::invalid(port.path, &number.into(), port.detail),
             None => Cause::required(port.path, ""),
         })
         .collect();

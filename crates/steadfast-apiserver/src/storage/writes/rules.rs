@@ -73,15 +73,15 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
     let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
     for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
         if core && !is_standard(finalizer) && !finalizer.contains('/') {
-            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
-            report(violations, &format!("metadata.finalizers[{index}]"), finalizer, vec![why]);
+            let detail = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
+            report(violations, &format!("metadata.finalizers[{index}]"), finalizer, vec![detail]);
         }
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
         let listed = Value::from(finalizers.to_vec());
-        let why = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
-        violations.push(plain("metadata.finalizers".to_owned(), why));
+        let detail = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
+        violations.push(plain("metadata.finalizers".to_owned(), detail));
     }
 }
 
@@ -122,11 +122,11 @@ fn check_owners(violations: &mut Violations, owners: &[Value]) {
         }
         let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
         if kind == "Event" && version == "v1" {
-            let why = format!(
+            let detail = format!(
                 "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
                 in_the_order_of_its_type(owner)
             );
-            violations.push(plain(format!("metadata.ownerReferences[{index}]"), why));
+            violations.push(plain(format!("metadata.ownerReferences[{index}]"), detail));
         }
         if owner.get("controller").and_then(Value::as_bool) != Some(true) {
             continue;
@@ -135,12 +135,12 @@ fn check_owners(violations: &mut Violations, owners: &[Value]) {
         // Each further controller is reported together with the first.
         if let Some(first) = &controller {
             let all: Vec<String> = owners.iter().map(in_the_order_of_its_type).collect();
-            let why = format!(
+            let detail = format!(
                 "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references \
                  for {first} and {this}",
                 all.join(",")
             );
-            violations.push(plain("metadata.ownerReferences".to_owned(), why));
+            violations.push(plain("metadata.ownerReferences".to_owned(), detail));
         } else {
             controller = Some(this);
         }
@@ -166,7 +166,7 @@ fn plain(field: String, message: String) -> Cause {
 }
 
 fn report(violations: &mut Violations, field: &str, value: &str, reasons: Vec<String>) {
-    violations.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
+    violations.extend(reasons.into_iter().map(|detail| Cause::invalid(field, &value.into(), &detail)));
 }
 
 /// Returns the violations of a text that becomes part of a path.

@@ -40,11 +40,11 @@ impl State {
             }
             (_, sent_scale) => sent_scale.unwrap_or_default(),
         };
-        if let Some(why) = types::type_mismatch(API_VERSION, "Scale", &scale) {
+        if let Some(detail) = types::type_mismatch(API_VERSION, "Scale", &scale) {
             return Err(if let Update::Patch(_) = update {
-                validation::unreadable_patch(&scale, &why)
+                validation::unreadable_patch(&scale, &detail)
             } else {
-                validation::unreadable("Scale", "v1", why)
+                validation::unreadable("Scale", "v1", detail)
             });
         }
         let unpruned = scale.clone();
@@ -57,14 +57,14 @@ impl State {
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         // The placeholder survived the patch, so the object has no replicas.
         if replicas == NO_REPLICAS {
-            let why = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
-            return Err(Status::bad_request(why));
+            let detail = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
+            return Err(Status::bad_request(detail));
         }
         // Replicas of custom resources are checked later, at their own path.
         // Built-in kinds report the error at the scale's own path.
         if replicas < 0 && !resource.custom {
-            let why = "must be greater than or equal to 0";
-            let cause = Cause::invalid("spec.replicas", &replicas.into(), why);
+            let detail = "must be greater than or equal to 0";
+            let cause = Cause::invalid("spec.replicas", &replicas.into(), detail);
             return Err(Status::invalid_causes("autoscaling", "Scale", &target.name, &[cause]));
         }
         let mut object = Value::clone(&existing);
@@ -91,9 +91,9 @@ pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value)
     let paths = resource.scale(version).unwrap_or_default();
     if resource.custom && value_at(object, &paths.spec_replicas) == Ok(None) {
         let path = go::quoted(&paths.spec_replicas);
-        let why = format!("Internal error occurred: the spec replicas field {path} does not exist");
+        let detail = format!("Internal error occurred: the spec replicas field {path} does not exist");
         let cause = json!({"message": format!("the spec replicas field {path} does not exist")});
-        return Err(Status::new(500, "InternalError", why).with_details(json!({"causes": [cause]})));
+        return Err(Status::new(500, "InternalError", detail).with_details(json!({"causes": [cause]})));
     }
     shown(resource, &paths, object, 0)
 }
@@ -101,7 +101,7 @@ pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value)
 fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: i64) -> Result<Value, Status> {
     let count = |path: &str, absent: i64| match integer_at(object, path) {
         Ok(count) => Ok(count.unwrap_or(absent)),
-        Err(why) => Err(Status::new(500, "", why)),
+        Err(detail) => Err(Status::new(500, "", detail)),
     };
     // Built-in kinds default to one replica.
     let replicas = count(&paths.spec_replicas, if resource.custom { absent } else { 1 })?;

@@ -10,13 +10,13 @@ use crate::resources::ScalePaths;
 pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut count = |path: &str| match integer_at(object, path) {
-        Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
+        Err(detail) => causes.push(Cause::invalid(path, &0.into(), &detail)),
         Ok(Some(count)) if count < 0 => {
             causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
         }
         Ok(Some(count)) if count > i64::from(i32::MAX) => {
-            let why = format!("should be less than or equal to {}", i32::MAX);
-            causes.push(Cause::invalid(path, &count.into(), &why));
+            let detail = format!("should be less than or equal to {}", i32::MAX);
+            causes.push(Cause::invalid(path, &count.into(), &detail));
         }
         Ok(_) => {}
     };
@@ -25,12 +25,12 @@ pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool)
     }
     count(&paths.status_replicas);
     if !paths.selector.is_empty() {
-        let why = match value_at(object, &paths.selector) {
+        let detail = match value_at(object, &paths.selector) {
             Ok(Some(Value::String(_)) | None) => None,
             Ok(Some(other)) => Some(mistaken(&paths.selector, other, "string")),
-            Err(why) => Some(why),
+            Err(detail) => Some(detail),
         };
-        causes.extend(why.map(|why| Cause::invalid(paths.selector.as_str(), &"".into(), &why)));
+        causes.extend(detail.map(|detail| Cause::invalid(paths.selector.as_str(), &"".into(), &detail)));
     }
     causes
 }

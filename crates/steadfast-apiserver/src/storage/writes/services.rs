@@ -43,12 +43,12 @@ pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) ->
     let violations = requested.enumerate().filter(|(_, port)| *port != 0 && !NODE_PORTS.contains(port));
     violations
         .map(|(index, port)| {
-            let why = format!(
+            let detail = format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
                 NODE_PORTS.start(),
                 NODE_PORTS.end()
             );
-            Cause::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &why)
+            Cause::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &detail)
         })
         .collect()
 }

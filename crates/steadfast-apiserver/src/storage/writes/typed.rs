@@ -99,6 +99,6 @@ fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value>
 }
 
 fn unreadable(target: &WriteTarget, field: &str, found: &Value) -> Status {
-    let why = format_args!("metadata.{field} is not {found}");
-    validation::unreadable(&target.resource.kind, target.version(), why)
+    let detail = format_args!("metadata.{field} is not {found}");
+    validation::unreadable(&target.resource.kind, target.version(), detail)
 }

@@ -16,32 +16,32 @@ pub(super) fn check(target: &WriteTarget, unknown: &[String]) -> Result<(), Stat
         target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
     };
     let found: Vec<String> = target.request.body_violations.iter().filter(is_read).chain(unknown).cloned().collect();
-    report_violations(target, found, |why| {
-        validation::unreadable(&target.resource.kind, target.version(), strictly(&why))
+    report_violations(target, found, |detail| {
+        validation::unreadable(&target.resource.kind, target.version(), strictly(&detail))
     })
 }
 
 /// Warns of, or rejects, unknown and duplicate fields of a patched object. The error names the patch.
 pub(super) fn check_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
     let found = target.request.body_violations.iter().cloned().chain(unknown).collect();
-    report_violations(target, found, |why| validation::unreadable_patch(patched, &strictly(&why)))
+    report_violations(target, found, |detail| validation::unreadable_patch(patched, &strictly(&detail)))
 }
 
 /// Warns of, or rejects, unknown and duplicate fields of a scale.
 pub(super) fn check_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
     let found = target.request.body_violations.iter().cloned().chain(unknown).collect();
-    report_violations(target, found, |why| validation::unreadable("Scale", "v1", strictly(&why)))
+    report_violations(target, found, |detail| validation::unreadable("Scale", "v1", strictly(&detail)))
 }
 
 /// Warns of, or rejects, duplicate fields of an applied document. Its unknown fields were checked before.
 pub(super) fn check_applied(target: &WriteTarget) -> Result<(), Status> {
-    report_violations(target, target.request.body_violations.clone(), |why| {
-        Status::bad_request(format_args!("error strict decoding patch: {why}"))
+    report_violations(target, target.request.body_violations.clone(), |detail| {
+        Status::bad_request(format_args!("error strict decoding patch: {detail}"))
     })
 }
 
-fn strictly(why: &str) -> String {
-    format!("strict decoding error: {why}")
+fn strictly(detail: &str) -> String {
+    format!("strict decoding error: {detail}")
 }
 
 fn report_violations(

@@ -46,9 +46,9 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
         )));
     }
     if other_kind {
-        let why = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
+        let detail = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
         let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
-        return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", why)]));
+        return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", detail)]));
     }
     if other_version {
         return Err(Status::bad_request(format_args!(
@@ -86,13 +86,13 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
 }
 
 /// Creates the status for an object that cannot be decoded.
-pub(super) fn unreadable(kind: &str, version: &str, why: impl fmt::Display) -> Status {
-    Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+pub(super) fn unreadable(kind: &str, version: &str, detail: impl fmt::Display) -> Status {
+    Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {detail}"))
 }
 
 /// Creates the status for a patch with an invalid result.
-pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
-    Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(made).into(), why)])
+pub(super) fn unreadable_patch(made: &Value, detail: &str) -> Status {
+    Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(made).into(), detail)])
 }
 
 /// Rejects a write with its violations, if any.
@@ -123,8 +123,8 @@ pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Val
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
     if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(Status::conflict(&resource.name, &target.name, why));
+        let detail = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Status::conflict(&resource.name, &target.name, detail));
     }
     Ok(())
 }
@@ -145,8 +145,8 @@ pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Resul
     // Updates of other kinds are unconditional if they have no version.
     let conditional = resource.custom || updates_name_a_version(resource.name.group(), &resource.kind);
     if version.is_empty() && conditional && target.part != Part::Whole {
-        let why = "Invalid value: 0: must be specified for an update".to_owned();
-        let causes = [("metadata.resourceVersion", why)];
+        let detail = "Invalid value: 0: must be specified for an update".to_owned();
+        let causes = [("metadata.resourceVersion", detail)];
         return Err(Status::invalid(resource.name.group(), resource.name.resource(), &target.name, &causes));
     }
     Ok(())
@@ -158,12 +158,12 @@ pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
     let uid = metadata::text(wanted, "uid");
     let existing_uid = metadata::text(existing, "uid");
     if !uid.is_empty() && uid != existing_uid {
-        let why = format!(
+        let detail = format!(
             "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
              UID in precondition: {uid}, UID in object meta: {existing_uid}",
             etcd_key(target)
         );
-        return Err(Status::conflict(&resource.name, &target.name, &why));
+        return Err(Status::conflict(&resource.name, &target.name, &detail));
     }
     Ok(())
 }
@@ -200,11 +200,11 @@ pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, wante
         return Vec::new();
     }
     let listed: Vec<String> = added.iter().map(|finalizer| format!("{finalizer:?}")).collect();
-    let why = format!(
+    let detail = format!(
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         listed.join(", ")
     );
-    twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &why))
+    twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &detail))
 }
 
 /// Returns the violations of the deletion's times. Only a deletion sets them, and no update changes them.
