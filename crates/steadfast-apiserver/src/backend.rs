@@ -151,7 +151,7 @@ pub(crate) struct WatchPosition {
     /// Changes above this revision are delivered.
     pub(crate) after_revision: u64,
     /// Revision that bookmarks must exceed.
-    pub(crate) floor: u64,
+    pub(crate) bookmark_floor: u64,
 }
 
 /// Request of a watch for its next changes.

@@ -282,7 +282,7 @@ impl ApiServerBuilder {
             links: Mutex::new(Vec::new()),
             next_link: AtomicU64::new(0),
         });
-        let tasks = TaskGroup::on(runtime);
+        let tasks = TaskGroup::with_runtime(runtime);
         tasks.spawn(namespaces::run(Arc::clone(&cluster)));
         for (index, replica) in cluster.replicas.iter().enumerate() {
             if let Some(port) = &replica.port {

@@ -114,7 +114,7 @@ impl Cluster {
     /// Returns the open connections of a replica.
     pub(crate) fn open_links(&self, replica: usize) -> Vec<Arc<Link>> {
         let links = self.links.lock();
-        links.iter().filter(|link| link.replica == replica && link.ended().is_none()).cloned().collect()
+        links.iter().filter(|link| link.replica == replica && link.end_state().is_none()).cloned().collect()
     }
 
     /// Resets all open connections of a replica.

@@ -71,7 +71,7 @@ impl Difference {
             Shape::Map(map) => {
                 let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
                 // Empty containers have no members to own, so they count as leaves.
-                if map.atomic || before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) {
+                if map.is_atomic || before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) {
                     return self.compare_leaf(old, new, path);
                 }
                 self.compare_fields(map, before, after, path);
@@ -86,7 +86,7 @@ impl Difference {
                 false
             }
             Shape::Scalar(_) => self.compare_leaf(old, new, path),
-            Shape::Nothing => false,
+            Shape::NoValue => false,
         }
     }
 
@@ -112,7 +112,7 @@ impl Difference {
         for key in keys {
             let (before, after) = (old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)));
             path.push(Step::field(key));
-            self.walk(map.of(key).unwrap_or(&TypeRef::Deduced), before, after, path);
+            self.walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), before, after, path);
             path.pop();
         }
     }

@@ -19,15 +19,15 @@ pub(super) fn field_set(type_ref: &TypeRef, object: &Value) -> FieldSet {
 fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut FieldSet) {
     match type_ref.atom().shape(Some(value)) {
         Shape::Scalar(_) => set.insert(path),
-        Shape::Map(map) if map.atomic => set.insert(path),
+        Shape::Map(map) if map.is_atomic => set.insert(path),
         Shape::List(list) if list.strategy == MergeStrategy::Atomic => set.insert(path),
         Shape::Map(map) => {
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(Step::field(key));
-                walk(map.of(key).unwrap_or(&TypeRef::Deduced), below, path, set);
+                walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), below, path, set);
                 // An empty or unnamed member counts as a leaf: a manager can own no deeper field.
                 let is_leaf = below.is_null() || below.as_object().is_some_and(Map::is_empty);
-                if is_leaf || !map.named.contains_key(key) {
+                if is_leaf || !map.declared_fields.contains_key(key) {
                     set.insert(path);
                 }
                 path.pop();
@@ -49,7 +49,7 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut Field
                 path.pop();
             }
         }
-        Shape::Nothing => {}
+        Shape::NoValue => {}
     }
 }
 
@@ -58,8 +58,8 @@ pub(super) fn with_parents(type_ref: &TypeRef, set: &FieldSet) -> FieldSet {
     let atom = type_ref.atom();
     set.map_steps(&|step, is_member, below| match (step, &atom.map, &atom.list) {
         (Step::Field(name), Some(map), _) => {
-            let is_named_container = map.named.contains_key(name) && !below.is_empty();
-            (is_member || is_named_container, with_parents(map.of(name).unwrap_or(&TypeRef::Deduced), below))
+            let is_named_container = map.declared_fields.contains_key(name) && !below.is_empty();
+            (is_member || is_named_container, with_parents(map.field_type(name).unwrap_or(&TypeRef::Deduced), below))
         }
         (Step::Key(_), _, Some(list)) => (is_member, with_parents(&list.item, below)),
         _ => (is_member, below.clone()),
@@ -70,7 +70,7 @@ pub(super) fn with_parents(type_ref: &TypeRef, set: &FieldSet) -> FieldSet {
 pub(super) fn remove_fields(type_ref: &TypeRef, value: &Value, removed: &FieldSet) -> Option<Value> {
     match type_ref.atom().shape(Some(value)) {
         Shape::Scalar(_) => Some(value.clone()),
-        Shape::Map(map) if !map.atomic => remove_map_fields(map, value.as_object()?, removed),
+        Shape::Map(map) if !map.is_atomic => remove_map_fields(map, value.as_object()?, removed),
         Shape::List(list) if list.strategy != MergeStrategy::Atomic => {
             let remaining = value.as_array()?.iter().filter_map(|item| {
                 // An item without a path step has no owner, so no manager can remove the item.
@@ -97,7 +97,9 @@ fn remove_map_fields(map: &MapAtom, fields: &Map<String, Value>, removed: &Field
             continue;
         }
         let value = match removed.below(&step) {
-            Some(below) => remove_fields(map.of(key).unwrap_or(&TypeRef::Deduced), value, below).unwrap_or(Value::Null),
+            Some(below) => {
+                remove_fields(map.field_type(key).unwrap_or(&TypeRef::Deduced), value, below).unwrap_or(Value::Null)
+            }
             None => value.clone(),
         };
         remaining.insert(key.clone(), value);

@@ -27,7 +27,8 @@ fn step_by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, 
     };
     // A missing key takes the schema's default, for example `protocol: TCP` of a container port.
     let defaults = list.item.atom().map.as_ref();
-    let default = |key: &String| defaults.and_then(|map| map.named.get(key)).and_then(|field| field.default.as_ref());
+    let default =
+        |key: &String| defaults.and_then(|map| map.declared_fields.get(key)).and_then(|field| field.default.as_ref());
     // Each key is optional as long as at least one exists. Missing keys are not part of the path.
     let key_fields: Vec<(String, Value)> =
         keys.iter().filter_map(|key| Some((key.clone(), fields.get(key).or_else(|| default(key))?.clone()))).collect();

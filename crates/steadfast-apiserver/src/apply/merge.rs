@@ -17,7 +17,7 @@ pub(super) fn merged(type_ref: &TypeRef, live: Option<&Value>, applied: Option<&
     // A live value of another shape has nothing to merge with. The applied value replaces it.
     let has_same_shape = live.is_none() || atom.shape(live).is_same(&shape);
     match shape {
-        Shape::Map(map) if !map.atomic => {
+        Shape::Map(map) if !map.is_atomic => {
             let before = live.and_then(Value::as_object);
             let after = applied_value.as_object();
             // Both values are empty, so the result has the form of the applied value: `{}` or `null`.
@@ -28,7 +28,7 @@ pub(super) fn merged(type_ref: &TypeRef, live: Option<&Value>, applied: Option<&
             let mut fields = Map::new();
             let keys: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
             for key in keys {
-                let type_ref = map.of(key).unwrap_or(&TypeRef::Deduced);
+                let type_ref = map.field_type(key).unwrap_or(&TypeRef::Deduced);
                 let (live, applied) =
                     (before.and_then(|fields| fields.get(key)), after.and_then(|fields| fields.get(key)));
                 if let Some(value) = merged(type_ref, live, applied) {

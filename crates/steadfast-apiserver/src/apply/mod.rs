@@ -118,7 +118,7 @@ impl<'a> Tracking<'a> {
         self.check_applied(applied)?;
         let type_ref = self.type_ref();
         if let Some(detail) = validate::violations(&type_ref, applied) {
-            let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
+            let object_name = format!("{}; {}", metadata::namespaced_name(applied), metadata::kind_of(applied));
             return Err(Status::new(
                 500,
                 "",

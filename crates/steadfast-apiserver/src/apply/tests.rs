@@ -21,7 +21,7 @@ fn decoded_set(fields: &Value) -> FieldSet {
 }
 
 fn pod_type() -> TypeRef {
-    TypeRef::of_builtin("v1", "Pod")
+    TypeRef::for_builtin("v1", "Pod")
 }
 
 fn config_map_resource() -> ServedResource {
@@ -98,8 +98,13 @@ fn every_builtin_kind_has_a_type() {
     for served in Registry::with_declared(&[]).all() {
         let type_ref = served.merge_type(&served.versions[0]);
         assert!(matches!(type_ref, TypeRef::Named(_)), "{} has none", served.kind);
-        let metadata = type_ref.atom().map.as_ref().and_then(|map| map.named.get("metadata"));
-        assert_eq!(metadata.map(|field| &field.of), Some(&TypeRef::Named("meta.v1.ObjectMeta")), "{}", served.kind);
+        let metadata = type_ref.atom().map.as_ref().and_then(|map| map.declared_fields.get("metadata"));
+        assert_eq!(
+            metadata.map(|field| &field.type_ref),
+            Some(&TypeRef::Named("meta.v1.ObjectMeta")),
+            "{}",
+            served.kind
+        );
     }
 }
 
@@ -155,7 +160,7 @@ fn custom_resource_merges_by_its_schema() {
         "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": text},
         "free": {"x-kubernetes-preserve-unknown-fields": true},
     }}}});
-    let type_ref = TypeRef::of_schema(Some(&schema));
+    let type_ref = TypeRef::from_schema(Some(&schema));
     let object = json!({"metadata": {"name": "n", "finalizers": ["f"]},
                         "spec": {"keyed": [{"a": "1"}], "set": ["x"], "whole": {"k": "v"},
                                  "free": {"list": [{"a": 1}], "deep": {"er": 1}}}});
@@ -173,7 +178,7 @@ fn custom_resource_merges_by_its_schema() {
         validate::violations(&type_ref, &unknown).as_deref(),
         Some(".spec.nothing: field not declared in schema")
     );
-    assert_eq!(TypeRef::of_schema(None), TypeRef::Deduced);
+    assert_eq!(TypeRef::from_schema(None), TypeRef::Deduced);
 }
 
 #[test]

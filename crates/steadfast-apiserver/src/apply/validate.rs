@@ -57,7 +57,7 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, v
             };
             for (key, value) in fields {
                 let path = format!("{path}.{key}");
-                match map.of(key) {
+                match map.field_type(key) {
                     Some(type_ref) => walk(type_ref, value, &path, duplicates, violations),
                     None => violations.push(format!("{path}: field not declared in schema")),
                 }
@@ -87,7 +87,7 @@ fn walk(type_ref: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, v
                 walk(&list.item, item, &item_path, duplicates, violations);
             }
         }
-        Shape::Nothing => report("schema error: invalid atom"),
+        Shape::NoValue => report("schema error: invalid atom"),
     }
 }
 

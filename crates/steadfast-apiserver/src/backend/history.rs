@@ -82,9 +82,9 @@ impl Backend for HistoryBackend {
             if revision < cache.window {
                 return Err(Status::too_old_resource_version(revision, cache.window));
             }
-            // The floor includes changes that exist already, even if this watch does not receive them.
-            let floor = state.last_change(resource.store(), cache.applied).max(revision);
-            Ok(WatchPosition { after_revision: state.before(resource.store(), revision, repeated), floor })
+            // The bookmark floor includes changes that exist already, even if this watch does not receive them.
+            let bookmark_floor = state.last_change(resource.store(), cache.applied).max(revision);
+            Ok(WatchPosition { after_revision: state.before(resource.store(), revision, repeated), bookmark_floor })
         })
     }
 

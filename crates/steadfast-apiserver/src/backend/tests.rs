@@ -144,7 +144,7 @@ impl Backend for Recording {
         if revision < OLDEST_REVISION {
             return Err(Status::too_old_resource_version(revision, OLDEST_REVISION));
         }
-        Ok(WatchPosition { after_revision: revision, floor: revision })
+        Ok(WatchPosition { after_revision: revision, bookmark_floor: revision })
     }
 
     fn restarts(&self) -> u64 {

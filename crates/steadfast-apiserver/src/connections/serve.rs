@@ -37,7 +37,7 @@ pub(super) async fn serve_connection<T: Transport>(
         return;
     }
     // Tasks of the connection run in their own group, so that they end with the connection.
-    let tasks = TaskGroup::on(runtime);
+    let tasks = TaskGroup::with_runtime(runtime);
     let serve_requests = async {
         if let Some(tls) = cluster.tls() {
             let stream = tls.acceptor.accept(controlled).await?;

@@ -18,7 +18,7 @@ pub(super) fn corrupted(mut response: ApiResponse, corruption: BodyCorruption) -
         return response;
     }
     let corrupt: fn(&Bytes, BodyCorruption) -> Bytes = match response.content_type {
-        protobuf::CONTENT_TYPE | protobuf::WATCHED => corrupted_message,
+        protobuf::CONTENT_TYPE | protobuf::WATCH_CONTENT_TYPE => corrupted_message,
         _ => corrupted_json,
     };
     response.content = match response.content {
@@ -86,7 +86,7 @@ fn corrupted_message(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
             bytes.into()
         }
         BodyCorruption::Truncated | BodyCorruption::WrongContentType => bytes.slice(..bytes.len() / 2),
-        BodyCorruption::Oversized(size) => protobuf::lengthened(bytes, size).into(),
+        BodyCorruption::Oversized(size) => protobuf::with_unknown_field(bytes, size).into(),
         BodyCorruption::Anonymous => {
             let encoded = protobuf::decode(bytes).ok().and_then(|body| protobuf::encode(&without_identities(body)));
             encoded.map_or_else(|| bytes.clone(), Bytes::from)

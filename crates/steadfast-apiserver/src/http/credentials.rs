@@ -13,7 +13,8 @@ pub(super) const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// Returns the user of the certificate or the password.
 pub(super) fn user(cluster: &Cluster, link: &Link, headers: &HeaderMap) -> Option<String> {
     // A client certificate takes precedence over basic credentials.
-    let certificate_user = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
+    let certificate_user =
+        link.certificate.get().and_then(|certificate| cluster.tls()?.user_of_certificate(certificate));
     let password_user = || {
         let encoded = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
         let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;

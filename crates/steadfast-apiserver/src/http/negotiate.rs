@@ -56,7 +56,7 @@ impl Encoding {
     pub(super) fn event_content_type(self) -> &'static str {
         match self {
             Self::Json => JSON,
-            Self::Protobuf => protobuf::WATCHED,
+            Self::Protobuf => protobuf::WATCH_CONTENT_TYPE,
         }
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn accepted(accept: &str, is_custom: bool) -> Result<(Form, Encoding)
         let message = format!(
             "406: Not Acceptable\n\nAvailable representations: {JSON}, {}, {JSON};stream=watch, {}",
             protobuf::CONTENT_TYPE,
-            protobuf::WATCHED
+            protobuf::WATCH_CONTENT_TYPE
         );
         Status::new(406, "NotAcceptable", message).with_details(serde_json::json!({}))
     })

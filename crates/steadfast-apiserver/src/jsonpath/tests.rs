@@ -155,7 +155,7 @@ fn random_paths_end_without_panic() {
                 let found = parsed.find(&nested).unwrap_or_default();
                 assert!(found.iter().map(Vec::len).sum::<usize>() <= 200_000, "{path}");
             }
-            Err(error) => assert!(error.at <= path.len() + 1, "{path}: {error}"),
+            Err(error) => assert!(error.offset <= path.len() + 1, "{path}: {error}"),
         }
     }
     assert!(evaluated > 50, "only {evaluated} paths are valid");

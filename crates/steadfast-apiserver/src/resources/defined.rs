@@ -172,7 +172,7 @@ impl DefinedVersion {
         let raw = version.pointer("/schema/openAPIV3Schema");
         let schema = raw.map(Schema::parse);
         // An invalid schema defines no types, so objects are merged by their own structure.
-        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| TypeRef::of_schema(raw));
+        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| TypeRef::from_schema(raw));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),
             status_replicas: text(scale, "statusReplicasPath"),

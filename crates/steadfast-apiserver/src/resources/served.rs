@@ -151,7 +151,7 @@ impl ServedResource {
         match &self.definition {
             Some(definition) => definition.merge_type(version),
             None if self.custom => TypeRef::Deduced,
-            None => TypeRef::of_builtin(&self.api_version(version), &self.kind),
+            None => TypeRef::for_builtin(&self.api_version(version), &self.kind),
         }
     }
 

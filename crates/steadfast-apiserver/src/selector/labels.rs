@@ -75,12 +75,12 @@ impl Requirement {
             )))
         };
         // Keys are validated before values, which determines the reported error.
-        if let Some(detail) = naming::key(&self.key).first() {
+        if let Some(detail) = naming::key_violations(&self.key).first() {
             return reject("<nil>", &self.key, detail);
         }
         let (Operator::In(values) | Operator::NotIn(values)) = &self.operator else { return Ok(()) };
         for (index, value) in values.iter().enumerate() {
-            if let Some(detail) = naming::label_value(value).first() {
+            if let Some(detail) = naming::label_value_violations(value).first() {
                 return reject(&format!("values[{index}][{}]", self.key), value, detail);
             }
         }

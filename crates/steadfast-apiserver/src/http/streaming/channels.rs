@@ -56,7 +56,7 @@ impl Channels {
         let mut message = Vec::with_capacity(bytes.len() + 1);
         message.push(channel);
         message.extend_from_slice(bytes);
-        self.entry.sent(message.len());
+        self.entry.record_sent(message.len());
         self.socket.send(Message::binary(message)).await.is_ok()
     }
 

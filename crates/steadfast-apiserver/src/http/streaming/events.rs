@@ -100,7 +100,7 @@ async fn send_all(
             if sink.send(frame).await.is_err() {
                 return;
             }
-            entry.sent(bytes);
+            entry.record_sent(bytes);
         }
     }
     // An error means that the client closed first.

@@ -63,7 +63,7 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
         return Ok(());
     }
     let Some(detail) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
-    let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
+    let object_name = format!("{}; {}", metadata::namespaced_name(applied), metadata::kind_of(applied));
     Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {detail}")))
 }
 

@@ -49,14 +49,14 @@ pub(super) fn violations_of_prefix(object: &Value) -> Vec<Cause> {
 fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Value) {
     let field = |name: &str| object.get("metadata").and_then(|metadata| metadata.get(name));
     for (label, value) in field("labels").and_then(Value::as_object).into_iter().flatten() {
-        report(violations, "metadata.labels", label, naming::key(label));
+        report(violations, "metadata.labels", label, naming::key_violations(label));
         let value = value.as_str().unwrap_or_default();
-        report(violations, "metadata.labels", value, naming::label_value(value));
+        report(violations, "metadata.labels", value, naming::label_value_violations(value));
     }
     let annotations = field("annotations").and_then(Value::as_object);
     for (annotation, _) in annotations.into_iter().flatten() {
         // The real server accepts upper case in the keys of annotations, unlike in the prefixes of label keys.
-        report(violations, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
+        report(violations, "metadata.annotations", annotation, naming::key_violations(&annotation.to_lowercase()));
     }
     let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
     if annotations.into_iter().flatten().map(bytes).sum::<usize>() > MAX_ANNOTATIONS_BYTES {
@@ -67,7 +67,7 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
     check_owners(violations, field("ownerReferences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default());
     let finalizers = field("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
-        report(violations, "metadata.finalizers", finalizer, naming::key(finalizer));
+        report(violations, "metadata.finalizers", finalizer, naming::key_violations(finalizer));
     }
     // Leases are validated by the general rules of objects, not by those of the core group.
     let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
@@ -189,7 +189,7 @@ fn name(target: &WriteTarget, name: &str) -> Vec<String> {
     }
     // These names become DNS labels.
     if resource.group().is_empty() && matches!(resource.resource(), "namespaces" | "services") {
-        return naming::label(name);
+        return naming::label_violations(name);
     }
-    naming::subdomain(name)
+    naming::subdomain_violations(name)
 }

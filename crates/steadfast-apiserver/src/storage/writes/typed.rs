@@ -43,7 +43,7 @@ pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<S
         Some(Value::Object(fields)) => fields,
         Some(other) => return Err(unreadable(target, "metadata", &other)),
     };
-    let typed = metadata::metadata_of(object);
+    let typed = metadata::metadata_mut(object);
     let mut unknown = Vec::new();
     for (key, value) in fields {
         let Some((_, wanted)) = FIELDS.iter().find(|(name, _)| *name == key) else {
