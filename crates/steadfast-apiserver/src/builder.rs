@@ -324,7 +324,7 @@ impl ApiServer {
 }
 
 fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
-    let Some(resource) = state.registry.of_kind("v1", "Namespace").cloned() else { return Ok(()) };
+    let Some(resource) = state.registry.find_kind("v1", "Namespace").cloned() else { return Ok(()) };
     let target = WriteTarget {
         resource,
         namespace: String::new(),

@@ -78,7 +78,7 @@ fn to_value(object: &impl Serialize) -> Result<Value, Status> {
 fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let found = cluster.store.read(|state| state.registry.of_kind(api_version, kind).cloned());
+    let found = cluster.store.read(|state| state.registry.find_kind(api_version, kind).cloned());
     let resource = found.ok_or_else(|| {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         missing_feature(group).unwrap_or_else(|| {

@@ -90,7 +90,7 @@ impl<'a> Tracking<'a> {
         let old = self.managers(before);
         let mut managers = if self.part == Part::Status {
             old
-        } else if Managers::are_reset_by(sent_managers, self.resource.custom) {
+        } else if Managers::are_reset_by(sent_managers, self.resource.is_custom) {
             Managers::default()
         } else {
             Some(self.managers(sent_managers)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
@@ -213,7 +213,7 @@ impl<'a> Tracking<'a> {
         let (live, object) = (without_managed_fields(live), without_managed_fields(object));
         let type_ref = self.type_ref();
         // Values that do not match their type are not compared: no manager gains or loses a field.
-        if self.resource.custom && !(validate::fits(&type_ref, &live) && validate::fits(&type_ref, &object)) {
+        if self.resource.is_custom && !(validate::fits(&type_ref, &live) && validate::fits(&type_ref, &object)) {
             return;
         }
         let (ignored, no_fields) =
@@ -229,7 +229,7 @@ impl<'a> Tracking<'a> {
         };
         let type_of_version = |api_version: &str| {
             let version = api_version.rsplit('/').next().unwrap_or_default();
-            self.resource.custom.then(|| self.resource.merge_type(version))
+            self.resource.is_custom.then(|| self.resource.merge_type(version))
         };
         if field_update.update(&live, &object, managers, &type_of_version) != Err(Unconvertible) {
             managers.merge_oldest();
@@ -244,7 +244,9 @@ impl<'a> Tracking<'a> {
             let has_api_version = |version: &str| self.resource.api_version(version) == managed.api_version;
             match &self.resource.definition {
                 Some(definition) => definition.version_names().any(has_api_version),
-                None => !self.resource.custom || self.resource.versions.iter().any(|version| has_api_version(version)),
+                None => {
+                    !self.resource.is_custom || self.resource.versions.iter().any(|version| has_api_version(version))
+                }
             }
         });
         managers
@@ -261,12 +263,12 @@ impl<'a> Tracking<'a> {
     /// Returns the form of an object for comparisons. Objects of built-in kinds take the form of the real server's
     /// structs.
     fn comparable(&self, object: &Value) -> Value {
-        if self.resource.custom { object.clone() } else { merging::as_struct(&self.type_ref(), object) }
+        if self.resource.is_custom { object.clone() } else { merging::as_struct(&self.type_ref(), object) }
     }
 
     /// Removes fields that a real server would not store.
     pub(crate) fn trim(&self, object: &mut Value) {
-        merging::trim(&self.type_ref(), self.resource.custom, object);
+        merging::trim(&self.type_ref(), self.resource.is_custom, object);
     }
 
     fn subresource(&self) -> &'static str {

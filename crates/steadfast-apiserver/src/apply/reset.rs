@@ -26,7 +26,7 @@ pub(super) fn unchangeable_fields(resource: &ServedResource, version: &str, part
                 | "storage.k8s.io",
                 _,
             ) => FieldSet::from_names(&[&["spec"], &["metadata"]]),
-            _ if resource.custom => FieldSet::from_names(&[&["spec"], &["metadata"]]),
+            _ if resource.is_custom => FieldSet::from_names(&[&["spec"], &["metadata"]]),
             _ => FieldSet::from_names(&[&["spec"]]),
         },
     }

@@ -26,7 +26,7 @@ fn pod_type() -> TypeRef {
 
 fn config_map_resource() -> ServedResource {
     let registry = Registry::with_declared(&[]);
-    let served = registry.of_kind("v1", "ConfigMap").expect("config maps are built in");
+    let served = registry.find_kind("v1", "ConfigMap").expect("config maps are built in");
     ServedResource::clone(served)
 }
 

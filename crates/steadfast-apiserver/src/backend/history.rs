@@ -103,7 +103,7 @@ impl Backend for HistoryBackend {
             // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(name);
             let is_same_definition =
-                served.is_some_and(|current| !current.custom || Arc::ptr_eq(current, query.resource));
+                served.is_some_and(|current| !current.is_custom || Arc::ptr_eq(current, query.resource));
             let must_end = cache.restarts != query.restarts || !is_same_definition;
             let (mut changes, remaining) = state.changes(name, query.after_revision, last_revision, query.limit);
             // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.

@@ -191,7 +191,7 @@ fn group_entry(name: &str, versions: &[String]) -> Value {
 }
 
 fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let mut served = registry.of_version(group, version).peekable();
+    let mut served = registry.in_version(group, version).peekable();
     let mut reviews = reviews::REVIEWS.iter().filter(|review| review.group == group && version == "v1").peekable();
     if served.peek().is_none() && reviews.peek().is_none() {
         return None;
@@ -207,7 +207,7 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Valu
 fn resource_entries(served: &ServedResource, version: &str) -> Vec<Value> {
     let plural = served.name.resource();
     // The real server lists the verbs of custom resources in another order.
-    let verbs = if served.custom {
+    let verbs = if served.is_custom {
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
     } else {
         ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -235,8 +235,8 @@ fn resource_entries(served: &ServedResource, version: &str) -> Vec<Value> {
         })
     });
     // The real server lists `status` before `scale` for custom resources.
-    let (second, third) = if served.custom { (status, scale) } else { (scale, status) };
-    let others = subresources::SUBRESOURCES.iter().filter(|_| !served.custom && served.name.group().is_empty());
+    let (second, third) = if served.is_custom { (status, scale) } else { (scale, status) };
+    let others = subresources::SUBRESOURCES.iter().filter(|_| !served.is_custom && served.name.group().is_empty());
     let others = others.filter(|(resource, ..)| *resource == plural).map(|(_, name, group, version, kind, verb)| {
         let mut entry = json!({
             "name": format!("{plural}/{name}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb],

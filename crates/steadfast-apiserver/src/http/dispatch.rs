@@ -63,7 +63,8 @@ fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext
     let is_head = context.method == Method::HEAD;
     let is_creation = context.method == Method::POST && path.name.is_some() && path.subresource.is_none();
     // Other requests need no lookup of their target yet.
-    if !(is_head || is_creation) || !Target::find(exchange.backend(), path).is_some_and(|target| target.resource.custom)
+    if !(is_head || is_creation)
+        || !Target::find(exchange.backend(), path).is_some_and(|target| target.resource.is_custom)
     {
         return;
     }
@@ -87,7 +88,7 @@ fn has_subresource(target: &Target, name: &str) -> bool {
 /// Creates the status for a method that a path does not support. The handler of custom resources has its own messages.
 fn not_allowed(exchange: &Exchange, context: &RequestContext) -> Status {
     let Route::Resource(path) = &context.route else { return Status::method_not_allowed() };
-    let Some(target) = Target::find(exchange.backend(), path).filter(|target| target.resource.custom) else {
+    let Some(target) = Target::find(exchange.backend(), path).filter(|target| target.resource.is_custom) else {
         return Status::method_not_allowed();
     };
     let resource = &target.resource.name;
@@ -110,7 +111,7 @@ async fn respond_for_resource(
         return not_found(exchange, &path.group);
     };
     // Only the handler of custom resources ignores further segments.
-    if path.has_more_segments && !target.resource.custom {
+    if path.has_more_segments && !target.resource.is_custom {
         return not_found(exchange, &path.group);
     }
     let deprecation = target.resource.deprecation(&target.version);
@@ -141,7 +142,7 @@ async fn respond_for_target(
         None => Part::Main,
         Some("status") if target.resource.has_status(&target.version) => Part::Status,
         Some("scale") if target.resource.scale(&target.version).is_some() => Part::Main,
-        Some(_) if target.resource.custom => {
+        Some(_) if target.resource.is_custom => {
             return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
         }
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
@@ -149,7 +150,7 @@ async fn respond_for_target(
     let query = &context.query;
     // The upgrade must be taken from the request before its body is read.
     let socket = if query.is_watch() { EventSocket::from_request(&mut request)? } else { None };
-    let mut rendering = rendering_for(exchange, &target, path, context.accepted(target.resource.custom)?);
+    let mut rendering = rendering_for(exchange, &target, path, context.accepted(target.resource.is_custom)?);
     if rendering.form == Form::Table {
         rendering.included = negotiate::included(query.text("includeObject"))?;
     }
@@ -208,7 +209,7 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
     // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
     // text.
     let is_builtin_group =
-        exchange.backend().registry().all().any(|served| served.name.group() == group && !served.custom);
+        exchange.backend().registry().all().any(|served| served.name.group() == group && !served.is_custom);
     if is_builtin_group { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(ApiResponse::page_not_found()) }
 }
 

@@ -123,7 +123,7 @@ async fn load_page(
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), rendering.version_of_collection(revision).into());
     // Lists of custom resources contain `continue` even if empty, as on the real server.
-    if target.resource.custom && rendering.form == Form::Object {
+    if target.resource.is_custom && rendering.form == Form::Object {
         metadata.insert("continue".to_owned(), "".into());
     }
     if remaining > 0 {
@@ -179,7 +179,7 @@ impl ListWriter {
         let kind = encode::json(&json!(kind));
         let kind = String::from_utf8_lossy(&kind);
         // Custom resources are encoded with alphabetically ordered keys, so their version is the last field.
-        let (head, tail) = if rendering.resource.custom && rendering.form == Form::Object {
+        let (head, tail) = if rendering.resource.is_custom && rendering.form == Form::Object {
             let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
             (head, format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n"))
         } else {

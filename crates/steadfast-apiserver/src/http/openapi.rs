@@ -53,7 +53,7 @@ fn document_tag(registry: &Registry, group: &str, version: &str) -> String {
     (group, version).hash(&mut hasher);
     // The tag covers all inputs of a document, so no document is built for the index.
     // A hash is stable within a process only, which suffices for a cache tag.
-    for served in registry.of_version(group, version) {
+    for served in registry.in_version(group, version) {
         (served.name.resource(), &served.kind, served.namespaced).hash(&mut hasher);
         served.definition.as_ref().map(|definition| definition.fingerprint()).hash(&mut hasher);
     }
@@ -68,7 +68,7 @@ pub(super) fn document(registry: &Registry, cache: &DocumentCache, path: &str) -
         ["apis", group, version] => (*group, *version),
         _ => return None,
     };
-    registry.of_version(group, version).next()?;
+    registry.in_version(group, version).next()?;
     let tag = document_tag(registry, group, version);
     let bytes = cache.get_or_build(path, &tag, || encode::json(&build_document(registry, group, version, path)));
     Some((bytes, tag))
@@ -77,10 +77,10 @@ pub(super) fn document(registry: &Registry, cache: &DocumentCache, path: &str) -
 fn build_document(registry: &Registry, group: &str, version: &str, path: &str) -> Value {
     let mut paths = Map::new();
     let mut schemas = schemas::Schemas::default();
-    for served in registry.of_version(group, version) {
+    for served in registry.in_version(group, version) {
         paths.insert(object_path(served, path), json!({"patch": operation(served, version)}));
         match types::of_kind(&served.api_version(version), &served.kind) {
-            Some(name) if !served.custom => schemas.add_builtin(name, &group_version_kind(served, version)),
+            Some(name) if !served.is_custom => schemas.add_builtin(name, &group_version_kind(served, version)),
             _ => {
                 let declared = served.definition.as_ref().and_then(|definition| definition.raw_schema(version));
                 schemas.add_custom(served, version, declared.cloned(), &group_version_kind(served, version));

@@ -46,7 +46,7 @@ impl Rendering {
     /// Writes an item of a list in JSON.
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
-            Form::Object if self.resource.custom => self.put_object(buffer, change, ObjectState::Current),
+            Form::Object if self.resource.is_custom => self.put_object(buffer, change, ObjectState::Current),
             // Items of built-in lists lack `kind` and `apiVersion`, as on the real server.
             Form::Object => encode::put_typed_item(buffer, &self.fields(change, ObjectState::Current)),
             Form::Metadata | Form::Table => self.put_object(buffer, change, ObjectState::Current),

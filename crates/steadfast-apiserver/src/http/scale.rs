@@ -50,13 +50,13 @@ async fn read_or_write(
             exchange.write_with_rules(target, |state| state.rescale(target, &update))?
         }
         Verb::Patch => {
-            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
+            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
             exchange.write_with_rules(target, |state| state.rescale(target, &update))?
         }
-        _ if target.resource.custom => {
+        _ if target.resource.is_custom => {
             let name = &target.resource.name;
             let detail = format!("delete is not supported on resources of kind \"{name}\"");
-            return Err(Status::new(405, "MethodNotAllowed", detail).of_object(name, ""));
+            return Err(Status::new(405, "MethodNotAllowed", detail).with_object(name, ""));
         }
         _ => return Err(Status::method_not_allowed()),
     };
@@ -74,7 +74,7 @@ fn scale_rendering(rendering: &Rendering) -> Rendering {
     resource.name = GroupResource::new("autoscaling", "scales");
     "Scale".clone_into(&mut resource.kind);
     // A scale is a built-in kind, even for a custom resource.
-    (resource.custom, resource.definition) = (false, None);
+    (resource.is_custom, resource.definition) = (false, None);
     "autoscaling/v1".clone_into(&mut scales.api_version);
     scales
 }

@@ -66,7 +66,7 @@ fn perform_write(
             Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
-            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
+            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
             let outcome = exchange.write_with_rules(&target, |state| state.update(&target, &update))?;
             Ok(object_response(200, rendering, outcome.object()))
         }
@@ -157,7 +157,7 @@ fn deletion_response(target: &WriteTarget, outcome: &Outcome, rendering: &Render
     let success =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
     // For custom resources, this status is always JSON.
-    if target.resource.custom { ApiResponse::json(200, &success) } else { ApiResponse::object(200, &success) }
+    if target.resource.is_custom { ApiResponse::json(200, &success) } else { ApiResponse::object(200, &success) }
 }
 
 /// Creates the response with an object in the requested form and encoding.

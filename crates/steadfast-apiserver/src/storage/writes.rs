@@ -87,7 +87,7 @@ impl State {
         metadata::set(&mut object, "deletionTimestamp", None);
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
         // Field tracking needs the given status, although the creation drops the status below.
-        let status = object.get("status").filter(|_| target.resource.custom).cloned();
+        let status = object.get("status").filter(|_| target.resource.is_custom).cloned();
         if target.part == Part::Main && target.resource.has_status(target.version()) {
             set_status(&mut object, None);
         }
@@ -233,7 +233,7 @@ impl State {
         // check and the write one step.
         check_preconditions(target, update, &existing, &wanted)?;
         let mut causes = validation::uid_violations(target, &existing, &wanted);
-        let sent = (target.resource.custom && target.request.manager.is_some()).then(|| wanted.clone());
+        let sent = (target.resource.is_custom && target.request.manager.is_some()).then(|| wanted.clone());
         let mut object = match target.part {
             // A write of the status keeps all other fields.
             Part::Status => {
@@ -263,7 +263,7 @@ impl State {
         causes.extend(rules::violations_of_prefix(&object));
         causes.extend(definitions::violations(target, &target.name, &object));
         let metadata = rules::violations_of_changed(target, &object);
-        if target.resource.custom {
+        if target.resource.is_custom {
             // The real server validates the metadata of custom resources twice.
             causes.extend(metadata.clone());
         }

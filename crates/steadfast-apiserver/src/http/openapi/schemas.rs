@@ -50,7 +50,7 @@ impl Schemas {
     }
 
     /// Adds the fields of every object to each embedded resource within a schema. Schemas are at most
-    /// [`schema::DEPTH`](crate::schema::DEPTH) deep.
+    /// [`schema::MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) deep.
     fn embed(&mut self, schema: &mut Value) {
         for key in ["items", "additionalProperties"] {
             if let Some(inner) = schema.get_mut(key) {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use steadfast_cel::{Kind, Type};
 
-use super::typed::{METADATA, escaped};
+use super::typed::{METADATA, escaped_name};
 
 /// Returns the type of values of a schema. `is_object` is true for the root, which is an object of the API.
 ///
-/// Schemas are at most [`DEPTH`](crate::schema::DEPTH) levels deep.
+/// Schemas are at most [`MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) levels deep.
 pub(super) fn kind(schema: &Value, is_object: bool) -> Kind {
     let is = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or_default();
     if is("x-kubernetes-int-or-string") {
@@ -42,7 +42,7 @@ fn object(schema: &Value, has_identity: bool) -> Kind {
         _ => {}
     }
     let known = properties.into_iter().flatten().filter_map(|(name, of)| {
-        let escaped = escaped(name)?;
+        let escaped = escaped_name(name)?;
         Some((escaped.into_owned(), kind(of, false)))
     });
     let mut fields: BTreeMap<_, _> = known.collect();

@@ -16,7 +16,7 @@ fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::type_mismatch(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
-    let is_checked = target.resource.custom && (target.definition().is_some() || target.part != Part::Whole);
+    let is_checked = target.resource.is_custom && (target.definition().is_some() || target.part != Part::Whole);
     object.get("metadata").filter(|_| is_checked).and_then(types::metadata_type_mismatch)
 }
 
@@ -44,7 +44,7 @@ pub(super) fn prepare(target: &WriteTarget, object: &mut Value, of_metadata: Vec
 
 /// Returns whether the target has a built-in type. Writes that bypass the API are stored unchanged.
 fn has_builtin_type(target: &WriteTarget) -> bool {
-    !target.resource.custom && target.part != Part::Whole
+    !target.resource.is_custom && target.part != Part::Whole
 }
 
 fn prepare_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
@@ -103,7 +103,7 @@ fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
 
 /// Returns the violations of an object, or of its status alone. `before` is the object before an update.
 pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
-    if !target.resource.custom {
+    if !target.resource.is_custom {
         return port_violations(target, object);
     }
     schemas::violations(target, object, before)

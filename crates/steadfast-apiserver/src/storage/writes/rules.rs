@@ -70,7 +70,7 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
         report(violations, "metadata.finalizers", finalizer, naming::key_violations(finalizer));
     }
     // Leases are validated by the general rules of objects, not by those of the core group.
-    let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
+    let core = !target.resource.is_custom && target.resource.name.group() != "coordination.k8s.io";
     for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
         if core && !is_standard(finalizer) && !finalizer.contains('/') {
             let detail = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
@@ -87,7 +87,7 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
 
 /// Warns of new finalizers of a custom resource that could conflict with those of other components.
 pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, object: &Value) {
-    if !target.resource.custom {
+    if !target.resource.is_custom {
         return;
     }
     // Only new finalizers cause a warning, so that an unrelated update stays silent.

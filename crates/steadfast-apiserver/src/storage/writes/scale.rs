@@ -62,7 +62,7 @@ impl State {
         }
         // Replicas of custom resources are checked later, at their own path.
         // Built-in kinds report the error at the scale's own path.
-        if replicas < 0 && !resource.custom {
+        if replicas < 0 && !resource.is_custom {
             let detail = "must be greater than or equal to 0";
             let cause = Cause::invalid("spec.replicas", &replicas.into(), detail);
             return Err(Status::invalid_causes("autoscaling", "Scale", &target.name, &[cause]));
@@ -89,7 +89,7 @@ impl State {
 /// Returns the scale of an object.
 pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value) -> Result<Value, Status> {
     let paths = resource.scale(version).unwrap_or_default();
-    if resource.custom && value_at(object, &paths.spec_replicas) == Ok(None) {
+    if resource.is_custom && value_at(object, &paths.spec_replicas) == Ok(None) {
         let path = go::quoted(&paths.spec_replicas);
         let detail = format!("Internal error occurred: the spec replicas field {path} does not exist");
         let cause = json!({"message": format!("the spec replicas field {path} does not exist")});
@@ -104,7 +104,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
         Err(detail) => Err(Status::new(500, "", detail)),
     };
     // Built-in kinds default to one replica.
-    let replicas = count(&paths.spec_replicas, if resource.custom { absent } else { 1 })?;
+    let replicas = count(&paths.spec_replicas, if resource.is_custom { absent } else { 1 })?;
     let mut kept = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         let value = object.get("metadata").and_then(|metadata| metadata.get(field));
@@ -135,7 +135,7 @@ fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
     let text = |key: &str| scale.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     if kind != "Scale" && !kind.is_empty() || api_version != API_VERSION && !api_version.is_empty() {
-        if target.resource.custom {
+        if target.resource.is_custom {
             return Err(Status::bad_request(
                 "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"",
             ));

@@ -13,7 +13,7 @@ pub(super) fn check(target: &WriteTarget, unknown: &[String]) -> Result<(), Stat
     let is_read = |violation: &&String| {
         let place = violation.split('"').nth(1).unwrap_or_default();
         let is_below = |unknown: &str| place.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
-        target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
+        target.resource.is_custom || !places.iter().any(|unknown| is_below(unknown))
     };
     let found: Vec<String> = target.request.body_violations.iter().filter(is_read).chain(unknown).cloned().collect();
     report_violations(target, found, |detail| {

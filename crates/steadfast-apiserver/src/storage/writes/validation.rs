@@ -37,7 +37,7 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     let known = api_version == expected;
     let (other_kind, other_version) = (!kind.is_empty() && kind != resource.kind, !api_version.is_empty() && !known);
     // Custom resources report a wrong kind as a field error below.
-    if (other_kind || other_version) && !resource.custom {
+    if (other_kind || other_version) && !resource.is_custom {
         let version = api_version.rsplit('/').next().unwrap_or_default();
         return Err(Status::bad_request(format_args!(
             "{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \
@@ -143,7 +143,7 @@ pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Resul
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
     // Updates of other kinds are unconditional if they have no version.
-    let conditional = resource.custom || updates_name_a_version(resource.name.group(), &resource.kind);
+    let conditional = resource.is_custom || updates_name_a_version(resource.name.group(), &resource.kind);
     if version.is_empty() && conditional && target.part != Part::Whole {
         let detail = "Invalid value: 0: must be specified for an update".to_owned();
         let causes = [("metadata.resourceVersion", detail)];
@@ -171,7 +171,7 @@ pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
 /// Returns the key of the object in etcd.
 fn etcd_key(target: &WriteTarget) -> String {
     let name = &target.resource.name;
-    let group = if target.resource.custom { name.group() } else { "" };
+    let group = if target.resource.is_custom { name.group() } else { "" };
     // Paths in etcd keep historical names of resources.
     let plural = match (name.group(), name.resource()) {
         ("", "endpoints") => "services/endpoints",
@@ -231,6 +231,6 @@ pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, wanted
 
 /// Returns a cause about metadata, twice for custom resources: a real server validates their metadata twice.
 fn twice_where_custom(target: &WriteTarget, cause: impl Fn() -> Cause) -> Vec<Cause> {
-    let times = if target.resource.custom { 2 } else { 1 };
+    let times = if target.resource.is_custom { 2 } else { 1 };
     (0..times).map(|_| cause()).collect()
 }
