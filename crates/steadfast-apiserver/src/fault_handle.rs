@@ -324,7 +324,9 @@ impl Faults {
 
     /// Stops the watch cache from following the history, or lets it catch up.
     pub fn lag(&self, on: bool) {
-        self.for_each_cache("lag", on, |cache, revision| cache.lag_at = on.then_some(cache.applied.min(revision)));
+        self.for_each_cache("lag", on, |cache, revision| {
+            cache.lag_at = on.then_some(cache.applied_revision.min(revision));
+        });
     }
 
     /// Lets the watch cache follow the history up to `revision` only.
@@ -341,7 +343,9 @@ impl Faults {
     /// expire. Open watches continue.
     pub fn expire_events(&self) {
         self.for_each_replica("expire_events", None, |replica| {
-            self.cluster.store.write(|state| state.caches[replica].window = state.caches[replica].applied);
+            self.cluster
+                .store
+                .write(|state| state.caches[replica].window_start = state.caches[replica].applied_revision);
         });
     }
 

@@ -228,7 +228,7 @@ impl ApiServer {
     /// # Panics
     /// Panics if the replica does not exist.
     pub fn applied_revision(&self, replica: usize) -> u64 {
-        self.cluster.store.read(|state| state.caches[replica].applied)
+        self.cluster.store.read(|state| state.caches[replica].applied_revision)
     }
 
     /// Returns the time since the server's start on tokio's clock, the time base of all records.

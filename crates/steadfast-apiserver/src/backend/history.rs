@@ -45,7 +45,7 @@ impl Backend for HistoryBackend {
     }
 
     fn cached_revision(&self) -> u64 {
-        self.cache(|cache| cache.applied)
+        self.cache(|cache| cache.applied_revision)
     }
 
     fn oldest_revision(&self) -> u64 {
@@ -64,7 +64,7 @@ impl Backend for HistoryBackend {
         key: &'a ObjectKey,
         revision: u64,
     ) -> BoxFuture<'a, Result<Option<Arc<Change>>, Status>> {
-        let found = self.store.read(|state| state.at(resource.store(), key, revision).cloned());
+        let found = self.store.read(|state| state.object_at(resource.store(), key, revision).cloned());
         ready(Ok(found)).boxed()
     }
 
@@ -79,12 +79,15 @@ impl Backend for HistoryBackend {
     fn resume(&self, resource: &ServedResource, revision: u64, repeated: usize) -> Result<WatchPosition, Status> {
         self.store.read(|state| {
             let cache = &state.caches[self.replica];
-            if revision < cache.window {
-                return Err(Status::too_old_resource_version(revision, cache.window));
+            if revision < cache.window_start {
+                return Err(Status::too_old_resource_version(revision, cache.window_start));
             }
             // The bookmark floor includes changes that exist already, even if this watch does not receive them.
-            let bookmark_floor = state.last_change(resource.store(), cache.applied).max(revision);
-            Ok(WatchPosition { after_revision: state.before(resource.store(), revision, repeated), bookmark_floor })
+            let bookmark_floor = state.last_change(resource.store(), cache.applied_revision).max(revision);
+            Ok(WatchPosition {
+                after_revision: state.revision_before(resource.store(), revision, repeated),
+                bookmark_floor,
+            })
         })
     }
 
@@ -96,7 +99,7 @@ impl Backend for HistoryBackend {
         self.store.read(|state| {
             let cache = &state.caches[self.replica];
             let last_revision = match query.source {
-                Source::Cache => cache.applied,
+                Source::Cache => cache.applied_revision,
                 Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
             let name = query.resource.store();

@@ -157,7 +157,7 @@ fn evict(exchange: &Exchange, write_target: &WriteTarget, eviction: &Value) -> R
     exchange.write(|state| {
         // A single write covers budget and deletion, so concurrent evictions cannot exceed the
         // budget.
-        let budget = state.disruption(&write_target)?;
+        let budget = state.check_disruption(&write_target)?;
         let deletion = Deletion { uid: uid.to_owned(), ..Deletion::default() };
         state.delete(&write_target, &deletion)?;
         if let Some(budget) = budget.filter(|_| !write_target.dry_run) {

@@ -57,7 +57,8 @@ fn perform_write(
         Verb::Update => {
             let object = write.object()?;
             // Some kinds are created by an update of an absent object, which responds with 201.
-            let (stored, created) = exchange.write_with_rules(&target, |state| state.put(&target, object.clone()))?;
+            let (stored, created) =
+                exchange.write_with_rules(&target, |state| state.update_or_create(&target, object.clone()))?;
             Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch if write.is_apply() => {

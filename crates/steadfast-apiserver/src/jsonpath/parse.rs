@@ -275,7 +275,7 @@ impl<'t> PathParser<'t> {
                     Some(opening_quote)
                         if opening_quote == letter && !self.text[..self.position - 1].ends_with('\\') =>
                     {
-                        is_closed = true
+                        is_closed = true;
                     }
                     Some(_) => {}
                 },

@@ -252,7 +252,7 @@ fn decode_time(bytes: &[u8], has_microseconds: bool) -> Result<Value, DecodeFail
         match (number, value) {
             (1, Some(WireValue::Varint(value))) => seconds = Some(value.cast_signed()),
             (2, Some(WireValue::Varint(value))) => {
-                nanoseconds = i32::try_from(value).map_err(|_| DecodeFailure::Malformed)?
+                nanoseconds = i32::try_from(value).map_err(|_| DecodeFailure::Malformed)?;
             }
             _ => return Err(DecodeFailure::Malformed),
         }

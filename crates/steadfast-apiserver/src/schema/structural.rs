@@ -437,9 +437,8 @@ mod tests {
     fn map_keys_are_always_present() {
         let item_schema = json!({"type": "object", "properties": {"k": {"type": "string"}}});
         assert_eq!(
-            messages(
-                &json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item_schema})
-            ),
+            messages(&json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                        "items": item_schema})),
             ["s.properties[a].items.properties[k].default: Required value: this property is in \
               x-kubernetes-list-map-keys, so it must have a default or be a required property"]
         );

@@ -55,7 +55,9 @@ fn case_count() -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: case_count(), rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: case_count(), rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
     fn random_expressions_agree_with_another_implementation(text in expression(), object in json()) {

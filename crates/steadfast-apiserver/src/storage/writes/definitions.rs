@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kinds::{CLEANUP, is_definition};
+use super::kinds::{CLEANUP_FINALIZER, is_definition};
 use super::request::WriteTarget;
 use crate::cause::Cause;
 use crate::jsonpath::JsonPath;
@@ -10,7 +10,7 @@ use crate::schema::{self, label_error};
 use crate::write_scope::Part;
 
 /// Sets the default names and the default conversion of a definition.
-pub(super) fn fill_in(object: &mut Value) {
+pub(super) fn set_defaults(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     // Explicit names stay. Only absent names derive from the kind.
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -42,7 +42,7 @@ pub(super) fn new_status(object: &Value) -> Value {
 }
 
 /// Returns the status of a definition whose resource is served.
-pub(super) fn established(definition: &Value, now: &str) -> Value {
+pub(super) fn established_status(definition: &Value, now: &str) -> Value {
     let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let stored: Vec<Value> = versions
@@ -86,11 +86,11 @@ pub(super) fn update_status(object: &mut Value) {
 }
 
 /// Marks a deleted definition as terminating. The objects of the definition are removed first.
-pub(super) fn end(object: &mut Value, now: &str) {
+pub(super) fn mark_terminating(object: &mut Value, now: &str) {
     let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     // A repeated deletion must not add the finalizer again.
-    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
-        finalizers.push(CLEANUP.into());
+    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+        finalizers.push(CLEANUP_FINALIZER.into());
     }
     object["metadata"]["finalizers"] = finalizers.into();
     let condition = json!({
@@ -107,9 +107,9 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
     if !is_definition(&target.resource.name) || target.part != Part::Main {
         return Vec::new();
     }
-    let nothing = Value::Object(Map::new());
-    let spec = object.get("spec").unwrap_or(&nothing);
-    let names = spec.get("names").unwrap_or(&nothing);
+    let empty_object = Value::Object(Map::new());
+    let spec = object.get("spec").unwrap_or(&empty_object);
+    let names = spec.get("names").unwrap_or(&empty_object);
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let group = text(spec, "group");
     let mut causes = Vec::new();
@@ -149,7 +149,7 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
             causes.push(Cause::not_supported("spec.conversion.strategy", &other.into(), &supported));
         }
     }
-    let stored = stored_versions(object, object.get("status").unwrap_or(&nothing));
+    let stored = stored_versions(object, object.get("status").unwrap_or(&empty_object));
     let stored = stored.as_array().map(Vec::as_slice).unwrap_or_default();
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     // Removing a version with stored objects would make them unreadable.
@@ -180,7 +180,7 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all_same = |key: &str| versions.iter().all(|version| version.get(key) == versions[0].get(key));
     // The real server stores properties that all versions share at the top level, and reports violations there.
-    let place = |index: usize, key: &str, common: &str| {
+    let property_path = |index: usize, key: &str, common: &str| {
         if all_same(key) { format!("spec.{common}") } else { format!("spec.versions[{index}].{key}") }
     };
     for (index, version) in versions.iter().enumerate() {
@@ -197,42 +197,46 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
             continue;
         };
         // A schema that all versions share is reported once.
-        let once = |key: &str| index == 0 || !all_same(key);
+        let is_reported_here = |key: &str| index == 0 || !all_same(key);
         let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
-        if once("schema") && version.pointer("/subresources/status").is_some() && !matches!(kind, "" | "object") {
+        if is_reported_here("schema")
+            && version.pointer("/subresources/status").is_some()
+            && !matches!(kind, "" | "object")
+        {
             let detail =
                 "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-            let field = format!("{}.openAPIV3Schema.type", place(index, "schema", "validation"));
+            let field = format!("{}.openAPIV3Schema.type", property_path(index, "schema", "validation"));
             causes.push(Cause::invalid(field, &kind.into(), detail));
         }
-        if once("schema") {
+        if is_reported_here("schema") {
             causes.extend(schema::violations(
                 schema,
-                &format!("{}.openAPIV3Schema", place(index, "schema", "validation")),
+                &format!("{}.openAPIV3Schema", property_path(index, "schema", "validation")),
             ));
         }
-        if let Some(scale) = version.pointer("/subresources/scale").filter(|_| once("subresources")) {
-            check_scale(scale, &format!("{}.scale", place(index, "subresources", "subresources")), causes);
+        if let Some(scale) = version.pointer("/subresources/scale").filter(|_| is_reported_here("subresources")) {
+            check_scale(scale, &format!("{}.scale", property_path(index, "subresources", "subresources")), causes);
         }
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
-        for (column_index, column) in columns.enumerate().filter(|_| once("additionalPrinterColumns")) {
-            let path = place(index, "additionalPrinterColumns", "additionalPrinterColumns");
+        for (column_index, column) in columns.enumerate().filter(|_| is_reported_here("additionalPrinterColumns")) {
+            let path = property_path(index, "additionalPrinterColumns", "additionalPrinterColumns");
             check_column(column, &format!("{path}[{column_index}]"), causes);
         }
     }
     let names: Vec<&Value> = versions.iter().filter_map(|version| version.get("name")).collect();
-    let shown = || Value::from(versions.to_vec());
+    let versions_value = || Value::from(versions.to_vec());
     if (1..names.len()).any(|index| names[..index].contains(&names[index])) {
-        causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
+        causes.push(Cause::invalid("spec.versions", &versions_value(), "must contain unique version names"));
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &shown(), detail));
+        causes.push(Cause::invalid("spec.versions", &versions_value(), detail));
     }
 }
 
 fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for (key, under) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
+    for (key, required_prefix) in
+        [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
     {
         let field = format!("{path}.{key}");
         match scale.get(key).and_then(Value::as_str).unwrap_or_default() {
@@ -241,8 +245,8 @@ fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
             text if !text.starts_with('.') => {
                 causes.push(Cause::invalid(field, &text.into(), "must be a simple json path starting with ."));
             }
-            text if !text.starts_with(under) => {
-                let detail = format!("should be a json path under {}", under.trim_end_matches('.'));
+            text if !text.starts_with(required_prefix) => {
+                let detail = format!("should be a json path under {}", required_prefix.trim_end_matches('.'));
                 causes.push(Cause::invalid(field, &text.into(), &detail));
             }
             _ => {}
@@ -283,11 +287,11 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
         let field = format!("spec.names.{key}");
         let name = text(key);
         // Kinds are checked in lower case, since they may be written in camel case.
-        let of_kind = key.ends_with("ind");
+        let is_kind = key.ends_with("ind");
         if name.is_empty() {
             causes.push(Cause::required(field, ""));
-        } else if let Some(detail) = label_error(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
-            let detail = if of_kind {
+        } else if let Some(detail) = label_error(&if is_kind { name.to_lowercase() } else { name.to_owned() }) {
+            let detail = if is_kind {
                 format!("may have mixed case, but should otherwise match: {detail}")
             } else {
                 detail.to_owned()
@@ -325,8 +329,8 @@ pub(super) fn warn(target: &WriteTarget, definition: &Value) {
         let paths = columns.map(|column| column.get("jsonPath").and_then(Value::as_str).unwrap_or_default());
         let invalid_path = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
-            let place = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
-            let unsupported = schema::unsupported(schema, &place);
+            let schema_path = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
+            let unsupported = schema::unsupported(schema, &schema_path);
             target.request.warnings.add(unsupported.into_iter().map(|(path, names)| {
                 format!(
                     "{path}: this server does not evaluate the rule, which calls functions without support: {names}"

@@ -12,7 +12,7 @@ use crate::types;
 use crate::write_scope::Part;
 
 /// Returns the message for a field with a wrong type. For custom resources, only the metadata is checked here.
-fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
+fn type_error(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::type_mismatch(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
@@ -21,24 +21,25 @@ fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
 }
 
 /// Rejects an object with fields of a wrong type. For a patch, the error names the patch.
-pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
-    let Some(detail) = malformed(target, object) else { return Ok(()) };
-    Err(if patched {
-        validation::unreadable_patch(object, &detail)
+pub(super) fn check_types(target: &WriteTarget, object: &Value, is_patch: bool) -> Result<(), Status> {
+    let Some(detail) = type_error(target, object) else { return Ok(()) };
+    Err(if is_patch {
+        validation::invalid_patch_result(object, &detail)
     } else {
-        validation::unreadable(&target.resource.kind, target.version(), detail)
+        validation::undecodable_object(&target.resource.kind, target.version(), detail)
     })
 }
 
 /// Prunes an object and sets its defaults. Returns the unknown fields, including those of the metadata.
-pub(super) fn prepare(target: &WriteTarget, object: &mut Value, of_metadata: Vec<String>) -> Vec<String> {
+pub(super) fn prepare(target: &WriteTarget, object: &mut Value, unknown_metadata: Vec<String>) -> Vec<String> {
     let rest = prepare_fields(target, object);
     let mut unknown: Vec<String> = rest.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
     // The metadata of a custom resource is parsed first; a built-in kind is parsed in the order of its fields.
-    let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
+    let precedes_metadata =
+        |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
     // The order of warnings is visible to clients.
-    let at = unknown.partition_point(before);
-    unknown.splice(at..at, of_metadata);
+    let insert_index = unknown.partition_point(precedes_metadata);
+    unknown.splice(insert_index..insert_index, unknown_metadata);
     unknown
 }
 
@@ -62,7 +63,7 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
     if target.definition().is_some() {
         return Ok(());
     }
-    let Some(detail) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
+    let Some(detail) = type_error(target, object).or_else(|| type_error(target, applied)) else { return Ok(()) };
     let object_name = format!("{}; {}", metadata::namespaced_name(applied), metadata::kind_of(applied));
     Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {detail}")))
 }
