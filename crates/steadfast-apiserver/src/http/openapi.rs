@@ -79,7 +79,7 @@ fn build_document(registry: &Registry, group: &str, version: &str, path: &str) -
     let mut schemas = schemas::Schemas::default();
     for served in registry.in_version(group, version) {
         paths.insert(object_path(served, path), json!({"patch": operation(served, version)}));
-        match types::of_kind(&served.api_version(version), &served.kind) {
+        match types::type_for_kind(&served.api_version(version), &served.kind) {
             Some(name) if !served.is_custom => schemas.add_builtin(name, &group_version_kind(served, version)),
             _ => {
                 let declared = served.definition.as_ref().and_then(|definition| definition.raw_schema(version));

@@ -69,12 +69,12 @@ impl TypeRef {
 
     /// Returns the type of a built-in kind; a deduced type for other kinds.
     pub(crate) fn for_builtin(api_version: &str, kind: &str) -> Self {
-        types::of_kind(api_version, kind).map_or(Self::Deduced, Self::Named)
+        types::type_for_kind(api_version, kind).map_or(Self::Deduced, Self::Named)
     }
 }
 
 fn struct_field(field: &types::Field) -> StructField {
-    let is_atomic = field.first_of_trait("object") == Some("atomic");
+    let is_atomic = field.first_trait_value("object") == Some("atomic");
     let type_ref = match field.shape {
         FieldShape::One(ValueType::Named(name)) if is_atomic => TypeRef::Whole(name),
         FieldShape::One(kind) => single_value_type(kind),
@@ -123,13 +123,13 @@ fn map_type(type_ref: TypeRef, is_atomic: bool) -> TypeRef {
 /// Returns the merge strategy of a list. The markers of strategic patches (`patch` and `key`) apply only if the newer
 /// markers (`map` and `list`) are missing.
 fn merge_strategy(field: &types::Field) -> MergeStrategy {
-    if let Some(keys) = field.of_trait("map") {
+    if let Some(keys) = field.trait_values("map") {
         let mut keys: Vec<String> = keys.map(str::to_owned).collect();
         keys.sort_unstable();
         return MergeStrategy::Keys(keys);
     }
-    let is_merged = || field.of_trait("patch").is_some_and(|mut strategies| strategies.any(|one| one == "merge"));
-    match (field.first_of_trait("list"), field.first_of_trait("key")) {
+    let is_merged = || field.trait_values("patch").is_some_and(|mut strategies| strategies.any(|one| one == "merge"));
+    match (field.first_trait_value("list"), field.first_trait_value("key")) {
         (Some("set"), _) => MergeStrategy::Set,
         (None, Some(key)) if is_merged() => MergeStrategy::Keys(vec![key.to_owned()]),
         (None, None) if is_merged() => MergeStrategy::Set,

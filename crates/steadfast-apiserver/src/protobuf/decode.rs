@@ -50,7 +50,7 @@ pub fn decode(body: &[u8]) -> Result<Value, Status> {
 }
 
 fn decode_content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Value>, DecodeFailure> {
-    let fields = |kind| types::of_kind(api_version, kind).and_then(types::fields);
+    let fields = |kind| types::type_for_kind(api_version, kind).and_then(types::fields);
     let mut object = Map::new();
     if let Some(fields) = fields(kind) {
         decode_message(raw, fields, &mut Vec::new(), &mut object)?;
@@ -140,7 +140,7 @@ fn put_field(field: &Field, value: &WireValue<'_>, object: &mut Map<String, Valu
                 _ => is_empty(&decoded),
             };
             // A pointer distinguishes zero from absent, so that zero must be kept.
-            if field.pointer || !is_zero {
+            if field.is_pointer || !is_zero {
                 object.insert(field.name.to_owned(), decoded);
             }
         }

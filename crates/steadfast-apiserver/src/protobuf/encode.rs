@@ -29,7 +29,7 @@ pub fn encode(object: &Value) -> Option<Vec<u8>> {
 }
 
 fn list(api_version: &str, kind: &str, list: &Value) -> Option<Vec<u8>> {
-    types::of_kind(api_version, kind)?;
+    types::type_for_kind(api_version, kind)?;
     let mut message = Vec::new();
     put_message(1, &mut message, |buffer| write_named("meta.v1.ListMeta", list.get("metadata"), buffer));
     // The items have no type: the envelope of the list implies it.
@@ -41,7 +41,7 @@ fn list(api_version: &str, kind: &str, list: &Value) -> Option<Vec<u8>> {
 
 /// Encodes an object without its envelope; `None` for a kind that is not built in.
 pub(crate) fn fields(api_version: &str, kind: &str, object: &Value) -> Option<Vec<u8>> {
-    let name = types::of_kind(api_version, kind)?;
+    let name = types::type_for_kind(api_version, kind)?;
     let mut message = Vec::with_capacity(512);
     write_named(name, Some(object), &mut message);
     Some(message)
@@ -115,7 +115,7 @@ pub(crate) fn with_unknown_field(body: &[u8], bytes: usize) -> Vec<u8> {
 const UNKNOWN_FIELD_NUMBER: u64 = 15;
 
 fn write_named(name: &'static str, object: Option<&Value>, buffer: &mut Vec<u8>) {
-    let fields = types::of_name(name).map(types::Struct::by_number).unwrap_or_default();
+    let fields = types::type_named(name).map(types::StructType::fields_by_number).unwrap_or_default();
     let nothing = Map::new();
     write_fields(object.and_then(Value::as_object).unwrap_or(&nothing), &fields, 0, buffer);
 }
@@ -136,7 +136,9 @@ fn write_field(number: u64, field: &Field, value: Option<&Value>, buffer: &mut V
     match (field.shape, value.filter(|value| !value.is_null())) {
         (FieldShape::One(kind), Some(value)) => write_single(number, kind, value, buffer),
         // Absent bytes differ from empty bytes.
-        (FieldShape::One(kind), None) if !field.pointer && kind != ValueType::Bytes => write_zero(number, kind, buffer),
+        (FieldShape::One(kind), None) if !field.is_pointer && kind != ValueType::Bytes => {
+            write_zero(number, kind, buffer);
+        }
         (_, None) => {}
         (FieldShape::List(kind), Some(Value::Array(items))) => {
             for item in items {
