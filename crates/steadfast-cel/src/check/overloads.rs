@@ -248,7 +248,7 @@ mod tests {
             let (name, overload) = parse_line(line).expect(line);
             assert!(overloads_by_name().contains_key(name), "{line}");
             let operands = overload.receiver.iter().chain(&overload.arguments).chain([&overload.result]);
-            assert!(operands.into_iter().all(is_known), "{line}");
+            assert!(operands.into_iter().all(has_known_types), "{line}");
         }
     }
 }

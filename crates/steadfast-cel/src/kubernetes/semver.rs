@@ -37,7 +37,7 @@ impl Semver {
             Some((patch, pre_release)) => (parse_number(patch)?, Some(pre_release)),
             None => (parse_number(rest)?, None),
         };
-        if !build.is_none_or(|build| build.split('.').all(is_name)) {
+        if !build.is_none_or(|build| build.split('.').all(is_identifier)) {
             return None;
         }
         let identifiers = pre_release.into_iter().flat_map(|text| text.split('.')).map(|part| {

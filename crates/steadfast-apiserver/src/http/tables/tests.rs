@@ -7,7 +7,7 @@ use crate::clock::Clock;
 /// Returns the cells of a kind's table without the columns of `-o wide`.
 fn cells(group: &str, kind: &str, object: &Value) -> Vec<String> {
     let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());
-    let shown = columns::for_kind(group, kind).iter().filter(|column| !column.is_wide);
+    let row_text = columns::for_kind(group, kind).iter().filter(|column| !column.is_wide);
     shown
         .map(|column| column.cell(object, &clock))
         .map(|cell| cell.as_str().map_or(cell.to_string(), str::to_owned))
@@ -86,7 +86,7 @@ fn deleted_pod_is_terminating() {
 #[test]
 fn other_kinds_show_their_columns() {
     let metadata = json!({"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"});
-    let shown = |group: &str, kind: &str, mut object: Value| {
+    let row_text = |group: &str, kind: &str, mut object: Value| {
         object["metadata"] = metadata.clone();
         cells(group, kind, &object).join(" ")
     };
@@ -133,7 +133,7 @@ fn selector_is_sorted_by_key_and_value() {
 /// Expected texts are the output of `kubectl get hpa` on a real server.
 #[test]
 fn autoscaler_shows_current_and_target_values() {
-    let shown = |metrics: Value, current: Value| {
+    let row_text = |metrics: Value, current: Value| {
         let object = json!({"spec": {"metrics": metrics}, "status": {"currentMetrics": current}});
         cells("autoscaling", "HorizontalPodAutoscaler", &object)[2].clone()
     };

@@ -85,7 +85,7 @@ fn go_text(value: &Value) -> String {
             let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
             format!("map[{}]", fields.join(" "))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(in_go).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_text).collect::<Vec<_>>().join(" ")),
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
         scalar => scalar.to_string(),

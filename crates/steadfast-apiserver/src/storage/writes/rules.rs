@@ -132,7 +132,7 @@ fn check_owners(violations: &mut Violations, owners: &[Value]) {
         let controller_name = format!("{kind}/{}", text(owner, "name"));
         // Each further controller is reported together with the first.
         if let Some(first) = &controller {
-            let all: Vec<String> = owners.iter().map(in_the_order_of_its_type).collect();
+            let all: Vec<String> = owners.iter().map(go_owner).collect();
             let detail = format!(
                 "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references \
                  for {first} and {controller_name}",
