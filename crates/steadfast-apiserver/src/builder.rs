@@ -330,7 +330,7 @@ fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
         namespace: String::new(),
         name: name.to_owned(),
         part: Part::Whole,
-        dry_run: false,
+        is_dry_run: false,
         request: RequestProperties::default(),
     };
     state.create(&target, json!({"metadata": {"name": name}}))?;

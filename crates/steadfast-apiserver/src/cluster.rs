@@ -105,8 +105,8 @@ impl Cluster {
     /// Records an accepted connection.
     pub(crate) fn open_link(&self, replica: usize) -> Arc<Link> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
-        let black_hole = self.replicas[replica].conditions.read(|condition| condition.black_hole);
-        let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), black_hole));
+        let is_black_hole = self.replicas[replica].conditions.read(|condition| condition.is_black_hole);
+        let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), is_black_hole));
         self.links.lock().push(Arc::clone(&link));
         link
     }

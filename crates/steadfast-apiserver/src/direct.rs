@@ -116,7 +116,7 @@ fn write_target(resource: Arc<ServedResource>, version: &str, namespace: &str, n
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         part: Part::Whole,
-        dry_run: false,
+        is_dry_run: false,
         request,
         resource,
     }

@@ -42,7 +42,7 @@ impl Faults {
     pub fn stop(&self) {
         self.for_each_replica("stop", Some(true), |replica| {
             // The replica is stopped before the reset, so that a reconnecting client is rejected.
-            self.change_condition(replica, |condition| condition.stopped = true);
+            self.change_condition(replica, |condition| condition.is_stopped = true);
             self.cluster.reset_links(replica);
         });
     }
@@ -52,17 +52,17 @@ impl Faults {
         self.for_each_replica("stop", Some(false), |replica| {
             // The cache restarts first, so that the first request reads the new cache.
             self.restart_cache(replica);
-            self.change_condition(replica, |condition| condition.stopped = false);
+            self.change_condition(replica, |condition| condition.is_stopped = false);
         });
     }
 
     /// Replaces the process: resets all connections and starts the watch window again.
     pub fn restart(&self) {
         self.for_each_replica("restart", None, |replica| {
-            self.change_condition(replica, |condition| condition.stopped = true);
+            self.change_condition(replica, |condition| condition.is_stopped = true);
             self.cluster.reset_links(replica);
             self.restart_cache(replica);
-            self.change_condition(replica, |condition| condition.stopped = false);
+            self.change_condition(replica, |condition| condition.is_stopped = false);
         });
     }
 
@@ -70,7 +70,7 @@ impl Faults {
 
     /// Rejects new connections; open ones stay.
     pub fn refuse(&self, on: bool) {
-        self.set_condition("refuse", on, |condition| condition.refuse = on);
+        self.set_condition("refuse", on, |condition| condition.refuses_connections = on);
     }
 
     /// Accepts connections and closes them immediately.
@@ -98,7 +98,7 @@ impl Faults {
     pub fn black_hole(&self, on: bool) {
         self.for_each_replica("black_hole", Some(on), |replica| {
             // The condition covers later connections. Open connections need their own switch.
-            self.change_condition(replica, |condition| condition.black_hole = on);
+            self.change_condition(replica, |condition| condition.is_black_hole = on);
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(on, self.cluster.clock.elapsed());
             }
@@ -109,7 +109,7 @@ impl Faults {
     pub fn cut(&self) {
         self.for_each_replica("cut", Some(true), |replica| {
             // New connections are rejected before the reset, so that a client cannot reconnect in between.
-            self.change_condition(replica, |condition| condition.refuse = true);
+            self.change_condition(replica, |condition| condition.refuses_connections = true);
             self.cluster.reset_links(replica);
         });
     }
@@ -119,9 +119,9 @@ impl Faults {
     pub fn heal(&self) {
         self.for_each_replica("cut", Some(false), |replica| {
             self.change_condition(replica, |condition| {
-                condition.refuse = false;
+                condition.refuses_connections = false;
                 condition.accept_and_close = false;
-                condition.black_hole = false;
+                condition.is_black_hole = false;
             });
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(false, self.cluster.clock.elapsed());
@@ -142,7 +142,7 @@ impl Faults {
 
     /// Handles no requests and sends no data on streams. Connections stay open, and HTTP/2 pings are acknowledged.
     pub fn freeze(&self, on: bool) {
-        self.set_condition("freeze", on, |condition| condition.frozen = on);
+        self.set_condition("freeze", on, |condition| condition.is_frozen = on);
     }
 
     /// Stalls the open watch streams; their connections stay healthy.
@@ -217,7 +217,7 @@ impl Faults {
     /// The fault applies to new requests, and only to reads: responses to writes contain the single counter of the
     /// server.
     pub fn own_counters(&self, on: bool) {
-        self.set_condition("own_counters", on, |condition| condition.own_counters = on);
+        self.set_condition("own_counters", on, |condition| condition.has_own_counters = on);
     }
 
     /// Expires the next `times` continue tokens on use. The response is `410` with a token for the rest of the list at
@@ -382,12 +382,12 @@ impl Faults {
         self.log_for(None, "restore", None);
         // All replicas stop first, so that no connection delivers both histories.
         for replica in 0..self.cluster.replicas.len() {
-            self.change_condition(replica, |condition| condition.stopped = true);
+            self.change_condition(replica, |condition| condition.is_stopped = true);
             self.cluster.reset_links(replica);
         }
         self.cluster.store.write(|state| state.restore(revision));
         for replica in 0..self.cluster.replicas.len() {
-            self.change_condition(replica, |condition| condition.stopped = false);
+            self.change_condition(replica, |condition| condition.is_stopped = false);
         }
     }
 

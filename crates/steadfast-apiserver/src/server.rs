@@ -291,7 +291,7 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         for (index, replica) in self.cluster.replicas.iter().enumerate() {
             // Dialers may outlive the server. Their connections are then refused.
-            replica.change(|condition| condition.stopped = true);
+            replica.change(|condition| condition.is_stopped = true);
             self.cluster.reset_links(index);
         }
         // Dialers that wait at a black hole see the stopped replica.

@@ -33,7 +33,7 @@ impl Dialer {
         let refused_error = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused_error)?.conditions;
         // As with TCP, a connection to a black hole neither succeeds nor fails.
-        let is_decided = || conditions.read(|condition| !condition.black_hole || !condition.is_reachable());
+        let is_decided = || conditions.read(|condition| !condition.is_black_hole || !condition.is_reachable());
         self.cluster.changed.until(is_decided).await;
         if !conditions.is_reachable() {
             return Err(refused_error());

@@ -12,18 +12,18 @@ use super::rules::ObjectCorruption;
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fault")]
 pub(crate) struct Condition {
-    pub(crate) stopped: bool,
-    pub(crate) refuse: bool,
+    pub(crate) is_stopped: bool,
+    pub(crate) refuses_connections: bool,
     pub(crate) accept_and_close: bool,
-    pub(crate) black_hole: bool,
-    pub(crate) frozen: bool,
+    pub(crate) is_black_hole: bool,
+    pub(crate) is_frozen: bool,
     pub(crate) no_bookmarks: bool,
     pub(crate) rare_progress: bool,
     pub(crate) no_initial_events_end: bool,
     pub(crate) unannotated_initial_events_end: bool,
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
-    pub(crate) own_counters: bool,
+    pub(crate) has_own_counters: bool,
     /// Delay of every response.
     pub(crate) delay: Duration,
     /// Number of events that a resumed watch receives again, although they precede its start version.
@@ -39,7 +39,7 @@ pub(crate) struct Condition {
 impl Condition {
     /// Returns whether connections are accepted.
     pub(crate) fn is_reachable(&self) -> bool {
-        !self.stopped && !self.refuse
+        !self.is_stopped && !self.refuses_connections
     }
 }
 

@@ -69,6 +69,6 @@ pub(super) struct FreezeGate {
 impl FreezeGate {
     pub(super) async fn wait_until_open(&self) {
         let conditions = &self.cluster.replicas[self.replica].conditions;
-        self.cluster.changed.until(|| conditions.read(|condition| !condition.frozen)).await;
+        self.cluster.changed.until(|| conditions.read(|condition| !condition.is_frozen)).await;
     }
 }

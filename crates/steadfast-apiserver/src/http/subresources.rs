@@ -77,7 +77,7 @@ pub(super) async fn respond(
         namespace: target.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
         part: Part::Main,
-        dry_run: context.query.text("dryRun") == "All",
+        is_dry_run: context.query.text("dryRun") == "All",
         request: RequestProperties::default(),
     };
     let key = ObjectKey::new(&write_target.namespace, name);
@@ -153,14 +153,14 @@ fn evict(exchange: &Exchange, write_target: &WriteTarget, eviction: &Value) -> R
     // The precondition protects a recreated pod with the same name.
     let uid = eviction.pointer("/deleteOptions/preconditions/uid").and_then(Value::as_str).unwrap_or_default();
     let is_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
-    let write_target = WriteTarget { dry_run: write_target.dry_run || is_dry_run, ..write_target.clone() };
+    let write_target = WriteTarget { is_dry_run: write_target.is_dry_run || is_dry_run, ..write_target.clone() };
     exchange.write(|state| {
         // A single write covers budget and deletion, so concurrent evictions cannot exceed the
         // budget.
         let budget = state.check_disruption(&write_target)?;
         let deletion = Deletion { uid: uid.to_owned(), ..Deletion::default() };
         state.delete(&write_target, &deletion)?;
-        if let Some(budget) = budget.filter(|_| !write_target.dry_run) {
+        if let Some(budget) = budget.filter(|_| !write_target.is_dry_run) {
             state.spend_disruption(&write_target.namespace, &budget)?;
         }
         Ok::<_, Status>(())
@@ -221,7 +221,7 @@ fn token(
     let header = encode(&json!({"alg": "none", "typ": "JWT"}));
     let token = format!("{header}.{}.{signature}", encode(&claims));
     // A dry run returns a token that the server does not accept.
-    if !write_target.dry_run {
+    if !write_target.is_dry_run {
         exchange.cluster.issued_tokens.add(&token, &user, expires);
     }
     let mut spec = request.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));

@@ -302,7 +302,8 @@ impl WatchStream {
     }
 
     fn is_blocked(&self) -> bool {
-        self.control.is_stalled() || self.cluster.replicas[self.replica].conditions.read(|condition| condition.frozen)
+        self.control.is_stalled()
+            || self.cluster.replicas[self.replica].conditions.read(|condition| condition.is_frozen)
     }
 
     /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.

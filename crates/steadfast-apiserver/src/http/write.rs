@@ -73,7 +73,7 @@ fn perform_write(
         }
         _ => {
             let options = deletions::parse_options(write)?;
-            let target = WriteTarget { dry_run: options.dry_run, ..target };
+            let target = WriteTarget { is_dry_run: options.is_dry_run, ..target };
             options.warn(&target);
             let outcome = exchange.write(|state| state.delete(&target, &options.deletion))?;
             let mut response = deletion_response(&target, &outcome, rendering);
@@ -96,7 +96,7 @@ pub(super) async fn delete_collection(
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
     let deletion_options = deletions::parse_options(write)?;
-    let target = WriteTarget { dry_run: deletion_options.dry_run, ..write.write_target(None)? };
+    let target = WriteTarget { is_dry_run: deletion_options.is_dry_run, ..write.write_target(None)? };
     deletion_options.warn(&target);
     let deleted = delete_selected(exchange, write, (&target, &deletion_options), options, selector, rendering).await;
     Ok(ApiResponse::with_warnings(deleted, &target.request.warnings))

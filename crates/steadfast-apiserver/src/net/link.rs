@@ -35,7 +35,7 @@ struct LinkState {
     is_reset: bool,
     failed_at: Option<Duration>,
     must_drain: bool,
-    black_hole: bool,
+    is_black_hole: bool,
     /// Bytes that may still be written before the connection is reset.
     remaining_bytes: Option<u64>,
     wakers: Vec<Waker>,
@@ -43,8 +43,8 @@ struct LinkState {
 }
 
 impl Link {
-    pub(crate) fn new(id: u64, replica: usize, opened_at: Duration, black_hole: bool) -> Self {
-        let state = LinkState { black_hole, ..LinkState::default() };
+    pub(crate) fn new(id: u64, replica: usize, opened_at: Duration, is_black_hole: bool) -> Self {
+        let state = LinkState { is_black_hole, ..LinkState::default() };
         Self { id, replica, opened_at, certificate: OnceLock::new(), state: Mutex::new(state), changed: Signal::new() }
     }
 
@@ -63,7 +63,7 @@ impl Link {
 
     pub(crate) fn set_black_hole(&self, on: bool, now: Duration) {
         self.change(|state| {
-            state.black_hole = on;
+            state.is_black_hole = on;
             // The end of a black hole repairs the connection, unless it was reset in the meantime.
             state.failed_at =
                 if on { state.failed_at.or(Some(now)) } else { state.failed_at.filter(|_| state.is_reset) };
@@ -112,7 +112,7 @@ impl Link {
             if state.is_reset {
                 return Poll::Ready(false);
             }
-            if state.black_hole {
+            if state.is_black_hole {
                 // A black hole neither fails nor ends: the task waits until the link changes.
                 state.wakers.push(context.waker().clone());
                 return Poll::Pending;

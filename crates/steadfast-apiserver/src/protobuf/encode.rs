@@ -116,8 +116,8 @@ const UNKNOWN_FIELD_NUMBER: u64 = 15;
 
 fn write_named(name: &'static str, object: Option<&Value>, buffer: &mut Vec<u8>) {
     let fields = types::type_named(name).map(types::StructType::fields_by_number).unwrap_or_default();
-    let nothing = Map::new();
-    write_fields(object.and_then(Value::as_object).unwrap_or(&nothing), &fields, 0, buffer);
+    let no_fields = Map::new();
+    write_fields(object.and_then(Value::as_object).unwrap_or(&no_fields), &fields, 0, buffer);
 }
 
 /// Writes fields of one message, `depth` levels below the root. The first `depth` numbers of their paths are equal.

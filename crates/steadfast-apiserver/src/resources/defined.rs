@@ -30,7 +30,7 @@ pub(crate) struct Definition {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DefinedVersion {
     pub(crate) name: String,
-    pub(crate) served: bool,
+    pub(crate) is_served: bool,
     pub(crate) schema: Schema,
     /// Type for comparing and merging objects.
     pub(crate) merge_type: TypeRef,
@@ -183,7 +183,7 @@ impl DefinedVersion {
         let columns = columns.filter(|columns| !columns.is_empty());
         Self {
             name: text(version, "name"),
-            served: flag(version, "served"),
+            is_served: flag(version, "served"),
             schema: schema.and_then(Result::ok).unwrap_or_else(Schema::accepting_anything),
             merge_type: merge_type.unwrap_or(TypeRef::Deduced),
             has_status: version.pointer("/subresources/status").is_some(),

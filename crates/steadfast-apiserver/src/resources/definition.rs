@@ -32,7 +32,7 @@ pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
         .filter_map(|field| text(field, "jsonPath"))
         .map(|path| path.trim_start_matches('.').to_owned())
         .collect();
-    let served = || definition.versions.iter().filter(|version| version.served);
+    let served = || definition.versions.iter().filter(|version| version.is_served);
     Some(ServedResource {
         name: GroupResource::new(&group, &plural),
         versions: served().map(|version| version.name.clone()).collect(),

@@ -299,8 +299,8 @@ fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let keys: Vec<&str> =
         indexed_items(schema, "x-kubernetes-list-map-keys").filter_map(|(_, key)| key.as_str()).collect();
     let list_type = text(schema, "x-kubernetes-list-type");
-    let nothing = Value::Null;
-    let items = schema_at(schema, "items").unwrap_or(&nothing);
+    let null = Value::Null;
+    let items = schema_at(schema, "items").unwrap_or(&null);
     if list_type == "set" && text(schema, "type") == "array" {
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         let (key, is_granular) = match text(items, "type") {
@@ -309,7 +309,7 @@ fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
             _ => ("", false),
         };
         if is_granular {
-            let value = items.get("x-kubernetes-list-type").unwrap_or(&nothing);
+            let value = items.get("x-kubernetes-list-type").unwrap_or(&null);
             causes.push(Cause::invalid(format!("{path}.items.{key}"), value, detail));
         }
     }

@@ -72,7 +72,7 @@ impl State {
         }
         // A dry run ignores the version.
         // The error has no reason, as on a real server: the registry's generic error becomes a 500.
-        if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
+        if !metadata::text(&object, "resourceVersion").is_empty() && !target.is_dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         // The name is not generated yet, so errors about the definition and the namespace contain the name in the
@@ -131,7 +131,7 @@ impl State {
         self.assign_addresses(target.group_resource(), &mut object, None)?;
         let object = target.resource.to_store(object, target.version());
         // A dry run passes all checks and ends before the history changes.
-        if target.dry_run {
+        if target.is_dry_run {
             return Ok(Arc::new(object));
         }
         let change = self.append(target.store(), key, Some(object), None);
@@ -178,7 +178,7 @@ impl State {
         let version = metadata::text(&object, "resourceVersion").to_owned();
         metadata::set(&mut object, "resourceVersion", None);
         let mut created = self.create_as(target, object, is_applied)?;
-        if target.dry_run && !version.is_empty() {
+        if target.is_dry_run && !version.is_empty() {
             // The created object is not stored in a dry run, so a change of the copy is safe.
             metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
         }
@@ -299,7 +299,7 @@ impl State {
         if object == *stored {
             return Ok(Outcome::Stored(stored));
         }
-        if target.dry_run {
+        if target.is_dry_run {
             return Ok(Outcome::Stored(Arc::new(object)));
         }
         // The update removed the last finalizer, which completes the pending deletion.

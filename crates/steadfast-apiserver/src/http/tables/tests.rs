@@ -61,13 +61,14 @@ fn initialising_pod_shows_its_progress() {
         "containers": [{"name": "a"}],
     });
     let status = |statuses: Value| json!({"phase": "Pending", "initContainerStatuses": statuses});
-    let done = json!({"name": "first", "restartCount": 2, "state": {"terminated": {"exitCode": 0}}});
+    let finished_container = json!({"name": "first", "restartCount": 2, "state": {"terminated": {"exitCode": 0}}});
     let sidecar = json!({"name": "beside", "started": true, "ready": true, "state": {"running": {}}});
     let last = json!({"name": "last", "state": {"running": {}}});
-    assert_eq!(pod(&spec, &status(json!([done, sidecar, last]))), "p 1/2 Init:2/3 2 42s");
+    assert_eq!(pod(&spec, &status(json!([finished_container, sidecar, last]))), "p 1/2 Init:2/3 2 42s");
     let failed = json!({"name": "first", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
     assert_eq!(pod(&spec, &status(json!([failed]))), "p 0/2 Init:Error 0 42s");
-    let mut initialised = status(json!([done, sidecar, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
+    let mut initialised =
+        status(json!([finished_container, sidecar, {"name": "last", "state": {"terminated": {"exitCode": 0}}}]));
     initialised["containerStatuses"] = json!([{"ready": true, "state": {"running": {}}}]);
     initialised["phase"] = "Running".into();
     assert_eq!(pod(&spec, &initialised), "p 2/2 Running 0 42s");

@@ -15,7 +15,7 @@ const PODS_PRESERVED_WARNING: &str = "child pods are preserved by default when j
 /// Options of a deletion.
 pub(super) struct DeletionOptions {
     pub(super) deletion: Deletion,
-    pub(super) dry_run: bool,
+    pub(super) is_dry_run: bool,
     /// True if the request sets `orphanDependents` to false.
     pub(super) deletes_dependents: bool,
 }
@@ -65,7 +65,7 @@ pub(super) fn parse_options(write: &WriteRequest<'_>) -> Result<DeletionOptions,
     }
     Ok(DeletionOptions {
         deletion: Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion"), dependents },
-        dry_run: !dry_run.is_empty(),
+        is_dry_run: !dry_run.is_empty(),
         deletes_dependents: orphan_dependents == Some(false),
     })
 }

@@ -38,7 +38,7 @@ impl WriteRequest<'_> {
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.name.to_owned(),
             part: self.part,
-            dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
+            is_dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
             request: RequestProperties {
                 version: self.target.version.clone(),
                 strictness,

@@ -54,18 +54,18 @@ fn visit_rules<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&FoundR
 struct RuleTypes<'s> {
     root: &'s Value,
     /// Type of the last schema. The rules of one schema follow each other.
-    last: Option<(&'s Value, Kind)>,
+    last_type: Option<(&'s Value, Kind)>,
 }
 
 impl<'s> RuleTypes<'s> {
     /// Returns the type errors of an expression in the words of a real server.
     fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, schema: &'s Value) -> Option<String> {
         // Both expressions of a rule use the schema, so its type is computed once.
-        let self_type = match &self.last {
+        let self_type = match &self.last_type {
             Some((last_schema, self_type)) if std::ptr::eq(*last_schema, schema) => self_type.clone(),
             _ => kind(schema, std::ptr::eq(schema, self.root)),
         };
-        self.last = Some((schema, self_type.clone()));
+        self.last_type = Some((schema, self_type.clone()));
         let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
         let old = if is_optional { Kind::optional(self_type.clone()) } else { self_type.clone() };
         let (result, expected) = match key {
@@ -132,7 +132,7 @@ fn located(text: &str, offset: usize, message: &str) -> String {
 /// Adds the violations of the rules within a schema.
 pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
     // As on a real server, types are checked only if the schema has no other violations.
-    let mut types = causes.is_empty().then_some(RuleTypes { root: schema, last: None });
+    let mut types = causes.is_empty().then_some(RuleTypes { root: schema, last_type: None });
     let mut visit = |found: &FoundRule<'s>| {
         let (path, rule) = (&found.path, found.rule);
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();

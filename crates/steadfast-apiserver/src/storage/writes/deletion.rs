@@ -40,7 +40,7 @@ impl State {
             // A pod has a grace period even if no kubelet runs it. The period ends at once.
             let is_graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             // A dry run of a graceful deletion returns the terminating object.
-            if target.dry_run {
+            if target.is_dry_run {
                 let deleted = if is_graceful { Arc::new(self.terminating_form(&resource, &updated)) } else { existing };
                 return Ok(Outcome::Deleted(deleted));
             }
@@ -52,7 +52,7 @@ impl State {
             metadata::set(&mut deleted, "resourceVersion", Some(revision.to_string().into()));
             return Ok(Outcome::Deleted(Arc::new(deleted)));
         }
-        if target.dry_run {
+        if target.is_dry_run {
             return Ok(Outcome::Stored(Arc::new(self.terminating_form(&resource, &updated))));
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &updated);

@@ -92,7 +92,7 @@ impl State {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             part: Part::Whole,
-            dry_run: false,
+            is_dry_run: false,
             request: RequestProperties::default(),
         };
         let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": remaining}}));
