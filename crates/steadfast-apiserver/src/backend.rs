@@ -24,8 +24,8 @@ pub(crate) use history::HistoryBackend;
 /// Source of the objects that one replica serves.
 ///
 /// Revisions rise with each change, for all resources together. A backend raises the signal of the cluster after each
-/// change of its state. The front end waits for this signal while it waits for [`cached`](Self::cached) to rise, or for
-/// new changes.
+/// change of its state. The front end waits for this signal until [`cached_revision`](Self::cached_revision) rises or new
+/// changes exist.
 ///
 /// Reads of objects return futures, since a backend may read a disk or another server. All other methods return
 /// immediately.
@@ -38,16 +38,16 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn resource(&self, name: &GroupResource) -> Option<Arc<ServedResource>>;
 
     /// Returns the newest revision.
-    fn current(&self) -> u64;
+    fn newest_revision(&self) -> u64;
 
     /// Returns the revision of the cache. Reads at any revision return the state at this revision, and watches deliver
     /// the changes up to this revision.
-    fn cached(&self) -> u64;
+    fn cached_revision(&self) -> u64;
 
     /// Returns the oldest revision that can be read exactly.
-    fn oldest(&self) -> u64;
+    fn oldest_revision(&self) -> u64;
 
-    /// Waits until [`current`](Self::current) includes all writes that ended before the call.
+    /// Waits until [`newest_revision`](Self::newest_revision) includes all writes that ended before the call.
     ///
     /// # Errors
     /// Returns `504` if the revision cannot be confirmed in time.
@@ -115,7 +115,7 @@ pub(crate) struct ListPage {
     /// Last change of each selected object, ordered by key.
     pub(crate) objects: Vec<Arc<Change>>,
     /// Key of the last selected object.
-    pub(crate) last: ObjectKey,
+    pub(crate) last_key: ObjectKey,
     /// Number of further objects after a full page, selected or not.
     pub(crate) remaining: usize,
 }
@@ -128,7 +128,7 @@ impl ListPage {
         limit: usize,
         selector: &Selector,
     ) -> Self {
-        let (mut objects, mut last, mut remaining) = (Vec::new(), None, 0);
+        let (mut objects, mut last_key, mut remaining) = (Vec::new(), None, 0);
         for (key, change) in all {
             // The objects after a full page are only counted. They are not checked against the selector, so the next
             // page may be empty.
@@ -137,11 +137,11 @@ impl ListPage {
                 continue;
             }
             if change.object.as_deref().is_some_and(|object| selector.matches(object)) {
-                last = Some(key);
+                last_key = Some(key);
                 objects.push(Arc::clone(change));
             }
         }
-        Self { objects, last: last.cloned().unwrap_or_default(), remaining }
+        Self { objects, last_key: last_key.cloned().unwrap_or_default(), remaining }
     }
 }
 
@@ -149,9 +149,9 @@ impl ListPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchPosition {
     /// Changes above this revision are delivered.
-    pub(crate) after: u64,
+    pub(crate) after_revision: u64,
     /// Revision that bookmarks must exceed.
-    pub(crate) floor: u64,
+    pub(crate) bookmark_floor: u64,
 }
 
 /// Request of a watch for its next changes.
@@ -160,7 +160,7 @@ pub(crate) struct ChangesQuery<'a> {
     pub(crate) resource: &'a Arc<ServedResource>,
     pub(crate) source: Source,
     /// Only changes above this revision are returned.
-    pub(crate) after: u64,
+    pub(crate) after_revision: u64,
     /// Number of restarts at the start of the watch.
     pub(crate) restarts: u64,
     /// Maximum number of changes.
@@ -177,5 +177,5 @@ pub(crate) struct ChangeBatch {
     /// Number of further changes.
     pub(crate) remaining: usize,
     /// True if the watch must end: its resource has changed, or the backend has restarted.
-    pub(crate) ended: bool,
+    pub(crate) has_ended: bool,
 }

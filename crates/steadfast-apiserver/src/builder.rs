@@ -41,14 +41,14 @@ const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 pub struct ApiServerBuilder {
     replicas: usize,
     tls: bool,
-    http2: bool,
-    memory: bool,
+    offers_http2: bool,
+    is_in_memory: bool,
     port: u16,
     seed: u64,
-    declared: Vec<ResourceDeclaration>,
+    declared_resources: Vec<ResourceDeclaration>,
     tokens: Vec<String>,
     users: Vec<(String, String)>,
-    closed: bool,
+    requires_credentials: bool,
     #[cfg(feature = "world")]
     world: Option<World>,
     settings: Settings,
@@ -59,14 +59,14 @@ impl Default for ApiServerBuilder {
         Self {
             replicas: 1,
             tls: false,
-            http2: true,
-            memory: false,
+            offers_http2: true,
+            is_in_memory: false,
             port: 0,
             seed: 0,
-            declared: Vec::new(),
+            declared_resources: Vec::new(),
             tokens: Vec::new(),
             users: Vec::new(),
-            closed: false,
+            requires_credentials: false,
             #[cfg(feature = "world")]
             world: None,
             settings: Settings {
@@ -75,10 +75,10 @@ impl Default for ApiServerBuilder {
                 freshness_wait: Duration::from_secs(3),
                 request_timeout: Duration::from_secs(60),
                 namespace_grace: Duration::from_secs(5),
-                anonymous: false,
+                allows_anonymous: false,
                 max_streams: 100,
                 watch_backlog: 1000,
-                protobuf: false,
+                allows_protobuf: false,
                 slow_watch_timeout: Duration::from_secs(5),
             },
         }
@@ -103,7 +103,7 @@ impl ApiServerBuilder {
     /// Sets whether TLS clients are offered HTTP/2. Without TLS, the client chooses the protocol. Defaults to on.
     #[must_use]
     pub fn http2(mut self, on: bool) -> Self {
-        self.http2 = on;
+        self.offers_http2 = on;
         self
     }
 
@@ -111,7 +111,7 @@ impl ApiServerBuilder {
     /// JSON. The server accepts request bodies in protobuf in both cases.
     #[must_use]
     pub fn protobuf(mut self, on: bool) -> Self {
-        self.settings.protobuf = on;
+        self.settings.allows_protobuf = on;
         self
     }
 
@@ -119,7 +119,7 @@ impl ApiServerBuilder {
     /// 2026.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
-        self.memory = true;
+        self.is_in_memory = true;
         self
     }
 
@@ -156,7 +156,7 @@ impl ApiServerBuilder {
     /// [`issue_client_certificate`](ApiServer::issue_client_certificate) with `401`.
     #[must_use]
     pub fn closed(mut self) -> Self {
-        self.closed = true;
+        self.requires_credentials = true;
         self
     }
 
@@ -168,14 +168,14 @@ impl ApiServerBuilder {
     /// if its `Host` is a name other than `localhost`.
     #[must_use]
     pub fn anonymous(mut self, on: bool) -> Self {
-        self.settings.anonymous = on;
+        self.settings.allows_anonymous = on;
         self
     }
 
     /// Adds a custom resource that is served from the start.
     #[must_use]
     pub fn resource(mut self, resource: ResourceDeclaration) -> Self {
-        self.declared.push(resource);
+        self.declared_resources.push(resource);
         self
     }
 
@@ -259,14 +259,14 @@ impl ApiServerBuilder {
         backend: impl Fn(&Arc<Store>, usize, &Signal) -> Arc<dyn Backend>,
     ) -> Result<ApiServer, StartError> {
         let runtime = Handle::try_current()?;
-        let tls = self.tls.then(|| ServerTls::generate(self.http2)).transpose()?;
-        let wall = if self.memory { MEMORY_EPOCH } else { Timestamp::now() };
-        let clock = Clock::starting_at(wall);
+        let tls = self.tls.then(|| ServerTls::generate(self.offers_http2)).transpose()?;
+        let start_time = if self.is_in_memory { MEMORY_EPOCH } else { Timestamp::now() };
+        let clock = Clock::starting_at(start_time);
         let mut random = Random::seeded(self.seed);
         // Timeouts of watches have a separate generator, so that they do not influence generated names and UIDs.
-        let timeouts = Random::seeded(random.next());
+        let timeout_random = Random::seeded(random.next());
         let terminating = TerminatingNamespaces::with_grace(self.settings.namespace_grace);
-        let mut state = State::new(clock, random, Registry::with_declared(&self.declared), terminating);
+        let mut state = State::new(clock, random, Registry::with_declared(&self.declared_resources), terminating);
         // The caches start before the first namespace, so that a watch from the first version receives its creation.
         state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -275,7 +275,7 @@ impl ApiServerBuilder {
         state.advance_caches();
         let changed = Signal::new();
         let store = Arc::new(Store::new(state, changed.clone()));
-        let replica = |index| self.replica(index, backend(&store, index, &changed));
+        let replica = |index| self.build_replica(index, backend(&store, index, &changed));
         let replicas = (0..self.replicas).map(replica).collect::<io::Result<Vec<_>>>()?;
         let cluster = Arc::new(Cluster {
             settings: self.settings,
@@ -290,14 +290,14 @@ impl ApiServerBuilder {
             rules: Rules::default(),
             interception: Interception::default(),
             tokens: Mutex::new(self.tokens),
-            closed: self.closed,
+            requires_credentials: self.requires_credentials,
             issued_tokens: IssuedTokens::default(),
             users: self.users,
-            random: Mutex::new(timeouts),
+            random: Mutex::new(timeout_random),
             links: Mutex::new(Vec::new()),
             next_link: AtomicU64::new(0),
         });
-        let tasks = TaskGroup::on(runtime);
+        let tasks = TaskGroup::with_runtime(runtime);
         tasks.spawn(namespaces::run(Arc::clone(&cluster)));
         #[cfg(feature = "world")]
         if let Some(world) = self.world {
@@ -312,13 +312,13 @@ impl ApiServerBuilder {
         Ok(ApiServer::new(cluster, tasks))
     }
 
-    fn replica(&self, index: usize, backend: Arc<dyn Backend>) -> io::Result<Replica> {
+    fn build_replica(&self, index: usize, backend: Arc<dyn Backend>) -> io::Result<Replica> {
         let port = match self.port {
             0 => 0,
             first => first.saturating_add(u16::try_from(index).unwrap_or(u16::MAX)),
         };
         Ok(Replica {
-            port: if self.memory { None } else { Some(Port::reserve(port)?) },
+            port: if self.is_in_memory { None } else { Some(Port::reserve(port)?) },
             backend,
             conditions: Conditions::default(),
             streams: Streams::default(),
@@ -343,13 +343,13 @@ impl ApiServer {
 }
 
 fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
-    let Some(resource) = state.registry.of_kind("v1", "Namespace").cloned() else { return Ok(()) };
+    let Some(resource) = state.registry.find_kind("v1", "Namespace").cloned() else { return Ok(()) };
     let target = WriteTarget {
         resource,
         namespace: String::new(),
         name: name.to_owned(),
         part: Part::Whole,
-        dry_run: false,
+        is_dry_run: false,
         request: RequestProperties::default(),
     };
     state.create(&target, json!({"metadata": {"name": name}}))?;

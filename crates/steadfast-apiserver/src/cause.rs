@@ -20,16 +20,16 @@ impl Cause {
         Self { reason, field: field.into(), message }
     }
 
-    pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, go::field_error("Invalid value", Some(value), why))
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::new("FieldValueInvalid", field, go::field_error("Invalid value", Some(value), detail))
     }
 
-    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueRequired", field, go::field_error("Required value", None, why))
+    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
+        Self::new("FieldValueRequired", field, go::field_error("Required value", None, detail))
     }
 
-    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueForbidden", field, go::field_error("Forbidden", None, why))
+    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self::new("FieldValueForbidden", field, go::field_error("Forbidden", None, detail))
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
@@ -39,7 +39,7 @@ impl Cause {
     /// Creates a cause for a value that is not one of the supported values.
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| go::quoted(value)).collect();
-        let why = format!("supported values: {}", supported.join(", "));
-        Self::new("FieldValueNotSupported", field, go::field_error("Unsupported value", Some(value), &why))
+        let detail = format!("supported values: {}", supported.join(", "));
+        Self::new("FieldValueNotSupported", field, go::field_error("Unsupported value", Some(value), &detail))
     }
 }

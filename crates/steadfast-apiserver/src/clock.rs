@@ -8,19 +8,19 @@ use tokio::time::Instant;
 /// Clock that measures the time since the server's start and formats API timestamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    started: Instant,
-    wall: Timestamp,
+    started_at: Instant,
+    wall_start: Timestamp,
 }
 
 impl Clock {
-    /// Starts the clock. `wall` is the calendar time at the start.
-    pub(crate) fn starting_at(wall: Timestamp) -> Self {
-        Self { started: Instant::now(), wall }
+    /// Starts the clock. `wall_start` is the calendar time at the start.
+    pub(crate) fn starting_at(wall_start: Timestamp) -> Self {
+        Self { started_at: Instant::now(), wall_start }
     }
 
     /// Returns the time since the server's start.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        self.started_at.elapsed()
     }
 
     /// Returns the calendar time in the form of `creationTimestamp`: whole seconds, UTC.
@@ -35,7 +35,7 @@ impl Clock {
             return "<unknown>".to_owned();
         }
         match timestamp.parse::<Timestamp>() {
-            Ok(created) if created == UNSET => "<unknown>".to_owned(),
+            Ok(created) if created == UNSET_TIME => "<unknown>".to_owned(),
             Ok(created) => human_duration(self.now().duration_since(created)),
             Err(_) => "<invalid>".to_owned(),
         }
@@ -53,12 +53,12 @@ impl Clock {
 
     fn now(&self) -> Timestamp {
         let elapsed = SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::MAX);
-        self.wall.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+        self.wall_start.checked_add(elapsed).unwrap_or(Timestamp::MAX)
     }
 }
 
 /// Returns the time between two API timestamps, in the form of tables.
-pub(crate) fn between(start: &str, end: &str) -> String {
+pub(crate) fn duration_between(start: &str, end: &str) -> String {
     let (Ok(start), Ok(end)) = (start.parse::<Timestamp>(), end.parse::<Timestamp>()) else {
         return "<unknown>".to_owned();
     };
@@ -66,15 +66,15 @@ pub(crate) fn between(start: &str, end: &str) -> String {
 }
 
 /// Year 1, which the API treats as unset.
-const UNSET: Timestamp = Timestamp::constant(-62_135_596_800, 0);
+const UNSET_TIME: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
 /// Formats a duration in at most two units; longer durations use coarser units. A negative duration is `<invalid>`,
 /// except for one second of clock skew.
 fn human_duration(duration: SignedDuration) -> String {
-    const MINUTE: i64 = 60;
-    const HOUR: i64 = 60 * MINUTE;
-    const DAY: i64 = 24 * HOUR;
-    const YEAR: i64 = 365 * DAY;
+    const MINUTE_SECONDS: i64 = 60;
+    const HOUR_SECONDS: i64 = 60 * MINUTE_SECONDS;
+    const DAY_SECONDS: i64 = 24 * HOUR_SECONDS;
+    const YEAR_SECONDS: i64 = 365 * DAY_SECONDS;
     let seconds = duration.as_secs();
     // A clock that differs by a second is tolerated, as in apimachinery.
     if seconds < -1 {
@@ -90,14 +90,14 @@ fn human_duration(duration: SignedDuration) -> String {
     };
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..600 => two_units(MINUTE, 'm', 1, 's'),
-        600..10_800 => format!("{}m", seconds / MINUTE),
-        10_800..28_800 => two_units(HOUR, 'h', MINUTE, 'm'),
-        28_800..172_800 => format!("{}h", seconds / HOUR),
-        172_800..691_200 => two_units(DAY, 'd', HOUR, 'h'),
-        _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
-        _ if seconds < 8 * YEAR => two_units(YEAR, 'y', DAY, 'd'),
-        _ => format!("{}y", seconds / YEAR),
+        120..600 => two_units(MINUTE_SECONDS, 'm', 1, 's'),
+        600..10_800 => format!("{}m", seconds / MINUTE_SECONDS),
+        10_800..28_800 => two_units(HOUR_SECONDS, 'h', MINUTE_SECONDS, 'm'),
+        28_800..172_800 => format!("{}h", seconds / HOUR_SECONDS),
+        172_800..691_200 => two_units(DAY_SECONDS, 'd', HOUR_SECONDS, 'h'),
+        _ if seconds < 2 * YEAR_SECONDS => format!("{}d", seconds / DAY_SECONDS),
+        _ if seconds < 8 * YEAR_SECONDS => two_units(YEAR_SECONDS, 'y', DAY_SECONDS, 'd'),
+        _ => format!("{}y", seconds / YEAR_SECONDS),
     }
 }
 

@@ -32,13 +32,13 @@ pub(crate) struct Settings {
     /// Time that a terminating namespace keeps its contents.
     pub(crate) namespace_grace: Duration,
     /// True if requests without credentials are accepted although tokens exist.
-    pub(crate) anonymous: bool,
+    pub(crate) allows_anonymous: bool,
     /// Maximum number of open streams per HTTP/2 connection.
     pub(crate) max_streams: u32,
     /// Number of pending events beyond which a watch counts as slow.
     pub(crate) watch_backlog: usize,
     /// True if responses may be in protobuf.
-    pub(crate) protobuf: bool,
+    pub(crate) allows_protobuf: bool,
     /// Time after which a slow watch is closed, if its client reads nothing in this time.
     pub(crate) slow_watch_timeout: Duration,
 }
@@ -58,12 +58,12 @@ pub(crate) struct Replica {
 impl Replica {
     /// Changes the active faults. The port is opened or closed accordingly before the call returns.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
-        self.conditions.change(|now| {
-            change(now);
+        self.conditions.change(|condition| {
+            change(condition);
             // The port changes under the lock, so two concurrent faults cannot leave an outdated
             // state.
             if let Some(port) = &self.port
-                && let Err(error) = port.set_open(now.reachable())
+                && let Err(error) = port.set_open(condition.is_reachable())
             {
                 tracing::warn!(address = %port.address(), %error, "cannot reopen the port");
             }
@@ -88,14 +88,14 @@ pub(crate) struct Cluster {
     pub(crate) fault_log: FaultLog,
     pub(crate) rules: Rules,
     pub(crate) interception: Interception,
-    /// Accepted tokens. Without tokens and users, all requests are accepted, unless the server is `closed`.
+    /// Accepted tokens. Without tokens and users, all requests are accepted, unless `requires_credentials` is true.
     pub(crate) tokens: Mutex<Vec<String>>,
     /// Tokens of service accounts, which are accepted too.
     pub(crate) issued_tokens: IssuedTokens,
     /// Users with passwords.
     pub(crate) users: Vec<(String, String)>,
     /// True if requests without credentials are rejected.
-    pub(crate) closed: bool,
+    pub(crate) requires_credentials: bool,
     pub(crate) random: Mutex<Random>,
     pub(crate) links: Mutex<Vec<Arc<Link>>>,
     pub(crate) next_link: AtomicU64,
@@ -105,8 +105,8 @@ impl Cluster {
     /// Records an accepted connection.
     pub(crate) fn open_link(&self, replica: usize) -> Arc<Link> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
-        let black_hole = self.replicas[replica].conditions.read(|now| now.black_hole);
-        let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), black_hole));
+        let is_black_hole = self.replicas[replica].conditions.read(|condition| condition.is_black_hole);
+        let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), is_black_hole));
         self.links.lock().push(Arc::clone(&link));
         link
     }
@@ -114,7 +114,7 @@ impl Cluster {
     /// Returns the open connections of a replica.
     pub(crate) fn open_links(&self, replica: usize) -> Vec<Arc<Link>> {
         let links = self.links.lock();
-        links.iter().filter(|link| link.replica == replica && link.ended().is_none()).cloned().collect()
+        links.iter().filter(|link| link.replica == replica && link.end_state().is_none()).cloned().collect()
     }
 
     /// Resets all open connections of a replica.

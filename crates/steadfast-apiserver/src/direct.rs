@@ -19,7 +19,7 @@ pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Valu
     // A creation takes the name from the object, not from a URL.
     target.name.clear();
     let stored = cluster.store.write(|state| state.create(&target, object))?;
-    Ok((shown(&target, &stored), target.request.warnings.take()))
+    Ok((in_requested_version(&target, &stored), target.request.warnings.take()))
 }
 
 pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
@@ -35,7 +35,7 @@ pub(crate) fn patch(
     name: &str,
     patch: Patch,
 ) -> Result<Value, Status> {
-    let target = named(cluster, resource, namespace, name)?;
+    let target = named_target(cluster, resource, namespace, name)?;
     write(cluster, &target, |state| state.update(&target, &Update::Patch(patch)))
 }
 
@@ -61,15 +61,17 @@ pub(crate) fn delete_with(
 }
 
 pub(crate) fn delete_named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
-    let target = named(cluster, resource, namespace, name)?;
+    let target = named_target(cluster, resource, namespace, name)?;
     write(cluster, &target, |state| state.delete(&target, &Deletion::default()))
 }
 
 pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
-    let target = named(cluster, resource, namespace, name)?;
+    let target = named_target(cluster, resource, namespace, name)?;
     let key = ObjectKey::new(&target.namespace, name);
     let found = cluster.store.read(|state| state.latest(target.resource.store(), &key)?.object.clone());
-    found.map(|stored| shown(&target, &stored)).ok_or_else(|| Status::not_found(&target.resource.name, name))
+    found
+        .map(|stored| in_requested_version(&target, &stored))
+        .ok_or_else(|| Status::not_found(&target.resource.name, name))
 }
 
 /// Writes an object and returns the result.
@@ -78,7 +80,7 @@ fn write(
     target: &WriteTarget,
     write: impl FnOnce(&mut State) -> Result<Outcome, Status>,
 ) -> Result<Value, Status> {
-    cluster.store.write(write).map(|outcome| shown(target, outcome.object()))
+    cluster.store.write(write).map(|outcome| in_requested_version(target, outcome.object()))
 }
 
 fn to_value(object: &impl Serialize) -> Result<Value, Status> {
@@ -89,18 +91,18 @@ fn to_value(object: &impl Serialize) -> Result<Value, Status> {
 fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let found = cluster.store.read(|state| state.registry.of_kind(api_version, kind).cloned());
+    let found = cluster.store.read(|state| state.registry.find_kind(api_version, kind).cloned());
     let resource = found.ok_or_else(|| {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         missing_feature(group).unwrap_or_else(|| {
-            let why = format!("no resource of kind \"{kind}\" in version \"{api_version}\"");
-            Status::of_code(404).with_message(why)
+            let detail = format!("no resource of kind \"{kind}\" in version \"{api_version}\"");
+            Status::of_code(404).with_message(detail)
         })
     })?;
     Ok(write_target(resource, version_of(object), metadata::text(object, "namespace"), metadata::text(object, "name")))
 }
 
-fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<WriteTarget, Status> {
+fn named_target(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<WriteTarget, Status> {
     let found = cluster.store.read(|state: &State| {
         // The full name takes precedence over the plural, which several groups may use.
         let exact = state.registry.all().find(|served| served.name.to_string() == resource);
@@ -127,13 +129,13 @@ fn write_target(resource: Arc<ServedResource>, version: &str, namespace: &str, n
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         part: Part::Whole,
-        dry_run: false,
+        is_dry_run: false,
         request,
         resource,
     }
 }
 
 /// Converts a stored object to the requested version.
-fn shown(target: &WriteTarget, stored: &Arc<Value>) -> Value {
+fn in_requested_version(target: &WriteTarget, stored: &Arc<Value>) -> Value {
     Arc::unwrap_or_clone(target.resource.view(stored, target.version()))
 }

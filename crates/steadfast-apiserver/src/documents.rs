@@ -18,8 +18,8 @@ impl DocumentCache {
     ///
     /// `build` runs without a lock. Concurrent requests may each build the document.
     pub(crate) fn get_or_build(&self, path: &str, tag: &str, build: impl FnOnce() -> Bytes) -> Bytes {
-        let known = self.0.lock().get(path).cloned();
-        if let Some((_, bytes)) = known.filter(|(known, _)| known == tag) {
+        let cached = self.0.lock().get(path).cloned();
+        if let Some((_, bytes)) = cached.filter(|(cached_tag, _)| cached_tag == tag) {
             return bytes;
         }
         // The document is built without the lock. Concurrent builds have equal results.
@@ -45,15 +45,15 @@ mod tests {
     #[test]
     fn document_is_built_once_for_each_tag() {
         let cache = DocumentCache::default();
-        let built = Cell::new(0);
+        let build_count = Cell::new(0);
         let get = |path: &str, tag: &str| {
             cache.get_or_build(path, tag, || {
-                built.set(built.get() + 1);
+                build_count.set(build_count.get() + 1);
                 Bytes::from(format!("{path} {tag}"))
             })
         };
-        assert_eq!((get("a", "1"), get("a", "1"), built.get()), ("a 1".into(), "a 1".into(), 1));
-        assert_eq!((get("a", "2"), get("b", "1"), built.get()), ("a 2".into(), "b 1".into(), 3));
-        assert_eq!((get("a", "2"), get("b", "1"), built.get()), ("a 2".into(), "b 1".into(), 3));
+        assert_eq!((get("a", "1"), get("a", "1"), build_count.get()), ("a 1".into(), "a 1".into(), 1));
+        assert_eq!((get("a", "2"), get("b", "1"), build_count.get()), ("a 2".into(), "b 1".into(), 3));
+        assert_eq!((get("a", "2"), get("b", "1"), build_count.get()), ("a 2".into(), "b 1".into(), 3));
     }
 }

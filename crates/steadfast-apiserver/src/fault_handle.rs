@@ -22,7 +22,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn of_all(cluster: Arc<Cluster>) -> Self {
+    pub(crate) fn for_all_replicas(cluster: Arc<Cluster>) -> Self {
         Self { cluster, replica: None }
     }
 
@@ -40,29 +40,29 @@ impl Faults {
 
     /// Stops the process: resets all connections and rejects new ones.
     pub fn stop(&self) {
-        self.each("stop", Some(true), |replica| {
+        self.for_each_replica("stop", Some(true), |replica| {
             // The replica is stopped before the reset, so that a reconnecting client is rejected.
-            self.condition(replica, |now| now.stopped = true);
+            self.change_condition(replica, |condition| condition.is_stopped = true);
             self.cluster.reset_links(replica);
         });
     }
 
     /// Starts the process. Its watch window starts at the current revision.
     pub fn start(&self) {
-        self.each("stop", Some(false), |replica| {
+        self.for_each_replica("stop", Some(false), |replica| {
             // The cache restarts first, so that the first request reads the new cache.
             self.restart_cache(replica);
-            self.condition(replica, |now| now.stopped = false);
+            self.change_condition(replica, |condition| condition.is_stopped = false);
         });
     }
 
     /// Replaces the process: resets all connections and starts the watch window again.
     pub fn restart(&self) {
-        self.each("restart", None, |replica| {
-            self.condition(replica, |now| now.stopped = true);
+        self.for_each_replica("restart", None, |replica| {
+            self.change_condition(replica, |condition| condition.is_stopped = true);
             self.cluster.reset_links(replica);
             self.restart_cache(replica);
-            self.condition(replica, |now| now.stopped = false);
+            self.change_condition(replica, |condition| condition.is_stopped = false);
         });
     }
 
@@ -70,22 +70,22 @@ impl Faults {
 
     /// Rejects new connections; open ones stay.
     pub fn refuse(&self, on: bool) {
-        self.set("refuse", on, |now| now.refuse = on);
+        self.set_condition("refuse", on, |condition| condition.refuses_connections = on);
     }
 
     /// Accepts connections and closes them immediately.
     pub fn accept_and_close(&self, on: bool) {
-        self.set("accept_and_close", on, |now| now.accept_and_close = on);
+        self.set_condition("accept_and_close", on, |condition| condition.accept_and_close = on);
     }
 
     /// Resets all open connections.
     pub fn reset(&self) {
-        self.each("reset", None, |replica| self.cluster.reset_links(replica));
+        self.for_each_replica("reset", None, |replica| self.cluster.reset_links(replica));
     }
 
     /// Resets each open connection after `bytes` more bytes, at any position within an object.
     pub fn reset_after_bytes(&self, bytes: u64) {
-        self.each("reset_after_bytes", None, |replica| {
+        self.for_each_replica("reset_after_bytes", None, |replica| {
             for link in self.cluster.open_links(replica) {
                 link.reset_after(bytes);
             }
@@ -96,9 +96,9 @@ impl Faults {
     ///
     /// Over TCP, the kernel still acknowledges received data, unlike a network that loses packets.
     pub fn black_hole(&self, on: bool) {
-        self.each("black_hole", Some(on), |replica| {
+        self.for_each_replica("black_hole", Some(on), |replica| {
             // The condition covers later connections. Open connections need their own switch.
-            self.condition(replica, |now| now.black_hole = on);
+            self.change_condition(replica, |condition| condition.is_black_hole = on);
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(on, self.cluster.clock.elapsed());
             }
@@ -107,9 +107,9 @@ impl Faults {
 
     /// Disconnects the network: resets open connections and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
-        self.each("cut", Some(true), |replica| {
+        self.for_each_replica("cut", Some(true), |replica| {
             // New connections are rejected before the reset, so that a client cannot reconnect in between.
-            self.condition(replica, |now| now.refuse = true);
+            self.change_condition(replica, |condition| condition.refuses_connections = true);
             self.cluster.reset_links(replica);
         });
     }
@@ -117,11 +117,11 @@ impl Faults {
     /// Restores the network: ends [`cut`](Self::cut), [`refuse`](Self::refuse), [`black_hole`](Self::black_hole) and
     /// [`accept_and_close`](Self::accept_and_close).
     pub fn heal(&self) {
-        self.each("cut", Some(false), |replica| {
-            self.condition(replica, |now| {
-                now.refuse = false;
-                now.accept_and_close = false;
-                now.black_hole = false;
+        self.for_each_replica("cut", Some(false), |replica| {
+            self.change_condition(replica, |condition| {
+                condition.refuses_connections = false;
+                condition.accept_and_close = false;
+                condition.is_black_hole = false;
             });
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(false, self.cluster.clock.elapsed());
@@ -131,7 +131,7 @@ impl Faults {
 
     /// Drains open connections: HTTP/2 connections receive a GOAWAY, streams in flight continue.
     pub fn goaway(&self) {
-        self.each("goaway", None, |replica| {
+        self.for_each_replica("goaway", None, |replica| {
             for link in self.cluster.open_links(replica) {
                 link.go_away();
             }
@@ -142,18 +142,20 @@ impl Faults {
 
     /// Handles no requests and sends no data on streams. Connections stay open, and HTTP/2 pings are acknowledged.
     pub fn freeze(&self, on: bool) {
-        self.set("freeze", on, |now| now.frozen = on);
+        self.set_condition("freeze", on, |condition| condition.is_frozen = on);
     }
 
     /// Stalls the open watch streams; their connections stay healthy.
     pub fn stall_streams(&self, on: bool) {
-        self.each("stall_streams", Some(on), |replica| self.each_stream(replica, |_, control| control.set_stalled(on)));
+        self.for_each_replica("stall_streams", Some(on), |replica| {
+            self.for_each_stream(replica, |_, control| control.set_stalled(on));
+        });
     }
 
     /// Stalls or continues the watch stream of one request, by the request's number.
     pub fn stall_stream(&self, request: u64, on: bool) {
-        self.each("stall_stream", Some(on), |replica| {
-            self.each_stream(replica, |id, control| {
+        self.for_each_replica("stall_stream", Some(on), |replica| {
+            self.for_each_stream(replica, |id, control| {
                 if id == request {
                     control.set_stalled(on);
                 }
@@ -163,17 +165,17 @@ impl Faults {
 
     /// Ends the open watch streams cleanly.
     pub fn end_watches(&self) {
-        self.each("end_watches", None, |replica| self.each_stream(replica, |_, control| control.end()));
+        self.for_each_replica("end_watches", None, |replica| self.for_each_stream(replica, |_, control| control.end()));
     }
 
     /// Delays every response. [`Duration::ZERO`] ends the fault.
     pub fn delay(&self, delay: Duration) {
-        self.set("delay", delay > Duration::ZERO, |now| now.delay = delay);
+        self.set_condition("delay", delay > Duration::ZERO, |condition| condition.delay = delay);
     }
 
     /// Sends no bookmarks to watches.
     pub fn no_bookmarks(&self, on: bool) {
-        self.set("no_bookmarks", on, |now| now.no_bookmarks = on);
+        self.set_condition("no_bookmarks", on, |condition| condition.no_bookmarks = on);
     }
 
     /// Limits the versions of bookmarks: only a change of the watched resource or a consistent read raises them.
@@ -181,27 +183,29 @@ impl Faults {
     /// This is the behaviour of an etcd with rare progress notifications. Bookmarks continue, but writes to other
     /// resources do not raise their versions.
     pub fn rare_progress(&self, on: bool) {
-        self.set("rare_progress", on, |now| now.rare_progress = on);
+        self.set_condition("rare_progress", on, |condition| condition.rare_progress = on);
     }
 
     /// Omits the end marker of streamed lists, so that they never complete.
     pub fn no_initial_events_end(&self, on: bool) {
-        self.set("no_initial_events_end", on, |now| now.no_initial_events_end = on);
+        self.set_condition("no_initial_events_end", on, |condition| condition.no_initial_events_end = on);
     }
 
     /// Sends the bookmark after the initial events without its annotation, like an ordinary bookmark.
     pub fn unannotated_initial_events_end(&self, on: bool) {
-        self.set("unannotated_initial_events_end", on, |now| now.unannotated_initial_events_end = on);
+        self.set_condition("unannotated_initial_events_end", on, |condition| {
+            condition.unannotated_initial_events_end = on;
+        });
     }
 
     /// Rejects streamed lists, like a server on which they are disabled.
     pub fn refuse_streamed_lists(&self, on: bool) {
-        self.set("refuse_streamed_lists", on, |now| now.refuse_streamed_lists = on);
+        self.set_condition("refuse_streamed_lists", on, |condition| condition.refuse_streamed_lists = on);
     }
 
     /// Treats streamed lists as plain watches, like a server that does not support them.
     pub fn ignore_streamed_lists(&self, on: bool) {
-        self.set("ignore_streamed_lists", on, |now| now.ignore_streamed_lists = on);
+        self.set_condition("ignore_streamed_lists", on, |condition| condition.ignore_streamed_lists = on);
     }
 
     /// Gives objects versions from separate counters, one for each namespace.
@@ -213,13 +217,13 @@ impl Faults {
     /// The fault applies to new requests, and only to reads: responses to writes contain the single counter of the
     /// server.
     pub fn own_counters(&self, on: bool) {
-        self.set("own_counters", on, |now| now.own_counters = on);
+        self.set_condition("own_counters", on, |condition| condition.has_own_counters = on);
     }
 
     /// Expires the next `times` continue tokens on use. The response is `410` with a token for the rest of the list at
     /// the current version.
     pub fn expire_continue_tokens(&self, times: u32) {
-        self.set("expire_continue_tokens", times > 0, |now| now.expired_tokens = times);
+        self.set_condition("expire_continue_tokens", times > 0, |condition| condition.expired_tokens = times);
     }
 
     /// Sends bodies in chunks of at most `bytes` bytes, at any position within an object or a character; 0 ends the
@@ -227,7 +231,7 @@ impl Faults {
     ///
     /// The fault applies to new responses.
     pub fn split_bodies(&self, bytes: usize) {
-        self.set("split_bodies", bytes > 0, |now| now.piece_bytes = bytes);
+        self.set_condition("split_bodies", bytes > 0, |condition| condition.piece_bytes = bytes);
     }
 
     /// Sends an object with fields of a wrong type, also on open watches.
@@ -238,8 +242,8 @@ impl Faults {
     /// Sends a corrupted object, also on open watches. `None` ends the fault.
     pub fn corrupt_object(&self, namespace: &str, name: &str, corruption: Option<ObjectCorruption>) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.set("corrupt_object", corruption.is_some(), |now| {
-            let corrupted_objects = Arc::make_mut(&mut now.corrupted_objects);
+        self.set_condition("corrupt_object", corruption.is_some(), |condition| {
+            let corrupted_objects = Arc::make_mut(&mut condition.corrupted_objects);
             match corruption {
                 Some(corruption) => corrupted_objects.insert(key.clone(), corruption),
                 None => corrupted_objects.remove(&key),
@@ -275,7 +279,7 @@ impl Faults {
     /// Replaces the accepted tokens. If no tokens are left, a server without users accepts all requests, unless the
     /// server was built as `closed`.
     pub fn replace_tokens(&self, tokens: &[&str]) {
-        self.log_of(None, "replace_tokens", None);
+        self.log_for(None, "replace_tokens", None);
         self.cluster.set_tokens(tokens);
     }
 
@@ -306,13 +310,13 @@ impl Faults {
         &self,
         interceptor: impl Fn(&RequestRecord, RequestStage) -> InterceptAction + Send + Sync + 'static,
     ) {
-        self.log_of(None, "intercept", Some(true));
+        self.log_for(None, "intercept", Some(true));
         self.cluster.interception.set(Some(Arc::new(interceptor)));
     }
 
     /// Ends [`intercept`](Self::intercept).
     pub fn clear_interceptor(&self) {
-        self.log_of(None, "intercept", Some(false));
+        self.log_for(None, "intercept", Some(false));
         self.cluster.interception.set(None);
     }
 
@@ -320,31 +324,35 @@ impl Faults {
 
     /// Stops the watch cache from following the history, or lets it catch up.
     pub fn lag(&self, on: bool) {
-        self.each_cache("lag", on, |cache, revision| cache.lag_at = on.then_some(cache.applied.min(revision)));
+        self.for_each_cache("lag", on, |cache, revision| {
+            cache.lag_at = on.then_some(cache.applied_revision.min(revision));
+        });
     }
 
     /// Lets the watch cache follow the history up to `revision` only.
     pub fn lag_at(&self, revision: u64) {
-        self.each_cache("lag", true, |cache, _| cache.lag_at = Some(revision));
+        self.for_each_cache("lag", true, |cache, _| cache.lag_at = Some(revision));
     }
 
     /// Freezes the store of the replica: no writes, no consistent reads, no events. Bookmarks continue.
     pub fn freeze_etcd(&self, on: bool) {
-        self.each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
+        self.for_each_cache("freeze_etcd", on, |cache, revision| cache.frozen_at = on.then_some(revision));
     }
 
     /// Starts the window of events again at the revision of the watch cache. New watches from older versions then
     /// expire. Open watches continue.
     pub fn expire_events(&self) {
-        self.each("expire_events", None, |replica| {
-            self.cluster.store.write(|state| state.caches[replica].window = state.caches[replica].applied);
+        self.for_each_replica("expire_events", None, |replica| {
+            self.cluster
+                .store
+                .write(|state| state.caches[replica].window_start = state.caches[replica].applied_revision);
         });
     }
 
     /// Drops the events of the next `count` changes that match the predicate. Lists still contain these changes.
     pub fn drop_events(&self, count: usize, predicate: impl Fn(&Change) -> bool + Send + Sync + 'static) {
         let predicate = Arc::new(predicate);
-        self.each("drop_events", None, |replica| {
+        self.for_each_replica("drop_events", None, |replica| {
             let predicate = Arc::clone(&predicate);
             self.cluster.store.write(|state| state.caches[replica].drop_next(count, predicate));
         });
@@ -364,22 +372,22 @@ impl Faults {
 
     /// Sends the last `count` events before the requested version again to each resumed watch.
     pub fn repeat_events(&self, count: usize) {
-        self.set("repeat_events", count > 0, |now| now.repeat_events = count);
+        self.set_condition("repeat_events", count > 0, |condition| condition.repeat_events = count);
     }
 
     /// Restores the history to an older revision, like a restore of etcd from a backup.
     ///
     /// Revisions continue from there in a new epoch. All replicas restart.
     pub fn restore(&self, revision: u64) {
-        self.log_of(None, "restore", None);
+        self.log_for(None, "restore", None);
         // All replicas stop first, so that no connection delivers both histories.
         for replica in 0..self.cluster.replicas.len() {
-            self.condition(replica, |now| now.stopped = true);
+            self.change_condition(replica, |condition| condition.is_stopped = true);
             self.cluster.reset_links(replica);
         }
         self.cluster.store.write(|state| state.restore(revision));
         for replica in 0..self.cluster.replicas.len() {
-            self.condition(replica, |now| now.stopped = false);
+            self.change_condition(replica, |condition| condition.is_stopped = false);
         }
     }
 
@@ -390,41 +398,41 @@ impl Faults {
         }
     }
 
-    fn log_of(&self, replica: Option<usize>, fault: &'static str, on: Option<bool>) {
+    fn log_for(&self, replica: Option<usize>, fault: &'static str, on: Option<bool>) {
         self.cluster.fault_log.push(FaultRecord { at: self.cluster.clock.elapsed(), replica, fault, on });
     }
 
     fn log(&self, fault: &'static str, on: Option<bool>) {
-        self.log_of(self.replica, fault, on);
+        self.log_for(self.replica, fault, on);
     }
 
     /// Records the switch and applies it to each replica of this handle.
-    fn each(&self, fault: &'static str, on: Option<bool>, mut switch: impl FnMut(usize)) {
+    fn for_each_replica(&self, fault: &'static str, on: Option<bool>, mut switch: impl FnMut(usize)) {
         for replica in self.replicas() {
-            self.log_of(Some(replica), fault, on);
+            self.log_for(Some(replica), fault, on);
             switch(replica);
         }
         // Blocked streams and requests wake up and check their conditions.
         self.cluster.changed.raise();
     }
 
-    fn set(&self, fault: &'static str, on: bool, mut change: impl FnMut(&mut Condition)) {
-        self.each(fault, Some(on), |replica| self.condition(replica, &mut change));
+    fn set_condition(&self, fault: &'static str, on: bool, mut change: impl FnMut(&mut Condition)) {
+        self.for_each_replica(fault, Some(on), |replica| self.change_condition(replica, &mut change));
     }
 
-    fn condition(&self, replica: usize, change: impl FnOnce(&mut Condition)) {
+    fn change_condition(&self, replica: usize, change: impl FnOnce(&mut Condition)) {
         self.cluster.replicas[replica].change(change);
         self.cluster.changed.raise();
     }
 
-    fn each_stream(&self, replica: usize, mut control: impl FnMut(u64, &StreamControl)) {
+    fn for_each_stream(&self, replica: usize, mut control: impl FnMut(u64, &StreamControl)) {
         for (request, stream) in self.cluster.replicas[replica].streams.all() {
             control(request, &stream);
         }
     }
 
-    fn each_cache(&self, fault: &'static str, on: bool, change: impl Fn(&mut crate::storage::Cache, u64)) {
-        self.each(fault, Some(on), |replica| {
+    fn for_each_cache(&self, fault: &'static str, on: bool, change: impl Fn(&mut crate::storage::Cache, u64)) {
+        self.for_each_replica(fault, Some(on), |replica| {
             self.cluster.store.write(|state| {
                 let revision = state.revision();
                 change(&mut state.caches[replica], revision);

@@ -5,15 +5,15 @@ use std::fmt::Write;
 use serde_json::{Number, Value};
 
 /// Formats a violation with its value: `Invalid value: "x": why`.
-pub(crate) fn field_error(summary: &str, value: Option<&Value>, why: &str) -> String {
+pub(crate) fn field_error(summary: &str, value: Option<&Value>, detail: &str) -> String {
     let mut message = summary.to_owned();
     if let Some(value) = value {
         message.push_str(": ");
         message.push_str(&shown(value));
     }
-    if !why.is_empty() {
+    if !detail.is_empty() {
         message.push_str(": ");
-        message.push_str(why);
+        message.push_str(detail);
     }
     message
 }

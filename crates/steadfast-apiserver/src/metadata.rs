@@ -17,14 +17,14 @@ pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
 }
 
 /// Returns the metadata. Replaces a value that is not an object.
-pub(crate) fn metadata_of(object: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     let fields = as_map(object);
     as_map(fields.entry("metadata").or_insert(Value::Null))
 }
 
 /// Sets a metadata field; removes it if `value` is `None`.
 pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
-    let metadata = metadata_of(object);
+    let metadata = metadata_mut(object);
     match value {
         Some(value) => metadata.insert(field.to_owned(), value),
         None => metadata.remove(field),
@@ -53,12 +53,13 @@ pub(crate) fn generation(object: &Value) -> u64 {
 }
 
 /// Returns whether two objects differ outside of their metadata and status.
-pub(crate) fn wants_differ(one: &Value, other: &Value) -> bool {
-    fn wanted(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+pub(crate) fn desired_state_differs(one: &Value, other: &Value) -> bool {
+    fn desired_fields(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         let fields = object.as_object().into_iter().flatten();
         fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
     }
-    wanted(one).count() != wanted(other).count() || wanted(one).any(|(key, value)| other.get(key) != Some(value))
+    desired_fields(one).count() != desired_fields(other).count()
+        || desired_fields(one).any(|(key, value)| other.get(key) != Some(value))
 }
 
 /// Returns `group/version, Kind=kind`.
@@ -69,7 +70,7 @@ pub(crate) fn kind_of(object: &Value) -> String {
 }
 
 /// Returns `namespace/name`.
-pub(crate) fn place_of(object: &Value) -> String {
+pub(crate) fn namespaced_name(object: &Value) -> String {
     format!("{}/{}", text(object, "namespace"), text(object, "name"))
 }
 

@@ -8,14 +8,14 @@ use crate::cluster::Cluster;
 pub(crate) async fn run(cluster: Arc<Cluster>) {
     let mut terminating = cluster.store.terminating();
     loop {
-        let Some(due) = cluster.store.read(|state| state.terminating.next()) else {
+        let Some(due_at) = cluster.store.read(|state| state.terminating.next()) else {
             if terminating.changed().await.is_err() {
                 return;
             }
             continue;
         };
         // The grace period is constant, so namespaces become due in the order of their deletion.
-        tokio::time::sleep(due.saturating_sub(cluster.clock.elapsed())).await;
+        tokio::time::sleep(due_at.saturating_sub(cluster.clock.elapsed())).await;
         cluster.store.write(crate::storage::State::end_namespaces);
     }
 }

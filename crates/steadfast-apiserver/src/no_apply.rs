@@ -42,7 +42,7 @@ impl<'a> Tracking<'a> {
 
     /// Removes fields that a real server would not store.
     pub(crate) fn trim(&self, object: &mut Value) {
-        merging::trim(&self.resource.merge_type(self.version), self.resource.custom, object);
+        merging::trim(&self.resource.merge_type(self.version), self.resource.is_custom, object);
     }
 }
 

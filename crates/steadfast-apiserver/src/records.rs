@@ -148,7 +148,7 @@ impl RequestEntry {
         self.code.store(code, Ordering::Relaxed);
     }
 
-    pub(crate) fn sent(&self, bytes: usize) {
+    pub(crate) fn record_sent(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
@@ -176,8 +176,8 @@ pub(crate) struct RequestLog {
 
 #[derive(Debug, Default)]
 struct Transfers {
-    now: AtomicUsize,
-    max: AtomicUsize,
+    running: AtomicUsize,
+    peak: AtomicUsize,
 }
 
 /// A running full transfer, which ends on drop.
@@ -186,7 +186,7 @@ pub(crate) struct Transfer(Arc<Transfers>);
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -207,9 +207,9 @@ impl RequestLog {
     }
 
     pub(crate) fn start_transfer(&self) -> Transfer {
-        let now = self.transfers.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let now = self.transfers.running.fetch_add(1, Ordering::Relaxed) + 1;
         // `fetch_max` keeps the peak even if other transfers end concurrently.
-        self.transfers.max.fetch_max(now, Ordering::Relaxed);
+        self.transfers.peak.fetch_max(now, Ordering::Relaxed);
         Transfer(Arc::clone(&self.transfers))
     }
 
@@ -221,7 +221,7 @@ impl RequestLog {
     pub(crate) fn counts(&self) -> RequestCounts {
         let entries = self.entries.lock();
         let mut counts = RequestCounts {
-            most_concurrent_transfers: self.transfers.max.load(Ordering::Relaxed),
+            most_concurrent_transfers: self.transfers.peak.load(Ordering::Relaxed),
             ..RequestCounts::default()
         };
         for entry in entries.iter() {

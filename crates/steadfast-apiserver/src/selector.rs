@@ -22,7 +22,7 @@ pub(crate) struct Selector {
 struct FieldRequirement {
     path: Vec<String>,
     value: String,
-    equal: bool,
+    is_equality: bool,
 }
 
 impl Selector {
@@ -44,7 +44,7 @@ impl Selector {
     /// Returns whether the selector matches objects of one name only.
     pub(crate) fn names_one(&self) -> bool {
         // `!=` with a name excludes one object and selects all others.
-        self.fields.iter().any(|requirement| requirement.equal && requirement.path == ["metadata", "name"])
+        self.fields.iter().any(|requirement| requirement.is_equality && requirement.path == ["metadata", "name"])
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
@@ -54,16 +54,16 @@ impl Selector {
 
 impl FieldRequirement {
     fn parse(term: &str, resource: &ServedResource) -> Result<Self, Status> {
-        let Some((operator, length, equal)) = find_operator(term) else {
+        let Some((operator, length, is_equality)) = find_operator(term) else {
             return Err(Status::bad_request(format_args!("invalid selector: '{term}'; can't understand '{term}'")));
         };
         let field = &term[..operator];
-        let known = field == "metadata.name"
-            || field == "metadata.namespace" && (resource.namespaced || !resource.custom)
+        let is_supported = field == "metadata.name"
+            || field == "metadata.namespace" && (resource.namespaced || !resource.is_custom)
             || resource.selectable_fields.iter().any(|selectable| selectable == field);
-        if !known {
+        if !is_supported {
             // Kinds with selectable fields have another message.
-            return Err(if resource.custom || !resource.selectable_fields.is_empty() {
+            return Err(if resource.is_custom || !resource.selectable_fields.is_empty() {
                 Status::bad_request(format_args!("field label not supported: {field}"))
             } else {
                 Status::bad_request(format_args!(
@@ -74,7 +74,7 @@ impl FieldRequirement {
         Ok(Self {
             path: resource.stored_path(field).split('.').map(str::to_owned).collect(),
             value: unescape(&term[operator + length..])?,
-            equal,
+            is_equality,
         })
     }
 
@@ -93,21 +93,21 @@ impl FieldRequirement {
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
         };
-        // `equal` is false for `!=`, which then requires a different text.
-        (text == self.value) == self.equal
+        // `is_equality` is false for `!=`, which then requires a different text.
+        (text == self.value) == self.is_equality
     }
 }
 
 /// Returns the first `=`, `==` or `!=`: its position, its length, and whether it tests equality.
 fn find_operator(term: &str) -> Option<(usize, usize, bool)> {
-    let place = term.find(['=', '!'])?;
-    let rest = &term[place..];
+    let position = term.find(['=', '!'])?;
+    let rest = &term[position..];
     if rest.starts_with("!=") {
-        Some((place, 2, false))
+        Some((position, 2, false))
     } else if rest.starts_with("==") {
-        Some((place, 2, true))
+        Some((position, 2, true))
     } else {
-        rest.starts_with('=').then_some((place, 1, true))
+        rest.starts_with('=').then_some((position, 1, true))
     }
 }
 
@@ -140,8 +140,8 @@ fn unescape(text: &str) -> Result<String, Status> {
             Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
             other => {
                 let sequence: String = other.into_iter().collect();
-                let why = format_args!("invalid field selector: invalid escape sequence: \\{sequence}").to_string();
-                return Err(Status::bad_request(why));
+                let detail = format_args!("invalid field selector: invalid escape sequence: \\{sequence}").to_string();
+                return Err(Status::bad_request(detail));
             }
         }
     }

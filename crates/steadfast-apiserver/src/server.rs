@@ -46,7 +46,7 @@ pub struct ConnectionRecord {
 
 impl ApiServer {
     pub(crate) fn new(cluster: Arc<Cluster>, tasks: Arc<TaskGroup>) -> Self {
-        let faults = Faults::of_all(Arc::clone(&cluster));
+        let faults = Faults::for_all_replicas(Arc::clone(&cluster));
         Self { cluster, tasks, faults }
     }
 
@@ -103,7 +103,7 @@ impl ApiServer {
     /// # Errors
     /// Returns an error if the certificates cannot be created.
     pub fn rotate_authority(&self) -> Result<(), StartError> {
-        let rotated = self.cluster.tls().map(|tls| tls.rotated()).transpose()?;
+        let rotated = self.cluster.tls().map(|tls| tls.with_new_authority()).transpose()?;
         // Open connections keep the old certificate. Only new connections see the new authority.
         *self.cluster.tls.lock() = rotated;
         Ok(())
@@ -228,7 +228,7 @@ impl ApiServer {
     /// # Panics
     /// Panics if the replica does not exist.
     pub fn applied_revision(&self, replica: usize) -> u64 {
-        self.cluster.store.read(|state| state.caches[replica].applied)
+        self.cluster.store.read(|state| state.caches[replica].applied_revision)
     }
 
     /// Returns the time since the server's start on tokio's clock, the time base of all records.
@@ -264,7 +264,7 @@ impl ApiServer {
             replica: link.replica,
             opened_at: link.opened_at,
             failed_at: link.failed_at(),
-            ended: link.ended(),
+            ended: link.end_state(),
         };
         links.iter().map(record).collect()
     }
@@ -291,7 +291,7 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         for (index, replica) in self.cluster.replicas.iter().enumerate() {
             // Dialers may outlive the server. Their connections are then refused.
-            replica.change(|now| now.stopped = true);
+            replica.change(|condition| condition.is_stopped = true);
             self.cluster.reset_links(index);
         }
         // Dialers that wait at a black hole see the stopped replica.

@@ -89,31 +89,32 @@ impl Status {
         self
     }
 
-    pub(crate) fn of_object(mut self, resource: &GroupResource, name: &str) -> Self {
+    pub(crate) fn with_object(mut self, resource: &GroupResource, name: &str) -> Self {
         self.details = object_details(resource, name);
         self
     }
 
     pub(crate) fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::new(404, "NotFound", format_args!("{resource} \"{name}\" not found")).of_object(resource, name)
+        Self::new(404, "NotFound", format_args!("{resource} \"{name}\" not found")).with_object(resource, name)
     }
 
     pub(crate) fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format_args!("{resource} \"{name}\" already exists")).of_object(resource, name)
+        Self::new(409, "AlreadyExists", format_args!("{resource} \"{name}\" already exists"))
+            .with_object(resource, name)
     }
 
-    pub(crate) fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}");
-        Self::new(409, "Conflict", message).of_object(resource, name)
+    pub(crate) fn conflict(resource: &GroupResource, name: &str, detail: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} \"{name}\": {detail}");
+        Self::new(409, "Conflict", message).with_object(resource, name)
     }
 
-    pub(crate) fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+    pub(crate) fn forbidden(resource: &GroupResource, name: &str, detail: &str) -> Self {
         let message = if name.is_empty() {
-            format!("{resource} is forbidden: {why}")
+            format!("{resource} is forbidden: {detail}")
         } else {
-            format!("{resource} \"{name}\" is forbidden: {why}")
+            format!("{resource} \"{name}\" is forbidden: {detail}")
         };
-        Self::new(403, "Forbidden", message).of_object(resource, name)
+        Self::new(403, "Forbidden", message).with_object(resource, name)
     }
 
     pub(crate) fn bad_request(message: impl fmt::Display) -> Self {
@@ -124,14 +125,18 @@ impl Status {
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[(&str, String)]) -> Self {
         let causes: Vec<Cause> = causes
             .iter()
-            .map(|(field, why)| Cause { reason: cause_reason(why), field: (*field).to_owned(), message: why.clone() })
+            .map(|(field, detail)| Cause {
+                reason: cause_reason(detail),
+                field: (*field).to_owned(),
+                message: detail.clone(),
+            })
             .collect();
         Self::invalid_causes(group, kind, name, &causes)
     }
 
     /// Creates the status of a rejected object with its causes.
     pub(crate) fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let qualified_kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let mut violations: Vec<String> = Vec::new();
         for cause in causes {
             let violation = format!("{}: {}", cause.field, cause.message);
@@ -155,7 +160,7 @@ impl Status {
             .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
             .collect();
         details.insert("causes".to_owned(), causes.into());
-        Self::new(422, "Invalid", format_args!("{qualified} \"{name}\" is invalid: {list}"))
+        Self::new(422, "Invalid", format_args!("{qualified_kind} \"{name}\" is invalid: {list}"))
             .with_details(Value::Object(details))
     }
 
@@ -166,10 +171,10 @@ impl Status {
 
     /// Creates the status for a request that needs a cargo feature which is not enabled.
     pub(crate) fn without_feature(code: u16, reason: &str, operation: &str, feature: &str) -> Self {
-        let why = format_args!(
+        let detail = format_args!(
             "{operation}: this server was built without the feature `{feature}` of steadfast-apiserver; enable the feature"
         );
-        Self::new(code, reason, why)
+        Self::new(code, reason, detail)
     }
 
     pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {

@@ -9,25 +9,25 @@ use parking_lot::Mutex;
 /// Control of one watch stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamControl {
-    stalled: AtomicBool,
-    ended: AtomicBool,
+    is_stalled: AtomicBool,
+    is_ended: AtomicBool,
 }
 
 impl StreamControl {
-    pub(crate) fn set_stalled(&self, stalled: bool) {
-        self.stalled.store(stalled, Ordering::SeqCst);
+    pub(crate) fn set_stalled(&self, is_stalled: bool) {
+        self.is_stalled.store(is_stalled, Ordering::SeqCst);
     }
 
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled.load(Ordering::SeqCst)
+        self.is_stalled.load(Ordering::SeqCst)
     }
 
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::SeqCst);
+        self.is_ended.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
+        self.is_ended.load(Ordering::SeqCst)
     }
 }
 

@@ -8,13 +8,13 @@
 #[derive(Clone, Debug)]
 pub struct Budget {
     limit: u64,
-    left: u64,
+    remaining: u64,
 }
 
 impl Budget {
     /// Creates a budget of `limit` units.
     pub fn new(limit: u64) -> Self {
-        Self { limit, left: limit }
+        Self { limit, remaining: limit }
     }
 
     /// Returns the total number of units.
@@ -24,18 +24,18 @@ impl Budget {
 
     /// Returns the number of units left.
     pub fn left(&self) -> u64 {
-        self.left
+        self.remaining
     }
 
     /// Returns the number of units spent.
     pub fn spent(&self) -> u64 {
-        self.limit - self.left
+        self.limit - self.remaining
     }
 
     /// Spends `cost` units. Returns false if fewer units are left, and then spends all of them.
     pub fn spend(&mut self, cost: u64) -> bool {
-        let left = self.left.checked_sub(cost);
-        self.left = left.unwrap_or(0);
-        left.is_some()
+        let remaining = self.remaining.checked_sub(cost);
+        self.remaining = remaining.unwrap_or(0);
+        remaining.is_some()
     }
 }

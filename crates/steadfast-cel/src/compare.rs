@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
-use crate::time::flips_after;
+use crate::time::nanos_until_flip;
 use crate::value::{CelList, CelValue, ItemIdentity};
 
 /// Maximum nesting of values that are compared or converted.
@@ -46,7 +46,7 @@ fn equal_within<'a>(
         (CelValue::Type(one), CelValue::Type(other)) => one == other,
         (CelValue::Timestamp(_), CelValue::Timestamp(_)) | (CelValue::Duration(_), CelValue::Duration(_)) => {
             // Equality with a moving time also flips: `now == t` must schedule a re-check.
-            ordered(one, other, meter, Ordering::is_eq)?.unwrap_or(false)
+            order_holds(one, other, meter, Ordering::is_eq)?.unwrap_or(false)
         }
         (CelValue::List(one), CelValue::List(other)) => {
             if one.len() != other.len() {
@@ -54,7 +54,7 @@ fn equal_within<'a>(
             }
             // As on a real server, only the identity of the left list counts. A list literal has none.
             if *one.identity() != ItemIdentity::Position {
-                return unordered(one, other, meter, depth);
+                return equal_ignoring_order(one, other, meter, depth);
             }
             for (one, other) in one.iter().zip(other.iter()) {
                 if !equal_within(&one, &other, meter, depth)? {
@@ -82,8 +82,8 @@ fn equal_within<'a>(
             one.is_equal(other)
         }
         // Reading an invalid value is an error, and a comparison reads both operands.
-        (CelValue::Invalid(why), _) | (_, CelValue::Invalid(why)) => {
-            return Err(CelErrorKind::Unavailable((*why).to_owned()));
+        (CelValue::Invalid(reason), _) | (_, CelValue::Invalid(reason)) => {
+            return Err(CelErrorKind::Unavailable((*reason).to_owned()));
         }
         (CelValue::Optional(one), CelValue::Optional(other)) => match (one, other) {
             (None, None) => true,
@@ -92,12 +92,12 @@ fn equal_within<'a>(
         },
         // Numbers compare by value across `int`, `uint` and `double`. NaN has no order and is equal to nothing, itself
         // included.
-        _ => numbers(one, other).flatten() == Some(Ordering::Equal),
+        _ => number_order(one, other).flatten() == Some(Ordering::Equal),
     })
 }
 
 /// Returns whether each item of `other` equals an item of `one`, which is a set or a list that is a map.
-fn unordered<'a>(
+fn equal_ignoring_order<'a>(
     one: &CelList<'a>,
     other: &CelList<'a>,
     meter: &mut Meter,
@@ -122,7 +122,7 @@ fn unordered<'a>(
 }
 
 /// Returns whether two items are the same item by the identity of their lists.
-pub(crate) fn same<'a>(
+pub(crate) fn is_same_item<'a>(
     identity: &ItemIdentity,
     one: &CelValue<'a>,
     other: &CelValue<'a>,
@@ -145,7 +145,7 @@ pub(crate) fn same<'a>(
 }
 
 /// Returns the result of `holds` for the order of two values; `None` if their types have no order.
-pub(crate) fn ordered<'a>(
+pub(crate) fn order_holds<'a>(
     one: &CelValue<'a>,
     other: &CelValue<'a>,
     meter: &mut Meter,
@@ -166,23 +166,23 @@ pub(crate) fn ordered<'a>(
             // `rate` is the speed at which the difference changes. A comparison with `now` therefore flips at a
             // computable time.
             let difference = one.instant.as_nanosecond() - other.instant.as_nanosecond();
-            meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
+            meter.recheck_after(nanos_until_flip(difference, one.rate.saturating_sub(other.rate), holds));
             difference.cmp(&0)
         }
         (CelValue::Duration(one), CelValue::Duration(other)) => {
             let difference = one.length.as_nanos() - other.length.as_nanos();
-            meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
+            meter.recheck_after(nanos_until_flip(difference, one.rate.saturating_sub(other.rate), holds));
             difference.cmp(&0)
         }
         // No comparison holds with NaN.
-        _ => return Ok(numbers(one, other).map(|order| order.is_some_and(holds))),
+        _ => return Ok(number_order(one, other).map(|order| order.is_some_and(holds))),
     };
     Ok(Some(holds(order)))
 }
 
 /// Returns the order of two numbers of any types. The outer `None`: an operand is not a number. The inner `None`: NaN.
 #[expect(clippy::option_option, reason = "two reasons without an order")]
-fn numbers(one: &CelValue, other: &CelValue) -> Option<Option<Ordering>> {
+fn number_order(one: &CelValue, other: &CelValue) -> Option<Option<Ordering>> {
     Some(match (one, other) {
         (CelValue::Int(one), CelValue::Int(other)) => Some(one.cmp(other)),
         (CelValue::Uint(one), CelValue::Uint(other)) => Some(one.cmp(other)),
@@ -190,16 +190,20 @@ fn numbers(one: &CelValue, other: &CelValue) -> Option<Option<Ordering>> {
         // Neither type can represent the range of the other. 128 bits hold both.
         (CelValue::Int(one), CelValue::Uint(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
         (CelValue::Uint(one), CelValue::Int(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
-        (CelValue::Int(one), CelValue::Double(other)) => to_double(i128::from(*one), *other),
-        (CelValue::Uint(one), CelValue::Double(other)) => to_double(i128::from(*one), *other),
-        (CelValue::Double(one), CelValue::Int(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
-        (CelValue::Double(one), CelValue::Uint(other)) => to_double(i128::from(*other), *one).map(Ordering::reverse),
+        (CelValue::Int(one), CelValue::Double(other)) => integer_double_order(i128::from(*one), *other),
+        (CelValue::Uint(one), CelValue::Double(other)) => integer_double_order(i128::from(*one), *other),
+        (CelValue::Double(one), CelValue::Int(other)) => {
+            integer_double_order(i128::from(*other), *one).map(Ordering::reverse)
+        }
+        (CelValue::Double(one), CelValue::Uint(other)) => {
+            integer_double_order(i128::from(*other), *one).map(Ordering::reverse)
+        }
         _ => return None,
     })
 }
 
 /// Returns the exact order of an integer of 64 bits and a double.
-fn to_double(integer: i128, double: f64) -> Option<Ordering> {
+fn integer_double_order(integer: i128, double: f64) -> Option<Ordering> {
     if double.is_nan() {
         return None;
     }

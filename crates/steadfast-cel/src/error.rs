@@ -106,11 +106,11 @@ impl CelErrorKind {
         !matches!(self, Self::BudgetExceeded(_) | Self::TooDeep(_) | Self::ResultTooLarge(_))
     }
 
-    pub(crate) fn argument(function: &str, reason: &'static str) -> Self {
+    pub(crate) fn invalid_argument(function: &str, reason: &'static str) -> Self {
         Self::InvalidArgument { function: function.to_owned(), reason }
     }
 
-    pub(crate) fn overload(function: &str, types: Vec<&'static str>) -> Self {
+    pub(crate) fn no_such_overload(function: &str, types: Vec<&'static str>) -> Self {
         Self::NoSuchOverload { function: function.to_owned(), types }
     }
 }

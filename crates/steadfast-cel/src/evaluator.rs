@@ -24,11 +24,11 @@ pub(crate) struct Evaluator<'e, 'a, 'm, 'b> {
 }
 
 /// Decision of a predicate that `&&`, `||`, `all` and `exists` combine.
-enum Combined {
+enum Decision {
     /// The result is known.
     Decided,
     /// The result depends on further operands.
-    Open,
+    Undecided,
 }
 
 impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
@@ -41,30 +41,32 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         // Charging before the evaluation also bounds the time of nodes that fail.
         self.meter.charge(1).map_err(|kind| kind.at(expr.offset))?;
         match &expr.kind {
-            ExprKind::Literal(literal) => Ok(constant(literal)),
+            ExprKind::Literal(literal) => Ok(literal_value(literal)),
             ExprKind::Name(name) => self.name(name).map_err(|kind| kind.at(expr.offset)),
-            ExprKind::Select { of, field, optional } => self.select(expr.offset, of, field, *optional),
-            ExprKind::Has { of, field } => self.has(expr.offset, of, field),
-            ExprKind::Index { of, index, optional } => self.index(expr.offset, of, index, *optional),
+            ExprKind::Select { of: operand, field, optional } => self.select(expr.offset, operand, field, *optional),
+            ExprKind::Has { of: operand, field } => self.has(expr.offset, operand, field),
+            ExprKind::Index { of: operand, index, optional } => self.index(expr.offset, operand, index, *optional),
             ExprKind::Call { target, name, arguments } => self.call(expr.offset, target.as_deref(), name, arguments),
             ExprKind::List(items) => self.list(expr.offset, items),
             ExprKind::Map(entries) => self.map(entries),
             ExprKind::Message { name } => Err(CelErrorKind::UnknownName(name.clone()).at(expr.offset)),
-            ExprKind::Not(of) => self.not(expr.offset, of),
-            ExprKind::Negate(of) => {
-                let value = self.evaluate(of)?;
+            ExprKind::Not(operand) => self.not(expr.offset, operand),
+            ExprKind::Negate(operand) => {
+                let value = self.evaluate(operand)?;
                 operators::negate(value).map_err(|kind| kind.at(expr.offset))
             }
             ExprKind::Chain { first, rest } => self.chain(first, rest),
             ExprKind::And(operands) => self.logical(expr.offset, operands, false),
             ExprKind::Or(operands) => self.logical(expr.offset, operands, true),
             ExprKind::Conditional { condition, yes, no } => self.conditional(expr.offset, condition, yes, no),
-            ExprKind::Comprehension(of) => self.comprehension(expr.offset, of),
+            ExprKind::Comprehension(comprehension) => self.comprehension(expr.offset, comprehension),
             ExprKind::Bind { name, value, body } => {
                 let value = self.evaluate(value)?;
-                self.with(name, value, body)
+                self.with_local(name, value, body)
             }
-            ExprKind::OptionalMap { of, name, body, flat } => self.optional_map(expr.offset, of, name, body, *flat),
+            ExprKind::OptionalMap { of: operand, name, body, flat } => {
+                self.optional_map(expr.offset, operand, name, body, *flat)
+            }
         }
     }
 
@@ -81,7 +83,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         Type::named(name).map(CelValue::Type).ok_or_else(|| CelErrorKind::UnknownName(name.to_owned()))
     }
 
-    fn with(&mut self, name: &'e str, value: CelValue<'a>, body: &'e Expr) -> Result<CelValue<'a>, CelError> {
+    fn with_local(&mut self, name: &'e str, value: CelValue<'a>, body: &'e Expr) -> Result<CelValue<'a>, CelError> {
         self.locals.push((name, value));
         let result = self.evaluate(body);
         // The variable is removed on errors too: `&&`, `||`, `all` and `exists` absorb errors and evaluate further
@@ -90,13 +92,19 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         result
     }
 
-    fn select(&mut self, offset: u32, of: &'e Expr, field: &str, optional: bool) -> Result<CelValue<'a>, CelError> {
-        let of = self.evaluate(of)?;
-        select(of, field, optional).map_err(|kind| kind.at(offset))
+    fn select(
+        &mut self,
+        offset: u32,
+        operand: &'e Expr,
+        field: &str,
+        is_optional: bool,
+    ) -> Result<CelValue<'a>, CelError> {
+        let operand = self.evaluate(operand)?;
+        select(operand, field, is_optional).map_err(|kind| kind.at(offset))
     }
 
-    fn has(&mut self, offset: u32, of: &'e Expr, field: &str) -> Result<CelValue<'a>, CelError> {
-        let value = match self.evaluate(of)? {
+    fn has(&mut self, offset: u32, operand: &'e Expr, field: &str) -> Result<CelValue<'a>, CelError> {
+        let value = match self.evaluate(operand)? {
             CelValue::Optional(None) => return Ok(CelValue::Bool(false)),
             CelValue::Optional(Some(value)) => CelValue::clone(&value),
             value => value,
@@ -109,32 +117,38 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             }
             // The operand of `has` must be a map. On a real server the type checker rejects other operands before an
             // evaluation.
-            other => Err(CelErrorKind::overload("has", vec![other.type_of().name()]).at(offset)),
+            other => Err(CelErrorKind::no_such_overload("has", vec![other.type_of().name()]).at(offset)),
         }
     }
 
-    fn index(&mut self, offset: u32, of: &'e Expr, index: &'e Expr, optional: bool) -> Result<CelValue<'a>, CelError> {
-        let of = self.evaluate(of)?;
+    fn index(
+        &mut self,
+        offset: u32,
+        operand: &'e Expr,
+        index: &'e Expr,
+        is_optional: bool,
+    ) -> Result<CelValue<'a>, CelError> {
+        let operand = self.evaluate(operand)?;
         // A name from the text of the expression may be part of an error; a computed key may be a secret.
         let literal = match &index.kind {
             ExprKind::Literal(Literal::String(name)) => Some(name),
             _ => None,
         };
         let index = self.evaluate(index)?;
-        let found = match of {
+        let found = match operand {
             CelValue::Optional(None) => return Ok(CelValue::Optional(None)),
             CelValue::Optional(Some(value)) => {
                 // An optional operand makes the result optional even without `?`, so that chains such as `a[?b][c]`
                 // need one `?` only.
                 return lookup(&value, &index).map(optional_of).map_err(|kind| kind.at(offset));
             }
-            CelValue::Null if optional => return Ok(CelValue::Optional(None)),
+            CelValue::Null if is_optional => return Ok(CelValue::Optional(None)),
             // The kind of the operand decides the error below: lists report an index out of range, maps report a
             // missing key.
-            of => lookup(&of, &index).map(|found| (found, matches!(of, CelValue::List(_)))),
+            operand => lookup(&operand, &index).map(|found| (found, matches!(operand, CelValue::List(_)))),
         };
         match found.map_err(|kind| kind.at(offset))? {
-            (found, _) if optional => Ok(optional_of(found)),
+            (found, _) if is_optional => Ok(optional_of(found)),
             (Some(value), _) => Ok(value),
             (None, true) => Err(CelErrorKind::IndexOutOfRange.at(offset)),
             (None, false) => Err(literal
@@ -148,14 +162,14 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         offset: u32,
         target: Option<&'e Expr>,
         name: &str,
-        of: &'e [Expr],
+        argument_exprs: &'e [Expr],
     ) -> Result<CelValue<'a>, CelError> {
         // These functions evaluate their argument only if needed, so they are not plain calls.
-        if let (Some(target), "or" | "orValue", [other]) = (target, name, of) {
+        if let (Some(target), "or" | "orValue", [other]) = (target, name, argument_exprs) {
             return self.alternative(offset, target, name, other);
         }
-        let mut arguments = Vec::with_capacity(of.len() + 1);
-        for argument in target.into_iter().chain(of) {
+        let mut arguments = Vec::with_capacity(argument_exprs.len() + 1);
+        for argument in target.into_iter().chain(argument_exprs) {
             // The arguments of a function are strict: unlike operands of `&&`, the first error ends the call.
             arguments.push(self.evaluate(argument)?);
         }
@@ -171,11 +185,11 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn alternative(
         &mut self,
         offset: u32,
-        of: &'e Expr,
+        operand: &'e Expr,
         name: &str,
-        other: &'e Expr,
+        alternative: &'e Expr,
     ) -> Result<CelValue<'a>, CelError> {
-        match self.evaluate(of)? {
+        match self.evaluate(operand)? {
             CelValue::Optional(Some(value)) if name == "orValue" => {
                 // Only `orValue` unwraps the optional. Unwrapping reads the value, so a value that does not fit its
                 // schema is an error.
@@ -183,34 +197,38 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             }
             CelValue::Optional(Some(value)) => Ok(CelValue::Optional(Some(value))),
             CelValue::Optional(None) => {
-                let value = self.evaluate(other)?;
+                let value = self.evaluate(alternative)?;
                 if name == "or" && !matches!(value, CelValue::Optional(_)) {
-                    return Err(
-                        CelErrorKind::overload(name, vec![Type::Optional.name(), value.type_of().name()]).at(offset)
-                    );
+                    return Err(CelErrorKind::no_such_overload(
+                        name,
+                        vec![Type::Optional.name(), value.type_of().name()],
+                    )
+                    .at(offset));
                 }
                 Ok(value)
             }
-            value => Err(CelErrorKind::overload(name, vec![value.type_of().name()]).at(offset)),
+            value => Err(CelErrorKind::no_such_overload(name, vec![value.type_of().name()]).at(offset)),
         }
     }
 
     fn list(&mut self, offset: u32, items: &'e [ListItem]) -> Result<CelValue<'a>, CelError> {
-        let mut built = Vec::with_capacity(items.len());
+        let mut values = Vec::with_capacity(items.len());
         for item in items {
             let value = self.evaluate(&item.value)?;
             match (item.optional, value) {
-                (false, value) => built.push(value),
+                (false, value) => values.push(value),
                 // `?` drops an empty optional from the literal, as the extension for optional types of CEL specifies.
-                (true, CelValue::Optional(value)) => built.extend(value.as_deref().cloned()),
-                (true, other) => return Err(CelErrorKind::overload("[?_]", vec![other.type_of().name()]).at(offset)),
+                (true, CelValue::Optional(value)) => values.extend(value.as_deref().cloned()),
+                (true, other) => {
+                    return Err(CelErrorKind::no_such_overload("[?_]", vec![other.type_of().name()]).at(offset));
+                }
             }
         }
-        Ok(built.into())
+        Ok(values.into())
     }
 
     fn map(&mut self, entries: &'e [MapEntry]) -> Result<CelValue<'a>, CelError> {
-        let mut built = BTreeMap::new();
+        let mut map = BTreeMap::new();
         for entry in entries {
             let offset = entry.key.offset;
             let key = self.evaluate(&entry.key)?;
@@ -222,11 +240,13 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                 // The value is evaluated even if the entry is dropped: errors of the value remain errors of the
                 // literal.
                 (true, CelValue::Optional(None)) => continue,
-                (true, other) => return Err(CelErrorKind::overload("{?_:_}", vec![other.type_of().name()]).at(offset)),
+                (true, other) => {
+                    return Err(CelErrorKind::no_such_overload("{?_:_}", vec![other.type_of().name()]).at(offset));
+                }
             };
-            self.insert(&mut built, key, value).map_err(|kind| kind.at(offset))?;
+            self.insert(&mut map, key, value).map_err(|kind| kind.at(offset))?;
         }
-        Ok(CelValue::map(built))
+        Ok(CelValue::map(map))
     }
 
     fn insert(
@@ -245,10 +265,10 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         }
     }
 
-    fn not(&mut self, offset: u32, of: &'e Expr) -> Result<CelValue<'a>, CelError> {
-        match self.evaluate(of)? {
+    fn not(&mut self, offset: u32, operand: &'e Expr) -> Result<CelValue<'a>, CelError> {
+        match self.evaluate(operand)? {
             CelValue::Bool(value) => Ok(CelValue::Bool(!value)),
-            other => Err(CelErrorKind::overload("!_", vec![other.type_of().name()]).at(offset)),
+            other => Err(CelErrorKind::no_such_overload("!_", vec![other.type_of().name()]).at(offset)),
         }
     }
 
@@ -262,67 +282,66 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         Ok(value)
     }
 
-    /// Evaluates `&&` or `||`: an operand equal to `decisive` decides, even if other operands fail.
-    fn logical(&mut self, offset: u32, operands: &'e [Expr], decisive: bool) -> Result<CelValue<'a>, CelError> {
-        let function = if decisive { "_||_" } else { "_&&_" };
-        let mut failed = None;
+    /// Evaluates `&&` or `||`: an operand equal to `deciding_value` decides, even if other operands fail.
+    fn logical(&mut self, offset: u32, operands: &'e [Expr], deciding_value: bool) -> Result<CelValue<'a>, CelError> {
+        let function = if deciding_value { "_||_" } else { "_&&_" };
+        let mut first_error = None;
         // Operands run from the left. CEL allows any order because a later decisive operand overrules an earlier error.
         for operand in operands {
             let result = self.evaluate(operand);
-            if matches!(combine(result, decisive, function, offset, &mut failed)?, Combined::Decided) {
-                return Ok(CelValue::Bool(decisive));
+            if matches!(combine(result, deciding_value, function, offset, &mut first_error)?, Decision::Decided) {
+                return Ok(CelValue::Bool(deciding_value));
             }
         }
-        failed.map_or(Ok(CelValue::Bool(!decisive)), Err)
+        first_error.map_or(Ok(CelValue::Bool(!deciding_value)), Err)
     }
 
     fn conditional(
         &mut self,
         offset: u32,
-        of: &'e Expr,
+        condition: &'e Expr,
         yes: &'e Expr,
         no: &'e Expr,
     ) -> Result<CelValue<'a>, CelError> {
-        match self.evaluate(of)? {
+        match self.evaluate(condition)? {
             // Only the selected branch runs, so that `has(a.b) ? a.b : c` is safe.
             CelValue::Bool(true) => self.evaluate(yes),
             CelValue::Bool(false) => self.evaluate(no),
-            other => Err(CelErrorKind::overload("_?_:_", vec![other.type_of().name()]).at(offset)),
+            other => Err(CelErrorKind::no_such_overload("_?_:_", vec![other.type_of().name()]).at(offset)),
         }
     }
 
     fn optional_map(
         &mut self,
         offset: u32,
-        of: &'e Expr,
+        operand: &'e Expr,
         name: &'e str,
         body: &'e Expr,
-        flat: bool,
+        is_flat: bool,
     ) -> Result<CelValue<'a>, CelError> {
-        let function = if flat { "optFlatMap" } else { "optMap" };
-        let value = match self.evaluate(of)? {
+        let function = if is_flat { "optFlatMap" } else { "optMap" };
+        let value = match self.evaluate(operand)? {
             CelValue::Optional(Some(value)) => CelValue::clone(&value),
             CelValue::Optional(None) => return Ok(CelValue::Optional(None)),
-            other => return Err(CelErrorKind::overload(function, vec![other.type_of().name()]).at(offset)),
+            other => return Err(CelErrorKind::no_such_overload(function, vec![other.type_of().name()]).at(offset)),
         };
-        match self.with(name, value, body)? {
+        match self.with_local(name, value, body)? {
             // `optMap` wraps the result again, and `optFlatMap` requires an optional from its body. The second form
             // avoids nested optionals.
-            value if !flat => Ok(CelValue::some(value)),
+            value if !is_flat => Ok(CelValue::some(value)),
             value @ CelValue::Optional(_) => Ok(value),
-            other => {
-                Err(CelErrorKind::overload(function, vec![Type::Optional.name(), other.type_of().name()]).at(offset))
-            }
+            other => Err(CelErrorKind::no_such_overload(function, vec![Type::Optional.name(), other.type_of().name()])
+                .at(offset)),
         }
     }
 
-    fn comprehension(&mut self, offset: u32, of: &'e Comprehension) -> Result<CelValue<'a>, CelError> {
-        let range = self.evaluate(&of.range)?;
+    fn comprehension(&mut self, offset: u32, comprehension: &'e Comprehension) -> Result<CelValue<'a>, CelError> {
+        let range = self.evaluate(&comprehension.range)?;
         match range {
             CelValue::List(list) => {
                 // JSON lists stay borrowed: the items are converted one at a time, and the loop charges for each.
-                let entries = list_entries(list, of.second.is_some());
-                self.loop_over(offset, of, entries)
+                let entries = list_entries(list, comprehension.second.is_some());
+                self.loop_over(offset, comprehension, entries)
             }
             CelValue::Map(map) => {
                 self.meter.charge(1).map_err(|kind| kind.at(offset))?;
@@ -330,12 +349,12 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                     // The entries of a computed map are copied.
                     self.meter.charge(map.max_len() as u64).map_err(|kind| kind.at(offset))?;
                 }
-                let with_values = of.second.is_some();
+                let with_values = comprehension.second.is_some();
                 let entries =
                     map.entries().map(move |(key, value)| (CelValue::from(key), with_values.then_some(value)));
-                self.loop_over(offset, of, entries)
+                self.loop_over(offset, comprehension, entries)
             }
-            other => Err(CelErrorKind::overload("comprehension", vec![other.type_of().name()]).at(offset)),
+            other => Err(CelErrorKind::no_such_overload("comprehension", vec![other.type_of().name()]).at(offset)),
         }
     }
 
@@ -343,11 +362,11 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn loop_over(
         &mut self,
         offset: u32,
-        of: &'e Comprehension,
+        comprehension: &'e Comprehension,
         entries: impl Iterator<Item = (CelValue<'a>, Option<CelValue<'a>>)>,
     ) -> Result<CelValue<'a>, CelError> {
         let outer_locals = self.locals.len();
-        let result = self.accumulate(offset, of, entries);
+        let result = self.accumulate(offset, comprehension, entries);
         // An error can leave variables of the failed iteration in `locals`. The caller may absorb the error and
         // continue.
         self.locals.truncate(outer_locals);
@@ -357,12 +376,12 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn accumulate(
         &mut self,
         offset: u32,
-        of: &'e Comprehension,
+        comprehension: &'e Comprehension,
         entries: impl Iterator<Item = (CelValue<'a>, Option<CelValue<'a>>)>,
     ) -> Result<CelValue<'a>, CelError> {
         let outer_locals = self.locals.len();
-        let mut failed = None;
-        let mut found = 0_u64;
+        let mut first_error = None;
+        let mut match_count = 0_u64;
         let mut list = Vec::new();
         let mut keys = Vec::new();
         let mut map = BTreeMap::new();
@@ -371,57 +390,60 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             // Drops the variables of the previous iteration. The slots are reused, so that a loop allocates at most
             // once.
             self.locals.truncate(outer_locals);
-            self.locals.push((&of.name, first.clone()));
-            if let (Some(name), Some(value)) = (&of.second, &second) {
+            self.locals.push((&comprehension.name, first.clone()));
+            if let (Some(name), Some(value)) = (&comprehension.second, &second) {
                 self.locals.push((name, value.clone()));
             }
             // Errors of a condition are never absorbed: only the bodies of `all` and `exists` have the semantics of
             // `&&` and `||`.
-            if let Some(condition) = &of.condition
-                && !self.holds(condition)?
+            if let Some(condition) = &comprehension.condition
+                && !self.evaluate_predicate(condition)?
             {
                 continue;
             }
-            match of.kind {
+            match comprehension.kind {
                 ComprehensionKind::All | ComprehensionKind::Exists => {
-                    let Some(body) = &of.body else { continue };
-                    let decisive = of.kind == ComprehensionKind::Exists;
+                    let Some(body) = &comprehension.body else { continue };
+                    let deciding_value = comprehension.kind == ComprehensionKind::Exists;
                     let result = self.evaluate(body);
-                    let function = if decisive { "exists" } else { "all" };
-                    if matches!(combine(result, decisive, function, offset, &mut failed)?, Combined::Decided) {
+                    let function = if deciding_value { "exists" } else { "all" };
+                    if matches!(combine(result, deciding_value, function, offset, &mut first_error)?, Decision::Decided)
+                    {
                         // A decisive item ends the loop early, which bounds the cost of `exists` by the position of the
                         // first match.
-                        return Ok(CelValue::Bool(decisive));
+                        return Ok(CelValue::Bool(deciding_value));
                     }
                 }
                 ComprehensionKind::ExistsOne => {
-                    let Some(body) = &of.body else { continue };
+                    let Some(body) = &comprehension.body else { continue };
                     // `exists_one` visits all items and absorbs no error, unlike `all` and `exists`.
-                    found += u64::from(self.holds(body)?);
+                    match_count += u64::from(self.evaluate_predicate(body)?);
                 }
                 ComprehensionKind::List => {
-                    let item = match &of.body {
+                    let item = match &comprehension.body {
                         Some(body) => self.evaluate(body)?,
                         None => first,
                     };
                     list.push(item);
                 }
                 ComprehensionKind::SortBy => {
-                    let Some(body) = &of.body else { continue };
+                    let Some(body) = &comprehension.body else { continue };
                     keys.push(self.evaluate(body)?);
                     list.push(first);
                 }
                 ComprehensionKind::Map => {
-                    let Some(body) = &of.body else { continue };
+                    let Some(body) = &comprehension.body else { continue };
                     let value = self.evaluate(body)?;
                     // A map as range has valid keys. A list has integers as keys, because this macro has two variables.
                     let key = first.key().ok_or_else(|| CelErrorKind::UnsupportedKey.at(offset))?;
                     self.insert(&mut map, key, value).map_err(|kind| kind.at(offset))?;
                 }
                 ComprehensionKind::Entries => {
-                    let Some(body) = &of.body else { continue };
+                    let Some(body) = &comprehension.body else { continue };
                     let CelValue::Map(entries) = self.evaluate(body)? else {
-                        return Err(CelErrorKind::argument("transformMapEntry", "the entry must be a map").at(offset));
+                        return Err(
+                            CelErrorKind::invalid_argument("transformMapEntry", "the entry must be a map").at(offset)
+                        );
                     };
                     // Entries may carry any keys. A key that an earlier iteration produced is an error, as in a map
                     // literal.
@@ -431,10 +453,10 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                 }
             }
         }
-        match of.kind {
-            ComprehensionKind::All => failed.map_or(Ok(CelValue::Bool(true)), Err),
-            ComprehensionKind::Exists => failed.map_or(Ok(CelValue::Bool(false)), Err),
-            ComprehensionKind::ExistsOne => Ok(CelValue::Bool(found == 1)),
+        match comprehension.kind {
+            ComprehensionKind::All => first_error.map_or(Ok(CelValue::Bool(true)), Err),
+            ComprehensionKind::Exists => first_error.map_or(Ok(CelValue::Bool(false)), Err),
+            ComprehensionKind::ExistsOne => Ok(CelValue::Bool(match_count == 1)),
             ComprehensionKind::List => Ok(list.into()),
             ComprehensionKind::SortBy => functions::sort_by(list, keys, self.meter).map_err(|kind| kind.at(offset)),
             ComprehensionKind::Map | ComprehensionKind::Entries => Ok(CelValue::map(map)),
@@ -442,32 +464,34 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     }
 
     /// Returns the value of a predicate, which must be a bool.
-    fn holds(&mut self, predicate: &'e Expr) -> Result<bool, CelError> {
+    fn evaluate_predicate(&mut self, predicate: &'e Expr) -> Result<bool, CelError> {
         match self.evaluate(predicate)? {
             CelValue::Bool(value) => Ok(value),
-            other => Err(CelErrorKind::overload("_?_:_", vec![other.type_of().name()]).at(predicate.offset)),
+            other => Err(CelErrorKind::no_such_overload("_?_:_", vec![other.type_of().name()]).at(predicate.offset)),
         }
     }
 }
 
-/// Adds the result of one operand to a combination in which `decisive` decides. Keeps the first error in `failed`.
+/// Adds the result of one operand to a combination in which `deciding_value` decides. Keeps the first error.
 fn combine(
     result: Result<CelValue, CelError>,
-    decisive: bool,
+    deciding_value: bool,
     function: &str,
     offset: u32,
-    failed: &mut Option<CelError>,
-) -> Result<Combined, CelError> {
+    first_error: &mut Option<CelError>,
+) -> Result<Decision, CelError> {
     let error = match result {
-        Ok(CelValue::Bool(value)) => return Ok(if value == decisive { Combined::Decided } else { Combined::Open }),
-        Ok(other) => CelErrorKind::overload(function, vec![other.type_of().name()]).at(offset),
+        Ok(CelValue::Bool(value)) => {
+            return Ok(if value == deciding_value { Decision::Decided } else { Decision::Undecided });
+        }
+        Ok(other) => CelErrorKind::no_such_overload(function, vec![other.type_of().name()]).at(offset),
         // A later operand may still decide. Exhausted limits end the evaluation immediately.
         Err(error) if error.kind.is_absorbable() => error,
         Err(error) => return Err(error),
     };
     // If no operand decides, the result is the first error. The reported position is then independent of later errors.
-    failed.get_or_insert(error);
-    Ok(Combined::Open)
+    first_error.get_or_insert(error);
+    Ok(Decision::Undecided)
 }
 
 fn list_entries(list: CelList<'_>, is_numbered: bool) -> impl Iterator<Item = (CelValue<'_>, Option<CelValue<'_>>)> {
@@ -479,7 +503,7 @@ fn list_entries(list: CelList<'_>, is_numbered: bool) -> impl Iterator<Item = (C
     })
 }
 
-fn constant<'a>(literal: &Literal) -> CelValue<'a> {
+fn literal_value<'a>(literal: &Literal) -> CelValue<'a> {
     match literal {
         Literal::Null => CelValue::Null,
         Literal::Bool(value) => CelValue::Bool(*value),
@@ -488,7 +512,7 @@ fn constant<'a>(literal: &Literal) -> CelValue<'a> {
         Literal::Double(value) => CelValue::Double(*value),
         Literal::String(text) => CelValue::String(Text::Shared(text.clone())),
         Literal::Bytes(bytes) => CelValue::Bytes(bytes.clone()),
-        Literal::Type(named) => CelValue::Type(*named),
+        Literal::Type(cel_type) => CelValue::Type(*cel_type),
     }
 }
 
@@ -497,9 +521,9 @@ fn optional_of(value: Option<CelValue>) -> CelValue {
 }
 
 /// Selects a field of a map. A selection on an optional value is optional too; `.?` on null is empty.
-fn select<'a>(of: CelValue<'a>, field: &str, optional: bool) -> Result<CelValue<'a>, CelErrorKind> {
-    match of {
-        CelValue::Map(map) if optional => Ok(optional_of(require_valid(map.field(field))?)),
+fn select<'a>(operand: CelValue<'a>, field: &str, is_optional: bool) -> Result<CelValue<'a>, CelErrorKind> {
+    match operand {
+        CelValue::Map(map) if is_optional => Ok(optional_of(require_valid(map.field(field))?)),
         CelValue::Map(map) => match require_valid(map.field(field))? {
             Some(value) => Ok(value),
             // A null field counts as absent for `has` and `.?` only: a plain comparison of the field with null stays
@@ -513,13 +537,13 @@ fn select<'a>(of: CelValue<'a>, field: &str, optional: bool) -> Result<CelValue<
             CelValue::Map(map) => Ok(optional_of(require_valid(map.field(field))?)),
             other => Err(no_field(other)),
         },
-        CelValue::Null if optional => Ok(CelValue::Optional(None)),
+        CelValue::Null if is_optional => Ok(CelValue::Optional(None)),
         other => Err(no_field(&other)),
     }
 }
 
 fn no_field(value: &CelValue) -> CelErrorKind {
-    CelErrorKind::overload("_._", vec![value.type_of().name()])
+    CelErrorKind::no_such_overload("_._", vec![value.type_of().name()])
 }
 
 /// Returns the value, if present. Returns an error if the value is invalid.
@@ -528,14 +552,14 @@ fn require_valid(found: Option<CelValue<'_>>) -> Result<Option<CelValue<'_>>, Ce
 }
 
 /// Returns the item of a list or the entry of a map, if present.
-fn lookup<'a>(of: &CelValue<'a>, index: &CelValue<'a>) -> Result<Option<CelValue<'a>>, CelErrorKind> {
+fn lookup<'a>(container: &CelValue<'a>, index: &CelValue<'a>) -> Result<Option<CelValue<'a>>, CelErrorKind> {
     let integer = match index {
         // CEL compares numbers across types, so that `list[1.0]` and `map[1.0]` find the entry of the integer 1.
         CelValue::Double(number) => operators::exact_integer(*number).map(CelValue::Int),
         _ => None,
     };
     let index = integer.as_ref().unwrap_or(index);
-    match (of, index) {
+    match (container, index) {
         (CelValue::List(list), CelValue::Int(index)) => {
             // A negative index fails the conversion and counts as out of range. CEL does not index from the end.
             require_valid(usize::try_from(*index).ok().and_then(|index| list.get(index)))
@@ -544,7 +568,7 @@ fn lookup<'a>(of: &CelValue<'a>, index: &CelValue<'a>) -> Result<Option<CelValue
             require_valid(usize::try_from(*index).ok().and_then(|index| list.get(index)))
         }
         (CelValue::Map(map), index) => lookup_key(map, index),
-        _ => Err(CelErrorKind::overload("_[_]", vec![of.type_of().name(), index.type_of().name()])),
+        _ => Err(CelErrorKind::no_such_overload("_[_]", vec![container.type_of().name(), index.type_of().name()])),
     }
 }
 

@@ -24,8 +24,9 @@ use crate::value::CelValue;
 /// [`CelErrorKind::NotJson`] for values that JSON cannot represent: NaN, infinity and optional values.
 pub fn to_json(value: &CelValue, budget: &mut Budget, max_bytes: usize) -> Result<Json, CelErrorKind> {
     let constants = BTreeMap::new();
-    let mut conversion = Conversion { meter: Meter::new(budget, &constants, None), left: max_bytes, max_bytes };
-    conversion.value(value, MAX_VALUE_DEPTH)
+    let mut conversion =
+        Conversion { meter: Meter::new(budget, &constants, None), remaining_bytes: max_bytes, max_bytes };
+    conversion.convert_value(value, MAX_VALUE_DEPTH)
 }
 
 /// Copies a JSON value without its null fields. The copy borrows nothing. A function can therefore return the copy of a
@@ -70,50 +71,51 @@ fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<CelValu
 
 struct Conversion<'m> {
     meter: Meter<'m>,
-    left: usize,
+    remaining_bytes: usize,
     max_bytes: usize,
 }
 
 impl Conversion<'_> {
     /// Takes `bytes` from the size of the result.
-    fn take(&mut self, bytes: usize) -> Result<(), CelErrorKind> {
+    fn charge_size(&mut self, bytes: usize) -> Result<(), CelErrorKind> {
         // The size check precedes the copy, so that a result over the limit never exists in memory.
-        self.left = self.left.checked_sub(bytes).ok_or(CelErrorKind::ResultTooLarge(self.max_bytes))?;
+        self.remaining_bytes =
+            self.remaining_bytes.checked_sub(bytes).ok_or(CelErrorKind::ResultTooLarge(self.max_bytes))?;
         self.meter.charge_bytes(bytes)
     }
 
-    fn text(&mut self, text: &str) -> Result<Json, CelErrorKind> {
+    fn convert_text(&mut self, text: &str) -> Result<Json, CelErrorKind> {
         // Two bytes for the quotes. Escapes are not counted, so the limit is approximate.
-        self.take(text.len() + 2)?;
+        self.charge_size(text.len() + 2)?;
         Ok(Json::String(text.to_owned()))
     }
 
-    fn value(&mut self, value: &CelValue, depth: usize) -> Result<Json, CelErrorKind> {
+    fn convert_value(&mut self, value: &CelValue, depth: usize) -> Result<Json, CelErrorKind> {
         let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_VALUE_DEPTH))?;
         match value {
-            CelValue::String(text) => return self.text(text),
-            CelValue::Bytes(bytes) => return self.text(&STANDARD.encode(bytes)),
-            CelValue::Timestamp(timestamp) => return self.text(&timestamp.instant.to_string()),
-            CelValue::Duration(duration) => return self.text(&duration.text()),
-            CelValue::Type(named) => return self.text(named.name()),
+            CelValue::String(text) => return self.convert_text(text),
+            CelValue::Bytes(bytes) => return self.convert_text(&STANDARD.encode(bytes)),
+            CelValue::Timestamp(timestamp) => return self.convert_text(&timestamp.instant.to_string()),
+            CelValue::Duration(duration) => return self.convert_text(&duration.text()),
+            CelValue::Type(cel_type) => return self.convert_text(cel_type.name()),
             CelValue::List(list) => {
-                self.take(2)?;
+                self.charge_size(2)?;
                 let mut items = Vec::new();
                 for item in list.iter() {
-                    self.take(1)?;
-                    items.push(self.value(&item, depth)?);
+                    self.charge_size(1)?;
+                    items.push(self.convert_value(&item, depth)?);
                 }
                 return Ok(Json::Array(items));
             }
             CelValue::Map(map) => {
-                self.take(2)?;
+                self.charge_size(2)?;
                 return match map.json() {
-                    Some(fields) => self.fields(fields, depth),
-                    None => self.entries(map, depth),
+                    Some(fields) => self.convert_fields(fields, depth),
+                    None => self.convert_entries(map, depth),
                 };
             }
             // `false` is the longest constant. Numbers count as five bytes too, so the limit is approximate.
-            _ => self.take(5)?,
+            _ => self.charge_size(5)?,
         }
         Ok(match value {
             CelValue::Null => Json::Null,
@@ -123,24 +125,24 @@ impl Conversion<'_> {
             CelValue::Double(number) => {
                 Json::Number(Number::from_f64(*number).ok_or(CelErrorKind::NotJson("a number that is not finite"))?)
             }
-            CelValue::Invalid(why) => return Err(CelErrorKind::Unavailable((*why).to_owned())),
+            CelValue::Invalid(reason) => return Err(CelErrorKind::Unavailable((*reason).to_owned())),
             CelValue::Extension(_) => return Err(CelErrorKind::NotJson("a quantity, URL, address, version or format")),
             _ => return Err(CelErrorKind::NotJson("an optional value")),
         })
     }
 
     /// Converts a JSON object, including its null fields.
-    fn fields(&mut self, fields: &Map<String, Json>, depth: usize) -> Result<Json, CelErrorKind> {
-        let mut built = Map::new();
+    fn convert_fields(&mut self, fields: &Map<String, Json>, depth: usize) -> Result<Json, CelErrorKind> {
+        let mut object = Map::new();
         for (name, value) in fields {
-            self.take(name.len() + 4)?;
-            built.insert(name.clone(), self.value(&CelValue::from(value), depth)?);
+            self.charge_size(name.len() + 4)?;
+            object.insert(name.clone(), self.convert_value(&CelValue::from(value), depth)?);
         }
-        Ok(Json::Object(built))
+        Ok(Json::Object(object))
     }
 
-    fn entries(&mut self, map: &crate::value::CelMap, depth: usize) -> Result<Json, CelErrorKind> {
-        let mut built = Map::new();
+    fn convert_entries(&mut self, map: &crate::value::CelMap, depth: usize) -> Result<Json, CelErrorKind> {
+        let mut object = Map::new();
         for (key, value) in map.entries() {
             let name = match key {
                 Key::Bool(value) => value.to_string(),
@@ -148,9 +150,9 @@ impl Conversion<'_> {
                 Key::Uint(value) => value.to_string(),
                 Key::String(text) => text.to_string(),
             };
-            self.take(name.len() + 4)?;
-            built.insert(name, self.value(&value, depth)?);
+            self.charge_size(name.len() + 4)?;
+            object.insert(name, self.convert_value(&value, depth)?);
         }
-        Ok(Json::Object(built))
+        Ok(Json::Object(object))
     }
 }

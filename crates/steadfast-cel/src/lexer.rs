@@ -54,7 +54,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, SyntaxError> {
     loop {
         lexer.skip_blanks();
         let offset = lexer.offset;
-        let kind = lexer.token()?;
+        let kind = lexer.next_token()?;
         let is_end = kind == TokenKind::End;
         tokens.push(Token { offset, kind });
         if is_end {
@@ -87,7 +87,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    fn token(&mut self) -> Result<TokenKind, SyntaxError> {
+    fn next_token(&mut self) -> Result<TokenKind, SyntaxError> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Ok(TokenKind::End) };
         // Strings come first, because a prefix such as `r` or `b` would otherwise be read as a name.
@@ -158,7 +158,7 @@ impl<'t> Lexer<'t> {
         if !is_double {
             return self.integer(start, rest[..end].parse().ok());
         }
-        self.no_letter_follows()?;
+        self.reject_following_letter()?;
         let value: f64 = rest[..end].parse().map_err(|_| SyntaxError::new(start, "an invalid number"))?;
         // Rust parses `1e999` as infinity, while CEL has no literal for infinity.
         if value.is_infinite() {
@@ -171,11 +171,11 @@ impl<'t> Lexer<'t> {
         let value = value.ok_or_else(|| SyntaxError::new(start, "a number exceeds 64 bits"))?;
         let is_unsigned = self.rest().starts_with(['u', 'U']);
         self.offset += usize::from(is_unsigned);
-        self.no_letter_follows()?;
+        self.reject_following_letter()?;
         Ok(if is_unsigned { TokenKind::Uint(value) } else { TokenKind::Int(value) })
     }
 
-    fn no_letter_follows(&self) -> Result<(), SyntaxError> {
+    fn reject_following_letter(&self) -> Result<(), SyntaxError> {
         match self.rest().chars().next() {
             Some(letter) if letter.is_ascii_alphanumeric() || letter == '_' => {
                 Err(SyntaxError::new(self.offset, "a letter follows a number"))
@@ -203,7 +203,7 @@ impl<'t> Lexer<'t> {
         // Triple quotes must match before single ones, of which they consist.
         let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| body.starts_with(quote)).unwrap_or("'");
         self.offset += quote_at + quote.len();
-        let mut built = Vec::new();
+        let mut output = Vec::new();
         loop {
             let rest = self.rest();
             if rest.starts_with(quote) {
@@ -218,23 +218,23 @@ impl<'t> Lexer<'t> {
                 return Err(SyntaxError::new(start, "a string is not closed on its line"));
             }
             if letter == '\\' && !is_raw {
-                self.escape(is_bytes, &mut built)?;
+                self.escape(is_bytes, &mut output)?;
             } else {
                 // Bytes literals contain the UTF-8 of their characters; escapes below produce single bytes instead.
-                built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                output.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
                 self.offset += letter.len_utf8();
             }
         }
         if is_bytes {
-            return Ok(Some(TokenKind::Bytes(built.into())));
+            return Ok(Some(TokenKind::Bytes(output.into())));
         }
-        let text = String::from_utf8(built).map_err(|_| SyntaxError::new(start, "a string is not valid Unicode"))?;
+        let text = String::from_utf8(output).map_err(|_| SyntaxError::new(start, "a string is not valid Unicode"))?;
         Ok(Some(TokenKind::String(text.into())))
     }
 
-    fn escape(&mut self, is_bytes: bool, built: &mut Vec<u8>) -> Result<(), SyntaxError> {
+    fn escape(&mut self, is_bytes: bool, output: &mut Vec<u8>) -> Result<(), SyntaxError> {
         let offset = self.offset;
-        let invalid = |why: &str| SyntaxError::new(offset, format!("an invalid escape in a string: {why}"));
+        let invalid = |reason: &str| SyntaxError::new(offset, format!("an invalid escape in a string: {reason}"));
         let rest = &self.rest()[1..];
         let letter = rest.chars().next().ok_or_else(|| invalid("the text ends"))?;
         let simple = match letter {
@@ -249,7 +249,7 @@ impl<'t> Lexer<'t> {
             _ => None,
         };
         if let Some(byte) = simple {
-            built.push(byte);
+            output.push(byte);
             self.offset += 2;
             return Ok(());
         }
@@ -267,11 +267,11 @@ impl<'t> Lexer<'t> {
         let code = digits.and_then(|digits| u32::from_str_radix(digits, radix).ok());
         let code = code.ok_or_else(|| invalid("digits are missing"))?;
         if is_bytes {
-            built.push(u8::try_from(code).map_err(|_| invalid("a byte is at most 255"))?);
+            output.push(u8::try_from(code).map_err(|_| invalid("a byte is at most 255"))?);
         } else {
             // Surrogates are not characters and fail here.
             let letter = char::from_u32(code).ok_or_else(|| invalid("no such character"))?;
-            built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            output.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
         }
         self.offset += 1 + prefix + length;
         Ok(())

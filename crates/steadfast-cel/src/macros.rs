@@ -96,12 +96,12 @@ fn comprehension(range: Expr, name: String, mut arguments: Vec<Expr>) -> Result<
     Ok(ExprKind::Comprehension(Box::new(Comprehension { kind, range, name: first, second, condition, body })))
 }
 
-fn variable(of: &str, argument: Option<&Expr>) -> Result<String, SyntaxError> {
+fn variable(macro_name: &str, argument: Option<&Expr>) -> Result<String, SyntaxError> {
     match argument {
         Some(Expr { kind: ExprKind::Name(name), .. }) => Ok(name.clone()),
         Some(other) => {
-            Err(SyntaxError::new(other.offset as usize, format!("`{of}` needs a plain name for its variable")))
+            Err(SyntaxError::new(other.offset as usize, format!("`{macro_name}` needs a plain name for its variable")))
         }
-        None => Err(SyntaxError::new(0, format!("`{of}` needs a name for its variable"))),
+        None => Err(SyntaxError::new(0, format!("`{macro_name}` needs a name for its variable"))),
     }
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::Budget;
 use crate::error::CelErrorKind;
-use crate::pattern::{MAX_COMPUTED_BYTES, Pattern};
+use crate::pattern::{MAX_COMPUTED_PROGRAM_BYTES, Pattern};
 
 /// Constant patterns of a program, compiled with the program.
 pub(crate) type Patterns = BTreeMap<Arc<str>, Result<Pattern, &'static str>>;
@@ -24,15 +24,15 @@ const MAX_CACHED_PATTERNS: usize = 16;
 /// Cost, time and patterns of one evaluation.
 pub struct Meter<'m> {
     budget: &'m mut Budget,
-    constants: &'m Patterns,
-    computed: BTreeMap<String, Pattern>,
+    constant_patterns: &'m Patterns,
+    computed_patterns: BTreeMap<String, Pattern>,
     now: Option<Timestamp>,
     recheck_at: Option<Timestamp>,
 }
 
 impl<'m> Meter<'m> {
-    pub(crate) fn new(budget: &'m mut Budget, constants: &'m Patterns, now: Option<Timestamp>) -> Self {
-        Self { budget, constants, computed: BTreeMap::new(), now, recheck_at: None }
+    pub(crate) fn new(budget: &'m mut Budget, constant_patterns: &'m Patterns, now: Option<Timestamp>) -> Self {
+        Self { budget, constant_patterns, computed_patterns: BTreeMap::new(), now, recheck_at: None }
     }
 
     /// Charges `cost` units.
@@ -55,13 +55,13 @@ impl<'m> Meter<'m> {
 
     /// Returns whether `text` contains a match of `pattern`.
     pub(crate) fn matches(&mut self, text: &str, pattern: &str) -> Result<bool, CelErrorKind> {
-        let pattern = self.search("matches", text, pattern)?;
+        let pattern = self.charge_search("matches", text, pattern)?;
         Ok(pattern.is_match(text))
     }
 
     /// Returns the matches of `pattern` in `text`, up to `limit`.
     pub(crate) fn find(&mut self, text: &str, pattern: &str, limit: usize) -> Result<Vec<String>, CelErrorKind> {
-        let found = self.search("find", text, pattern)?.find(text, limit);
+        let found = self.charge_search("find", text, pattern)?.find(text, limit);
         // The search itself is charged already; the results are part of the text.
         self.charge(found.len() as u64)?;
         self.charge_bytes(text.len())?;
@@ -69,31 +69,31 @@ impl<'m> Meter<'m> {
     }
 
     /// Charges for a search in `text`, and returns the compiled pattern.
-    fn search(&mut self, function: &str, text: &str, pattern: &str) -> Result<&Pattern, CelErrorKind> {
-        let invalid = |why| CelErrorKind::argument(function, why);
-        let constants = self.constants;
-        if let Some(constant) = constants.get(pattern) {
-            let pattern = constant.as_ref().map_err(|why| invalid(why))?;
+    fn charge_search(&mut self, function: &str, text: &str, pattern: &str) -> Result<&Pattern, CelErrorKind> {
+        let invalid = |reason| CelErrorKind::invalid_argument(function, reason);
+        let constant_patterns = self.constant_patterns;
+        if let Some(constant) = constant_patterns.get(pattern) {
+            let pattern = constant.as_ref().map_err(|reason| invalid(reason))?;
             let cost = pattern.cost(text);
             self.charge(cost)?;
             return Ok(pattern);
         }
-        if !self.computed.contains_key(pattern) {
+        if !self.computed_patterns.contains_key(pattern) {
             // The cost is charged before the compilation, so that an expression cannot compile patterns for free in a
             // loop.
             self.charge(COMPILE_COST)?;
             // Dropping all patterns is simple and bounds the memory. An expression rarely computes many patterns.
-            if self.computed.len() >= MAX_CACHED_PATTERNS {
-                self.computed.clear();
+            if self.computed_patterns.len() >= MAX_CACHED_PATTERNS {
+                self.computed_patterns.clear();
             }
-            let compiled = Pattern::compile(pattern, MAX_COMPUTED_BYTES).map_err(invalid)?;
-            self.computed.insert(pattern.to_owned(), compiled);
+            let compiled = Pattern::compile(pattern, MAX_COMPUTED_PROGRAM_BYTES).map_err(invalid)?;
+            self.computed_patterns.insert(pattern.to_owned(), compiled);
         }
-        let Some(cost) = self.computed.get(pattern).map(|pattern| pattern.cost(text)) else {
+        let Some(cost) = self.computed_patterns.get(pattern).map(|pattern| pattern.cost(text)) else {
             return Err(invalid("the pattern is not a valid regular expression"));
         };
         self.charge(cost)?;
-        self.computed.get(pattern).ok_or_else(|| invalid("the pattern is not a valid regular expression"))
+        self.computed_patterns.get(pattern).ok_or_else(|| invalid("the pattern is not a valid regular expression"))
     }
 
     /// Records that the result may change after `nanos` nanoseconds.

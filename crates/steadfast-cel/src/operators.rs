@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::ast::Operator;
-use crate::compare::{equal, ordered, same};
+use crate::compare::{equal, is_same_item, order_holds};
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::value::{CelList, CelValue, ItemIdentity};
@@ -28,14 +28,14 @@ pub(crate) fn binary<'a>(
         Operator::Subtract => return subtract(left, right),
         Operator::Multiply | Operator::Divide | Operator::Modulo => return multiply_or_divide(operator, left, right),
     };
-    match ordered(left, right, meter, holds)? {
+    match order_holds(left, right, meter, holds)? {
         Some(result) => Ok(CelValue::Bool(result)),
         None => Err(no_overload(operator, left, right)),
     }
 }
 
 fn no_overload(operator: Operator, left: &CelValue, right: &CelValue) -> CelErrorKind {
-    CelErrorKind::overload(operator.name(), vec![left.type_of().name(), right.type_of().name()])
+    CelErrorKind::no_such_overload(operator.name(), vec![left.type_of().name(), right.type_of().name()])
 }
 
 /// `-a`.
@@ -44,12 +44,12 @@ pub(crate) fn negate(value: CelValue) -> Result<CelValue, CelErrorKind> {
         CelValue::Int(number) => number.checked_neg().map(CelValue::Int).ok_or(CelErrorKind::Overflow),
         CelValue::Double(number) => Ok(CelValue::Double(-number)),
         CelValue::Duration(duration) => duration.negated().map(CelValue::Duration).ok_or(CelErrorKind::Overflow),
-        other => Err(CelErrorKind::overload("-_", vec![other.type_of().name()])),
+        other => Err(CelErrorKind::no_such_overload("-_", vec![other.type_of().name()])),
     }
 }
 
-fn contains<'a>(item: &CelValue<'a>, of: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
-    match of {
+fn contains<'a>(item: &CelValue<'a>, container: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
+    match container {
         CelValue::List(list) => {
             for other in list.iter() {
                 // Each comparison charges at least one unit, which bounds the scan.
@@ -69,7 +69,7 @@ fn contains<'a>(item: &CelValue<'a>, of: &CelValue<'a>, meter: &mut Meter) -> Re
             // For an item that cannot be a key, the result is false, not an error.
             Ok(key.is_some_and(|key| map.get(&key).is_some()))
         }
-        _ => Err(no_overload(Operator::In, item, of)),
+        _ => Err(no_overload(Operator::In, item, container)),
     }
 }
 
@@ -110,19 +110,19 @@ fn concatenate<'a>(left: &CelList<'a>, right: &CelList<'a>, meter: &mut Meter) -
 fn merge<'a>(left: &CelList<'a>, right: &CelList<'a>, meter: &mut Meter) -> Result<CelValue<'a>, CelErrorKind> {
     let mut items: Vec<CelValue<'a>> = left.iter().collect();
     for item in right.iter() {
-        let mut place = None;
-        for (index, known) in items.iter().enumerate() {
-            if same(left.identity(), known, &item, meter)? {
-                place = Some(index);
+        let mut existing_index = None;
+        for (index, existing) in items.iter().enumerate() {
+            if is_same_item(left.identity(), existing, &item, meter)? {
+                existing_index = Some(index);
                 break;
             }
         }
-        match place.and_then(|place| items.get_mut(place)) {
-            Some(known) => *known = item,
+        match existing_index.and_then(|existing_index| items.get_mut(existing_index)) {
+            Some(existing) => *existing = item,
             None => items.push(item),
         }
     }
-    Ok(CelValue::List(left.with(items)))
+    Ok(CelValue::List(left.with_items(items)))
 }
 
 fn subtract<'a>(left: &CelValue<'a>, right: &CelValue<'a>) -> Result<CelValue<'a>, CelErrorKind> {
@@ -179,7 +179,7 @@ fn multiply_or_divide<'a>(
 
 /// Converts a double to the integer that equals it, if one does.
 pub(crate) fn exact_integer(number: f64) -> Option<i64> {
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     // -2^63 is a double, and 2^63 is the first beyond the range.
-    (number.fract() == 0.0 && (-LIMIT..LIMIT).contains(&number)).then_some(number as i64)
+    (number.fract() == 0.0 && (-TWO_POW_63..TWO_POW_63).contains(&number)).then_some(number as i64)
 }

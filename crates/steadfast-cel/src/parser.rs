@@ -34,7 +34,7 @@ pub const RESERVED: [&str; 17] = [
 ];
 
 /// Precedence levels of the operators in chains, lowest first.
-const LEVELS: [&[(&str, Operator)]; 3] = [
+const PRECEDENCE_LEVELS: [&[(&str, Operator)]; 3] = [
     &[
         ("==", Operator::Equal),
         ("!=", Operator::NotEqual),
@@ -78,7 +78,7 @@ impl Parser {
         self.tokens[self.next].offset
     }
 
-    fn take(&mut self) -> TokenKind {
+    fn take_token(&mut self) -> TokenKind {
         let kind = self.peek().clone();
         // The parser never advances beyond the last token, which marks the end of the text.
         self.next = (self.next + 1).min(self.tokens.len() - 1);
@@ -92,7 +92,7 @@ impl Parser {
     fn take_symbol(&mut self, symbol: &str) -> bool {
         let found = self.is_symbol(symbol);
         if found {
-            self.take();
+            self.take_token();
         }
         found
     }
@@ -110,14 +110,14 @@ impl Parser {
 
     /// Counts a level of nesting around `parse`.
     fn nested(&mut self, parse: fn(&mut Self) -> Result<Expr, SyntaxError>) -> Result<Expr, SyntaxError> {
-        self.deeper(1)?;
+        self.add_levels(1)?;
         let expr = parse(self)?;
         // The depth is not restored on errors, because the first error ends the parse.
         self.depth -= 1;
         Ok(expr)
     }
 
-    fn deeper(&mut self, levels: usize) -> Result<(), SyntaxError> {
+    fn add_levels(&mut self, levels: usize) -> Result<(), SyntaxError> {
         self.depth += levels;
         if self.depth > MAX_DEPTH {
             return Err(self.error(format!("the expression is nested more than {MAX_DEPTH} levels deep")));
@@ -174,13 +174,13 @@ impl Parser {
 
     fn chain(&mut self, level: usize) -> Result<Expr, SyntaxError> {
         // The recursion descends one precedence level per call, so its depth is fixed.
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let Some(operators) = PRECEDENCE_LEVELS.get(level) else { return self.unary() };
         let first = self.chain(level + 1)?;
         let start = self.offset();
         let mut rest = Vec::new();
         while let Some(operator) = self.operator(operators) {
             let offset = self.offset() as u32;
-            self.take();
+            self.take_token();
             rest.push(Link { operator, offset, right: self.chain(level + 1)? });
         }
         if rest.is_empty() {
@@ -202,8 +202,8 @@ impl Parser {
     fn unary(&mut self) -> Result<Expr, SyntaxError> {
         let offset = self.offset();
         if self.take_symbol("!") {
-            let of = Box::new(self.nested(Self::unary)?);
-            return Ok(Expr::new(offset, ExprKind::Not(of)));
+            let operand = Box::new(self.nested(Self::unary)?);
+            return Ok(Expr::new(offset, ExprKind::Not(operand)));
         }
         if !self.take_symbol("-") {
             return self.member();
@@ -216,14 +216,14 @@ impl Parser {
         };
         match negative {
             Some(Some(literal)) => {
-                self.take();
+                self.take_token();
                 // A selection or call applies to the signed literal: `-1.f()` is `(-1).f()`.
                 self.members(Expr::new(offset, ExprKind::Literal(literal)))
             }
             Some(None) => Err(self.error("a number exceeds 64 bits".to_owned())),
             None => {
-                let of = Box::new(self.nested(Self::unary)?);
-                Ok(Expr::new(offset, ExprKind::Negate(of)))
+                let operand = Box::new(self.nested(Self::unary)?);
+                Ok(Expr::new(offset, ExprKind::Negate(operand)))
             }
         }
     }
@@ -251,35 +251,35 @@ impl Parser {
                 expr = Expr::new(offset, ExprKind::Index { of: Box::new(expr), index, optional });
             // A brace continues an expression only behind a dotted name: a message literal such as
             // `google.protobuf.Duration{}`.
-            } else if let (true, Some(name)) = (self.is_symbol("{"), dotted(&expr)) {
+            } else if let (true, Some(name)) = (self.is_symbol("{"), dotted_name(&expr)) {
                 self.message()?;
                 expr = Expr::new(expr.offset as usize, ExprKind::Message { name });
             } else {
                 self.depth = outer_depth;
                 return Ok(expr);
             }
-            self.deeper(1)?;
+            self.add_levels(1)?;
         }
     }
 
-    fn field_or_call(&mut self, of: Expr) -> Result<Expr, SyntaxError> {
+    fn field_or_call(&mut self, receiver: Expr) -> Result<Expr, SyntaxError> {
         let offset = self.offset();
         let is_quoted = matches!(self.peek(), TokenKind::Quoted(_));
         let field = self.field()?;
         // A quoted name is always a field: CEL has no functions with names in backticks.
         if !is_quoted && self.take_symbol("(") {
             let arguments = self.list(")", Self::expression)?;
-            return Ok(Expr::new(offset, macros::call(offset, Some(of), field, arguments)?));
+            return Ok(Expr::new(offset, macros::call(offset, Some(receiver), field, arguments)?));
         }
         // The checker and the evaluator know these two names as types. Other dotted names remain selections on
         // variables.
-        if let (Some(of), true) = (dotted(&of), matches!(field.as_str(), "Timestamp" | "Duration"))
-            && of == "google.protobuf"
+        if let (Some(qualifier), true) = (dotted_name(&receiver), matches!(field.as_str(), "Timestamp" | "Duration"))
+            && qualifier == "google.protobuf"
         {
             let named = if field == "Timestamp" { Type::Timestamp } else { Type::Duration };
             return Ok(Expr::new(offset, ExprKind::Literal(Literal::Type(named))));
         }
-        Ok(Expr::new(offset, ExprKind::Select { of: Box::new(of), field, optional: false }))
+        Ok(Expr::new(offset, ExprKind::Select { of: Box::new(receiver), field, optional: false }))
     }
 
     fn field(&mut self) -> Result<String, SyntaxError> {
@@ -288,12 +288,12 @@ impl Parser {
             // as keywords.
             TokenKind::Name(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
                 let name = name.clone();
-                self.take();
+                self.take_token();
                 Ok(name)
             }
             TokenKind::Quoted(name) => {
                 let name = name.clone();
-                self.take();
+                self.take_token();
                 Ok(name)
             }
             other => Err(self.error(format!("unexpected {}, the name of a field is missing", other.describe()))),
@@ -339,14 +339,14 @@ impl Parser {
             TokenKind::Name(name) => return self.name(offset, name),
             _ if is_absolute => return Err(self.error(format!("unexpected {}, a name is missing", token.describe()))),
             TokenKind::Symbol("(") => {
-                self.take();
+                self.take_token();
                 let inner = self.expression()?;
                 self.expect(")")?;
                 // Parentheses leave no node. The nesting limit counts them through `expression`.
                 return Ok(inner);
             }
             TokenKind::Symbol("[") => {
-                self.take();
+                self.take_token();
                 let items = self.list("]", |parser| {
                     let optional = parser.take_symbol("?");
                     Ok(ListItem { optional, value: parser.expression()? })
@@ -354,7 +354,7 @@ impl Parser {
                 return Ok(Expr::new(offset, ExprKind::List(items)));
             }
             TokenKind::Symbol("{") => {
-                self.take();
+                self.take_token();
                 let entries = self.list("}", |parser| {
                     let optional = parser.take_symbol("?");
                     let key = parser.expression()?;
@@ -377,7 +377,7 @@ impl Parser {
                 return Err(self.error(format!("unexpected {}, a value is missing", other.describe())));
             }
         };
-        self.take();
+        self.take_token();
         Ok(Expr::new(offset, ExprKind::Literal(literal)))
     }
 
@@ -389,7 +389,7 @@ impl Parser {
             _ => None,
         };
         if let Some(literal) = literal {
-            self.take();
+            self.take_token();
             return Ok(Expr::new(offset, ExprKind::Literal(literal)));
         }
         if name == "in" {
@@ -399,7 +399,7 @@ impl Parser {
         if RESERVED.contains(&name.as_str()) {
             return Err(self.error(format!("`{name}` is a reserved word")));
         }
-        self.take();
+        self.take_token();
         if self.take_symbol("(") {
             let arguments = self.list(")", Self::expression)?;
             return Ok(Expr::new(offset, macros::call(offset, None, name, arguments)?));
@@ -409,10 +409,10 @@ impl Parser {
 }
 
 /// Returns the name that a chain of plain selections spells.
-fn dotted(expr: &Expr) -> Option<String> {
+fn dotted_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
         ExprKind::Name(name) => Some(name.clone()),
-        ExprKind::Select { of, field, optional: false } => Some(format!("{}.{field}", dotted(of)?)),
+        ExprKind::Select { of, field, optional: false } => Some(format!("{}.{field}", dotted_name(of)?)),
         _ => None,
     }
 }

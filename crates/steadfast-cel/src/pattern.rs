@@ -7,16 +7,16 @@
 use regex::{Regex, RegexBuilder};
 
 /// Maximum compiled size of a constant pattern.
-pub(crate) const MAX_CONSTANT_BYTES: usize = 512 << 10;
+pub(crate) const MAX_CONSTANT_PROGRAM_BYTES: usize = 512 << 10;
 
 /// Maximum compiled size of a pattern that an evaluation computes.
-pub(crate) const MAX_COMPUTED_BYTES: usize = 64 << 10;
+pub(crate) const MAX_COMPUTED_PROGRAM_BYTES: usize = 64 << 10;
 
 /// Maximum length of a pattern.
-const MAX_TEXT_BYTES: usize = 4096;
+const MAX_PATTERN_BYTES: usize = 4096;
 
 /// Limits of the compiled size, and the cost of a byte of text for a pattern within each limit.
-const COSTS: [(usize, u64); 3] = [(16 << 10, 1), (64 << 10, 4), (MAX_CONSTANT_BYTES, 32)];
+const COSTS_BY_PROGRAM_BYTES: [(usize, u64); 3] = [(16 << 10, 1), (64 << 10, 4), (MAX_CONSTANT_PROGRAM_BYTES, 32)];
 
 /// Compiled pattern.
 pub(crate) struct Pattern {
@@ -27,16 +27,16 @@ pub(crate) struct Pattern {
 impl Pattern {
     /// Compiles `pattern` within `max_bytes`; the error states the requirement that the pattern does not meet.
     pub(crate) fn compile(pattern: &str, max_bytes: usize) -> Result<Self, &'static str> {
-        if pattern.len() > MAX_TEXT_BYTES {
+        if pattern.len() > MAX_PATTERN_BYTES {
             return Err("the pattern is too long");
         }
         let translated = translate(pattern);
         // The smallest sufficient limit determines the price of a search. A large program is slower per byte of text.
-        for (size, cost_per_byte) in COSTS.into_iter().filter(|(size, _)| *size <= max_bytes) {
+        for (size, cost_per_byte) in COSTS_BY_PROGRAM_BYTES.into_iter().filter(|(size, _)| *size <= max_bytes) {
             let compiled = RegexBuilder::new(&translated)
                 .size_limit(size)
                 // Beyond the cache size of the lazy DFA the engine falls back to slower, still linear, matching.
-                .dfa_size_limit(2 * MAX_COMPUTED_BYTES)
+                .dfa_size_limit(2 * MAX_COMPUTED_PROGRAM_BYTES)
                 .nest_limit(50)
                 .build();
             match compiled {
@@ -68,77 +68,77 @@ impl Pattern {
 
 /// Translates a pattern of RE2 to the syntax of this engine.
 fn translate(pattern: &str) -> String {
-    let mut built = String::with_capacity(pattern.len());
+    let mut translated = String::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
-    let mut in_class = false;
+    let mut is_in_class = false;
     let mut is_first_in_class = false;
     while let Some(letter) = letters.next() {
         let was_first = std::mem::take(&mut is_first_in_class);
         match letter {
             '\\' => match letters.next() {
-                Some('w') if in_class => built.push_str("0-9A-Za-z_"),
-                Some('d') if in_class => built.push_str("0-9"),
+                Some('w') if is_in_class => translated.push_str("0-9A-Za-z_"),
+                Some('d') if is_in_class => translated.push_str("0-9"),
                 // RE2's `\s` lacks the vertical tab.
-                Some('s') if in_class => built.push_str(r"\t\n\f\r "),
-                Some('w') => built.push_str("[0-9A-Za-z_]"),
-                Some('d') => built.push_str("[0-9]"),
-                Some('s') => built.push_str(r"[\t\n\f\r ]"),
-                Some('W') => built.push_str("[^0-9A-Za-z_]"),
-                Some('D') => built.push_str("[^0-9]"),
-                Some('S') => built.push_str(r"[^\t\n\f\r ]"),
-                Some('b') if !in_class => built.push_str(r"(?-u:\b)"),
+                Some('s') if is_in_class => translated.push_str(r"\t\n\f\r "),
+                Some('w') => translated.push_str("[0-9A-Za-z_]"),
+                Some('d') => translated.push_str("[0-9]"),
+                Some('s') => translated.push_str(r"[\t\n\f\r ]"),
+                Some('W') => translated.push_str("[^0-9A-Za-z_]"),
+                Some('D') => translated.push_str("[^0-9]"),
+                Some('S') => translated.push_str(r"[^\t\n\f\r ]"),
+                Some('b') if !is_in_class => translated.push_str(r"(?-u:\b)"),
                 // `\B` is not translated: its ASCII form could match within a character.
                 // RE2 quotes text between `\Q` and `\E`; this engine has no such syntax.
-                Some('Q') if !in_class => {
+                Some('Q') if !is_in_class => {
                     while let Some(quoted) = letters.next() {
                         if quoted == '\\' && letters.peek() == Some(&'E') {
                             letters.next();
                             break;
                         }
-                        built.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
+                        translated.push_str(&regex::escape(quoted.encode_utf8(&mut [0; 4])));
                     }
                 }
                 Some(other) => {
-                    built.push('\\');
-                    built.push(other);
+                    translated.push('\\');
+                    translated.push(other);
                 }
-                None => built.push('\\'),
+                None => translated.push('\\'),
             },
-            '[' if !in_class => {
-                in_class = true;
+            '[' if !is_in_class => {
+                is_in_class = true;
                 is_first_in_class = true;
-                built.push('[');
+                translated.push('[');
                 if letters.peek() == Some(&'^') {
                     letters.next();
-                    built.push('^');
+                    translated.push('^');
                 }
             }
             // A class of POSIX: `[:alpha:]`.
             '[' if letters.peek() == Some(&':') => {
-                built.push('[');
+                translated.push('[');
                 for inside in letters.by_ref() {
-                    built.push(inside);
+                    translated.push(inside);
                     if inside == ']' {
                         break;
                     }
                 }
             }
-            '[' => built.push_str(r"\["),
+            '[' => translated.push_str(r"\["),
             // RE2 and POSIX treat `]` as a plain character directly behind `[` or `[^`.
-            ']' if in_class && was_first => built.push_str(r"\]"),
+            ']' if is_in_class && was_first => translated.push_str(r"\]"),
             ']' => {
-                in_class = false;
-                built.push(']');
+                is_in_class = false;
+                translated.push(']');
             }
             // Only this engine has operators on classes: `&&`, `--`, `~~`.
-            '&' | '~' if in_class => {
-                built.push('\\');
-                built.push(letter);
+            '&' | '~' if is_in_class => {
+                translated.push('\\');
+                translated.push(letter);
             }
-            other => built.push(other),
+            other => translated.push(other),
         }
     }
-    built
+    translated
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn classes_are_those_of_re2() {
         let matches = |pattern: &str, text: &str| {
-            Pattern::compile(pattern, MAX_CONSTANT_BYTES).map(|pattern| pattern.is_match(text)).expect(pattern)
+            Pattern::compile(pattern, MAX_CONSTANT_PROGRAM_BYTES).map(|pattern| pattern.is_match(text)).expect(pattern)
         };
         for (pattern, text, expected) in [
             (r"^\w+$", "abc_1", true),
@@ -173,7 +173,7 @@ mod tests {
     fn invalid_and_large_patterns_are_rejected() {
         for pattern in ["[", "(", "a{2", "*", r"\", "(?P<", "a{1000}{1000}", &"(".repeat(2000), &"a".repeat(5000)] {
             // `a{2` is plain text in RE2 and an error here.
-            assert!(Pattern::compile(pattern, MAX_COMPUTED_BYTES).is_err(), "{pattern}");
+            assert!(Pattern::compile(pattern, MAX_COMPUTED_PROGRAM_BYTES).is_err(), "{pattern}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::evaluator::Evaluator;
 use crate::functions;
 use crate::meter::{Meter, Patterns};
 use crate::parser::parse;
-use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
+use crate::pattern::{MAX_CONSTANT_PROGRAM_BYTES, Pattern};
 use crate::value::CelValue;
 
 /// Parsed expression, for any number of evaluations.
@@ -125,7 +125,7 @@ fn compile_patterns(expr: &Expr, patterns: &mut Patterns) {
         && let ("matches" | "find" | "findAll", Some(Expr { kind: ExprKind::Literal(Literal::String(pattern)), .. })) =
             (name.as_str(), arguments.last())
     {
-        patterns.entry(pattern.clone()).or_insert_with(|| Pattern::compile(pattern, MAX_CONSTANT_BYTES));
+        patterns.entry(pattern.clone()).or_insert_with(|| Pattern::compile(pattern, MAX_CONSTANT_PROGRAM_BYTES));
     }
     expr.for_each_child(|child| compile_patterns(child, patterns));
 }

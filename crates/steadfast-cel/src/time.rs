@@ -25,7 +25,7 @@ pub struct CelDuration {
 }
 
 /// Longest duration: 10,000 years.
-const MAX_SECONDS: i64 = 315_576_000_000;
+const MAX_DURATION_SECONDS: i64 = 315_576_000_000;
 
 impl CelTimestamp {
     /// Creates a constant timestamp, if CEL's range of the years 1 to 9999 includes the instant.
@@ -43,14 +43,14 @@ impl CelTimestamp {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         // jiff also accepts other forms of ISO 8601, which CEL rejects.
-        let is_plain = bytes.len() >= 20
+        let has_rfc_3339_layout = bytes.len() >= 20
             && bytes.len() <= 40
             && bytes[10].eq_ignore_ascii_case(&b'T')
             && !text.contains('[')
             && bytes[4] == b'-'
             && bytes[13] == b':'
             && bytes[16] == b':';
-        if !is_plain {
+        if !has_rfc_3339_layout {
             return None;
         }
         Self::constant(text.parse().ok()?)
@@ -103,7 +103,7 @@ impl CelDuration {
     }
 
     fn new(length: SignedDuration, rate: i32) -> Option<Self> {
-        (length.as_secs().abs() <= MAX_SECONDS).then_some(Self { length, rate })
+        (length.as_secs().abs() <= MAX_DURATION_SECONDS).then_some(Self { length, rate })
     }
 
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
@@ -182,14 +182,18 @@ impl CelDuration {
 
 /// Returns the nanoseconds until `holds(order)` changes, where `order` compares a difference with zero and the
 /// difference moves by `rate` nanoseconds per nanosecond. Returns `None` if the result never changes.
-pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::Ordering) -> bool) -> Option<i128> {
+pub(crate) fn nanos_until_flip(
+    difference: i128,
+    rate: i32,
+    holds: impl Fn(std::cmp::Ordering) -> bool,
+) -> Option<i128> {
     let rate = i128::from(rate);
     if rate == 0 {
         // Constant operands never flip.
         return None;
     }
-    let now = holds(difference.cmp(&0));
-    let at = |after: i128| holds((difference + rate * after).cmp(&0));
+    let current = holds(difference.cmp(&0));
+    let result_after = |after: i128| holds((difference + rate * after).cmp(&0));
     // The order changes at the first whole nanosecond at or after the crossing, and once more after an exact crossing.
     let crossing = if difference == 0 {
         1
@@ -201,7 +205,7 @@ pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::
     } else {
         return None;
     };
-    [crossing, crossing + 1].into_iter().find(|after| at(*after) != now)
+    [crossing, crossing + 1].into_iter().find(|after| result_after(*after) != current)
 }
 
 #[cfg(test)]
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn flip_is_the_first_changed_instant() {
-        let after = |difference, rate, holds: fn(Ordering) -> bool| flips_after(difference, rate, holds);
+        let after = |difference, rate, holds: fn(Ordering) -> bool| nanos_until_flip(difference, rate, holds);
         assert_eq!(after(-10, 1, Ordering::is_lt), Some(10));
         assert_eq!(after(-10, 1, Ordering::is_le), Some(11));
         assert_eq!(after(-10, 1, Ordering::is_gt), Some(11));

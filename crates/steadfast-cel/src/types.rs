@@ -47,7 +47,7 @@ pub enum Type {
 
 impl Type {
     /// All types that a plain name denotes.
-    const NAMED: [Self; 11] = [
+    const PLAIN_NAMED: [Self; 11] = [
         Self::Null,
         Self::Bool,
         Self::Int,
@@ -89,6 +89,6 @@ impl Type {
 
     /// Returns the type that a plain name denotes.
     pub fn named(name: &str) -> Option<Self> {
-        Self::NAMED.into_iter().find(|named| named.name() == name)
+        Self::PLAIN_NAMED.into_iter().find(|cel_type| cel_type.name() == name)
     }
 }

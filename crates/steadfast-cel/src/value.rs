@@ -68,7 +68,7 @@ pub(crate) enum ItemIdentity {
 #[derive(Clone, Debug)]
 enum Items<'a> {
     Json(&'a [Json], Nulls),
-    Built(Arc<Vec<CelValue<'a>>>),
+    Computed(Arc<Vec<CelValue<'a>>>),
 }
 
 /// Map: part of a JSON value, or computed.
@@ -78,7 +78,7 @@ pub struct CelMap<'a>(Fields<'a>);
 #[derive(Clone, Debug)]
 enum Fields<'a> {
     Json(&'a serde_json::Map<String, Json>, Nulls),
-    Built(Arc<BTreeMap<Key<'a>, CelValue<'a>>>),
+    Computed(Arc<BTreeMap<Key<'a>, CelValue<'a>>>),
 }
 
 /// Presence of null fields in a JSON object.
@@ -90,7 +90,7 @@ enum Nulls {
 
 impl<'a> From<&'a Json> for CelValue<'a> {
     fn from(json: &'a Json) -> Self {
-        Self::of(json, Nulls::Present)
+        Self::from_json(json, Nulls::Present)
     }
 }
 
@@ -102,7 +102,7 @@ impl From<String> for CelValue<'_> {
 
 impl<'a> From<Vec<CelValue<'a>>> for CelValue<'a> {
     fn from(items: Vec<CelValue<'a>>) -> Self {
-        Self::List(CelList::of(Items::Built(Arc::new(items))))
+        Self::List(CelList::from_items(Items::Computed(Arc::new(items))))
     }
 }
 
@@ -112,10 +112,10 @@ impl<'a> CelValue<'a> {
     /// Absent fields are absent for `has`, optional selection, `in`, `size` and iteration, and an error for plain
     /// selection. Conversion back to JSON keeps the fields.
     pub fn without_nulls(json: &'a Json) -> Self {
-        Self::of(json, Nulls::Absent)
+        Self::from_json(json, Nulls::Absent)
     }
 
-    fn of(json: &'a Json, nulls: Nulls) -> Self {
+    fn from_json(json: &'a Json, nulls: Nulls) -> Self {
         match json {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Bool(*value),
@@ -126,7 +126,7 @@ impl<'a> CelValue<'a> {
                 (None, None) => Self::Double(number.as_f64().unwrap_or_default()),
             },
             Json::String(text) => Self::String(Text::Borrowed(text)),
-            Json::Array(items) => Self::List(CelList::of(Items::Json(items, nulls))),
+            Json::Array(items) => Self::List(CelList::from_items(Items::Json(items, nulls))),
             Json::Object(fields) => Self::Map(CelMap(Fields::Json(fields, nulls))),
         }
     }
@@ -139,13 +139,13 @@ impl<'a> CelValue<'a> {
 
     /// Creates a list that is a set: equality ignores the order, and concatenation is union.
     pub fn set(items: Vec<Self>) -> Self {
-        Self::List(CelList { items: Items::Built(Arc::new(items)), identity: ItemIdentity::Value })
+        Self::List(CelList { items: Items::Computed(Arc::new(items)), identity: ItemIdentity::Value })
     }
 
     /// Creates a list of objects that the fields `keys` identify. Equality ignores the order, and concatenation
     /// replaces objects of the left list by those of the right list.
     pub fn keyed(items: Vec<Self>, keys: &[String]) -> Self {
-        Self::List(CelList { items: Items::Built(Arc::new(items)), identity: ItemIdentity::Fields(keys.into()) })
+        Self::List(CelList { items: Items::Computed(Arc::new(items)), identity: ItemIdentity::Fields(keys.into()) })
     }
 
     /// Parses a timestamp in RFC 3339. Returns `None` for other text.
@@ -164,7 +164,7 @@ impl<'a> CelValue<'a> {
     }
 
     pub(crate) fn map(fields: BTreeMap<Key<'a>, Self>) -> Self {
-        Self::Map(CelMap(Fields::Built(Arc::new(fields))))
+        Self::Map(CelMap(Fields::Computed(Arc::new(fields))))
     }
 
     /// Returns the type of the value.
@@ -183,7 +183,7 @@ impl<'a> CelValue<'a> {
             Self::Duration(_) => Type::Duration,
             Self::Type(_) => Type::Type,
             Self::Optional(_) => Type::Optional,
-            Self::Extension(of) => of.type_of(),
+            Self::Extension(extension) => extension.type_of(),
             Self::Invalid(_) => Type::Invalid,
         }
     }
@@ -192,7 +192,7 @@ impl<'a> CelValue<'a> {
     pub(crate) fn into_valid(self) -> Result<Self, CelErrorKind> {
         match self {
             // Schema mismatches surface here, at the first read. An unread invalid field must not fail a rule.
-            Self::Invalid(why) => Err(CelErrorKind::Unavailable(why.to_owned())),
+            Self::Invalid(reason) => Err(CelErrorKind::Unavailable(reason.to_owned())),
             value => Ok(value),
         }
     }
@@ -241,13 +241,13 @@ impl<'a> From<Key<'a>> for CelValue<'a> {
 }
 
 impl<'a> CelList<'a> {
-    fn of(items: Items<'a>) -> Self {
+    fn from_items(items: Items<'a>) -> Self {
         Self { items, identity: ItemIdentity::Position }
     }
 
     /// Creates a list of the same kind with other items.
-    pub(crate) fn with(&self, items: Vec<CelValue<'a>>) -> Self {
-        Self { items: Items::Built(Arc::new(items)), identity: self.identity.clone() }
+    pub(crate) fn with_items(&self, items: Vec<CelValue<'a>>) -> Self {
+        Self { items: Items::Computed(Arc::new(items)), identity: self.identity.clone() }
     }
 
     pub(crate) fn identity(&self) -> &ItemIdentity {
@@ -260,15 +260,15 @@ impl<'a> CelList<'a> {
         // Null items count, even if null fields count as absent: the positions of other items depend on them.
         match &self.items {
             Items::Json(items, _) => items.len(),
-            Items::Built(items) => items.len(),
+            Items::Computed(items) => items.len(),
         }
     }
 
     /// Returns the item at `index`, from 0.
     pub fn get(&self, index: usize) -> Option<CelValue<'a>> {
         match &self.items {
-            Items::Json(items, nulls) => items.get(index).map(|item| CelValue::of(item, *nulls)),
-            Items::Built(items) => items.get(index).cloned(),
+            Items::Json(items, nulls) => items.get(index).map(|item| CelValue::from_json(item, *nulls)),
+            Items::Computed(items) => items.get(index).cloned(),
         }
     }
 
@@ -285,7 +285,7 @@ impl<'a> CelMap<'a> {
             Fields::Json(fields, Nulls::Present) => fields.len(),
             // The count is not cached: a map is created for each access, and most maps are never measured.
             Fields::Json(fields, Nulls::Absent) => fields.values().filter(|value| !value.is_null()).count(),
-            Fields::Built(fields) => fields.len(),
+            Fields::Computed(fields) => fields.len(),
         }
     }
 
@@ -293,7 +293,7 @@ impl<'a> CelMap<'a> {
     pub(crate) fn max_len(&self) -> usize {
         match &self.0 {
             Fields::Json(fields, _) => fields.len(),
-            Fields::Built(fields) => fields.len(),
+            Fields::Computed(fields) => fields.len(),
         }
     }
 
@@ -307,9 +307,9 @@ impl<'a> CelMap<'a> {
             Fields::Json(fields, nulls) => {
                 let field = fields.get(name)?;
                 // The mode for nulls is inherited, so that nested objects treat null fields the same way.
-                (*nulls == Nulls::Present || !field.is_null()).then(|| CelValue::of(field, *nulls))
+                (*nulls == Nulls::Present || !field.is_null()).then(|| CelValue::from_json(field, *nulls))
             }
-            Fields::Built(fields) => fields.get(&Key::String(Text::Shared(name.into()))).cloned(),
+            Fields::Computed(fields) => fields.get(&Key::String(Text::Shared(name.into()))).cloned(),
         }
     }
 
@@ -324,7 +324,7 @@ impl<'a> CelMap<'a> {
             (Fields::Json(..), Key::String(name)) => self.field(name),
             // JSON objects have strings as keys only.
             (Fields::Json(..), _) => None,
-            (Fields::Built(fields), key) => fields.get(key).cloned(),
+            (Fields::Computed(fields), key) => fields.get(key).cloned(),
         }
     }
 
@@ -335,10 +335,12 @@ impl<'a> CelMap<'a> {
                 let nulls = *nulls;
                 let present = fields.iter().filter(move |(_, value)| nulls == Nulls::Present || !value.is_null());
                 Box::new(
-                    present.map(move |(name, value)| (Key::String(Text::Borrowed(name)), CelValue::of(value, nulls))),
+                    present.map(move |(name, value)| {
+                        (Key::String(Text::Borrowed(name)), CelValue::from_json(value, nulls))
+                    }),
                 )
             }
-            Fields::Built(fields) => {
+            Fields::Computed(fields) => {
                 // The copy frees the iterator from the borrow of `self`. Keys and values are shared, so that a copy is
                 // cheap.
                 let entries: Vec<_> = fields.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -351,7 +353,7 @@ impl<'a> CelMap<'a> {
     pub(crate) fn json(&self) -> Option<&'a serde_json::Map<String, Json>> {
         match &self.0 {
             Fields::Json(fields, _) => Some(fields),
-            Fields::Built(_) => None,
+            Fields::Computed(_) => None,
         }
     }
 }

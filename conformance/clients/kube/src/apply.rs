@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::{FINALIZER, NAMESPACE, Outcome, Widget, WidgetSpec, check, refused, within};
+use crate::{FINALIZER, NAMESPACE, Outcome, Widget, WidgetSpec, check, expect_rejection, finish_in_time};
 
 /// Returns the managers of an object, with their operations.
 pub fn managers(object: &impl ResourceExt) -> Vec<String> {
@@ -34,7 +34,7 @@ fn map(data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": data})
 }
 
-pub async fn applies(client: &Client) -> Outcome {
+pub async fn check_apply(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = |object: &ConfigMap| json!(object.data);
     let first = PatchParams::apply("first");
@@ -46,7 +46,7 @@ pub async fn applies(client: &Client) -> Outcome {
     check("the same again changes nothing", same.resource_version() == made.resource_version(), &same)?;
     let second = PatchParams::apply("second");
     let taken = map(&json!({"a": "2"}));
-    refused(
+    expect_rejection(
         "a field of another manager is a conflict",
         409,
         maps.patch("applied", &second, &Patch::Apply(&taken)).await,
@@ -58,7 +58,11 @@ pub async fn applies(client: &Client) -> Outcome {
     check("a field that is no longer applied is removed", data(&less) == json!({"a": "2", "c": "3"}), &less)?;
     let strict = PatchParams::apply("first").validation_strict();
     let misspelt = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "dat": {}});
-    refused("an unknown field is rejected", 500, maps.patch("applied", &strict, &Patch::Apply(misspelt)).await)?;
+    expect_rejection(
+        "an unknown field is rejected",
+        500,
+        maps.patch("applied", &strict, &Patch::Apply(misspelt)).await,
+    )?;
     let metadata = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": {"app": "half"}}});
     let half = maps.patch_metadata("applied", &PatchParams::apply("third"), &Patch::Apply(metadata)).await?;
     check("metadata is applied alone", half.labels().get("app").is_some_and(|app| app == "half"), &half)?;
@@ -97,7 +101,7 @@ async fn reconcile(widget: Arc<Widget>, client: Arc<Client>) -> Result<Action, f
     .await
 }
 
-pub async fn controller_applies(client: &Client) -> Outcome {
+pub async fn check_applying_controller(client: &Client) -> Outcome {
     let widgets: Api<Widget> = Api::namespaced(client.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -117,32 +121,34 @@ pub async fn controller_applies(client: &Client) -> Outcome {
         }
     };
     let wait = |wanted: Value| await_condition(maps.clone(), "applying", has(wanted));
-    let made = within("a Controller applies its object", async { Ok(wait(json!({"value": "1"})).await?) }).await?;
+    let made =
+        finish_in_time("a Controller applies its object", async { Ok(wait(json!({"value": "1"})).await?) }).await?;
     let made = made.ok_or("the object was deleted again")?;
     check("it manages it by apply", managers(&made) == ["applier Apply"], &made.metadata.managed_fields)?;
     let is_ready = |widget: Option<&Widget>| widget.is_some_and(|w| w.status.as_ref().is_some_and(|s| s.ready));
-    let widget =
-        within("it applies the status", async { Ok(await_condition(widgets.clone(), "applying", is_ready).await?) })
-            .await?
-            .ok_or("the object was deleted again")?;
+    let widget = finish_in_time("it applies the status", async {
+        Ok(await_condition(widgets.clone(), "applying", is_ready).await?)
+    })
+    .await?
+    .ok_or("the object was deleted again")?;
     check("the status has its manager", managers(&widget).contains(&"applier Apply status".to_owned()), &widget)?;
     check("the finalizer is set", widget.finalizers() == [FINALIZER], &widget)?;
     let other = json!({"data": {"value": "99", "extra": "mine"}});
     maps.patch("applying", &PatchParams::default(), &Patch::Merge(other)).await?;
-    within("it restores its field, and keeps that of another manager", async {
+    finish_in_time("it restores its field, and keeps that of another manager", async {
         Ok(wait(json!({"value": "1", "extra": "mine"})).await?)
     })
     .await?;
     widgets.patch("applying", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 2}}))).await?;
-    within("it follows the spec", async { Ok(wait(json!({"value": "2"})).await?) }).await?;
-    within("a deletion waits for the finalizer", async {
+    finish_in_time("it follows the spec", async { Ok(wait(json!({"value": "2"})).await?) }).await?;
+    finish_in_time("a deletion waits for the finalizer", async {
         Ok(delete_and_finalize(widgets.clone(), "applying", &DeleteParams::default()).await?)
     })
     .await?;
     let trace = maps.get("trace").await?;
     check("the finalizer's cleanup ran", has(json!({"cleaned": "applying"}))(Some(&trace)), &trace)?;
     let _ = stop.send(());
-    within("it ends", async { Ok(task.await?) }).await?;
+    finish_in_time("it ends", async { Ok(task.await?) }).await?;
     for name in ["applying", "trace"] {
         if let Some(uid) = maps.delete(name, &DeleteParams::default()).await?.left().and_then(|map| map.uid()) {
             await_condition(maps.clone(), name, conditions::is_deleted(&uid)).await?;

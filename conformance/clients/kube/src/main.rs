@@ -48,16 +48,16 @@ struct WidgetStatus {
     ready: bool,
 }
 
-fn check(name: &str, holds: bool, seen: &dyn std::fmt::Debug) -> Outcome {
-    if !holds {
-        return Err(format!("{name}: failed with {seen:?}").into());
+fn check(name: &str, is_true: bool, value: &dyn std::fmt::Debug) -> Outcome {
+    if !is_true {
+        return Err(format!("{name}: failed with {value:?}").into());
     }
     println!("ok      {name}");
     Ok(())
 }
 
 /// Checks that the server rejects the request with this code.
-fn refused<T: std::fmt::Debug>(name: &str, code: u16, outcome: kube::Result<T>) -> Outcome {
+fn expect_rejection<T: std::fmt::Debug>(name: &str, code: u16, outcome: kube::Result<T>) -> Outcome {
     match outcome {
         Err(kube::Error::Api(status)) => check(name, status.code == code, &status),
         other => check(name, false, &other),
@@ -65,7 +65,7 @@ fn refused<T: std::fmt::Debug>(name: &str, code: u16, outcome: kube::Result<T>) 
 }
 
 /// Waits for a condition. If the condition is not met in time, returns an error that names it.
-async fn within<T>(name: &str, event: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+async fn finish_in_time<T>(name: &str, event: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     let value =
         tokio::time::timeout(TIMEOUT, event).await.map_err(|_| format!("{name}: not met within {TIMEOUT:?}"))?;
     let value = value.map_err(|error| format!("{name}: {error}"))?;
@@ -96,7 +96,7 @@ where
 }
 
 /// Checks the events of a watcher, with a paged list or with a streamed one.
-async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> Outcome {
+async fn check_watcher(client: &Client, config: watcher::Config, list_form: &str) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["a", "b"] {
         let created = maps.create(&PostParams::default(), &config_map(name, "1")).await?;
@@ -105,10 +105,10 @@ async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> O
         maps.list(&ListParams::default().at(&version).matching(VersionMatch::NotOlderThan)).await?;
     }
     let mut events = pin!(watch(maps.clone(), config.labels("app=seen")));
-    let told = async {
-        let mut told = Vec::new();
-        while told.last().is_none_or(|last| last != "listed all") {
-            told.push(next(&mut events).await?);
+    let received = async {
+        let mut received = Vec::new();
+        while received.last().is_none_or(|last| last != "listed all") {
+            received.push(next(&mut events).await?);
         }
         maps.patch("b", &PatchParams::default(), &Patch::Merge(json!({"data": {"value": "2"}}))).await?;
         maps.create(&PostParams::default(), &config_map("c", "1")).await?;
@@ -116,29 +116,29 @@ async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> O
         maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": null}}))).await?;
         maps.delete("c", &DeleteParams::default()).await?;
         for _ in 0..4 {
-            told.push(next(&mut events).await?);
+            received.push(next(&mut events).await?);
         }
-        Ok(told)
+        Ok(received)
     };
-    let told = within(&format!("a watcher receives all events, {how}"), told).await?;
+    let received = finish_in_time(&format!("a watcher receives all events, {list_form}"), received).await?;
     let wanted = ["init", "listed a", "listed b", "listed all", "applied b", "applied c", "deleted a", "deleted c"];
-    check(&format!("in that order, {how}"), told == wanted, &told)?;
+    check(&format!("in that order, {list_form}"), received == wanted, &received)?;
     maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
     Ok(())
 }
 
-async fn reflector_has(client: &Client) -> Outcome {
+async fn check_reflector(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     maps.create(&PostParams::default(), &config_map("early", "1")).await?;
     let (reader, writer) = reflector::store();
     let stream = watch(maps.clone(), watcher::Config::default().labels("app=seen"));
     let stream = reflector::reflector(writer, stream).default_backoff().applied_objects();
     let task = tokio::spawn(stream.for_each(|_| ready(())));
-    within("a reflector's store is ready", async { Ok(reader.wait_until_ready().await?) }).await?;
+    finish_in_time("a reflector's store is ready", async { Ok(reader.wait_until_ready().await?) }).await?;
     check("it contains the existing object", reader.len() == 1, &reader.state())?;
     maps.create(&PostParams::default(), &config_map("late", "2")).await?;
     maps.delete("early", &DeleteParams::default()).await?;
-    within("it follows", async {
+    finish_in_time("it follows", async {
         let late = ObjectRef::new("late").within(NAMESPACE);
         while reader.len() != 1 || reader.get(&late).is_none() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -173,7 +173,7 @@ async fn reconcile(widget: Arc<Widget>, client: Arc<Client>) -> Result<Action, f
     .await
 }
 
-async fn controller_works(client: &Client) -> Outcome {
+async fn check_controller(client: &Client) -> Outcome {
     let widgets: Api<Widget> = Api::namespaced(client.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -190,35 +190,36 @@ async fn controller_works(client: &Client) -> Outcome {
             map.is_some_and(|map| map.data.as_ref().is_some_and(|data| data.get("value").is_some_and(|v| v == value)))
         }
     };
-    let found = within("a Controller makes its object", async {
+    let found = finish_in_time("a Controller makes its object", async {
         Ok(await_condition(maps.clone(), "w", has("1")).await?.ok_or("the object was deleted again")?)
     })
     .await?;
     check("it is owned", found.owner_references().iter().any(|owner| Some(&owner.uid) == made.uid().as_ref()), &found)?;
     let is_ready = |widget: Option<&Widget>| widget.is_some_and(|w| w.status.as_ref().is_some_and(|s| s.ready));
-    within("it writes the status", async { Ok(await_condition(widgets.clone(), "w", is_ready).await?) }).await?;
+    finish_in_time("it writes the status", async { Ok(await_condition(widgets.clone(), "w", is_ready).await?) })
+        .await?;
     widgets.patch("w", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 2}}))).await?;
-    within("it follows the spec", async { Ok(await_condition(maps.clone(), "w", has("2")).await?) }).await?;
+    finish_in_time("it follows the spec", async { Ok(await_condition(maps.clone(), "w", has("2")).await?) }).await?;
     let uid = found.uid().unwrap_or_default();
     maps.delete("w", &DeleteParams::default()).await?;
-    within("it recreates an owned object", async {
+    finish_in_time("it recreates an owned object", async {
         let anew = |map: Option<&ConfigMap>| map.is_some_and(|map| map.uid().is_some_and(|new| new != uid));
         Ok(await_condition(maps.clone(), "w", anew).await?)
     })
     .await?;
     let uid = made.uid().unwrap_or_default();
     widgets.delete("w", &DeleteParams::default()).await?;
-    within("it releases a deleted object", async {
+    finish_in_time("it releases a deleted object", async {
         Ok(await_condition(widgets.clone(), "w", conditions::is_deleted(&uid)).await?)
     })
     .await?;
     let _ = stop.send(());
-    within("it ends", async { Ok(task.await?) }).await?;
+    finish_in_time("it ends", async { Ok(task.await?) }).await?;
     maps.delete("w", &DeleteParams::default()).await?;
     Ok(())
 }
 
-async fn undefine(client: &Client) -> Outcome {
+async fn remove_definition(client: &Client) -> Outcome {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = Widget::crd_name();
     let Some(left) = definitions.get_opt(name).await? else { return Ok(()) };
@@ -233,7 +234,7 @@ async fn undefine(client: &Client) -> Outcome {
         other => drop(other?),
     }
     let uid = left.uid().unwrap_or_default();
-    within("the definition is deleted", async {
+    finish_in_time("the definition is deleted", async {
         Ok(await_condition(definitions.clone(), name, conditions::is_deleted(&uid)).await?)
     })
     .await?;
@@ -252,7 +253,7 @@ async fn prepare(client: &Client) -> Outcome {
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-    undefine(client).await
+    remove_definition(client).await
 }
 
 async fn run(kubeconfig: &str) -> Outcome {
@@ -261,24 +262,24 @@ async fn run(kubeconfig: &str) -> Outcome {
     let client = Client::try_from(config)?;
     println!("kube 5.0.0, server {}", client.apiserver_version().await?.git_version);
     prepare(&client).await?;
-    watcher_tells(&client, watcher::Config::default().page_size(1), "in pages").await?;
-    watcher_tells(&client, watcher::Config::default().streaming_lists(), "streamed").await?;
-    reflector_has(&client).await?;
+    check_watcher(&client, watcher::Config::default().page_size(1), "in pages").await?;
+    check_watcher(&client, watcher::Config::default().streaming_lists(), "streamed").await?;
+    check_reflector(&client).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), &Widget::crd()).await?;
-    within("a definition is established", async {
+    finish_in_time("a definition is established", async {
         Ok(await_condition(definitions, Widget::crd_name(), conditions::is_crd_established()).await?)
     })
     .await?;
-    controller_works(&client).await?;
-    apply::applies(&client).await?;
-    Box::pin(apply::controller_applies(&client)).await?;
-    tools::entries(&client).await?;
-    tools::metadata_alone(&client).await?;
-    tools::discovers(&client).await?;
-    tools::scales(&client).await?;
-    tools::records(&client).await?;
-    tools::schedules(&client).await?;
+    check_controller(&client).await?;
+    apply::check_apply(&client).await?;
+    Box::pin(apply::check_applying_controller(&client)).await?;
+    tools::check_entries(&client).await?;
+    tools::check_metadata_only(&client).await?;
+    tools::check_discovery(&client).await?;
+    tools::check_scale(&client).await?;
+    tools::check_event_series(&client).await?;
+    tools::check_scheduler(&client).await?;
     prepare(&client).await
 }
 

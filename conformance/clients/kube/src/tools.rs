@@ -17,10 +17,10 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{NAMESPACE, Outcome, Widget, WidgetSpec, check, config_map, refused, within};
+use crate::{NAMESPACE, Outcome, Widget, WidgetSpec, check, config_map, expect_rejection, finish_in_time};
 
 /// Checks an entry for an object: created, changed, unchanged, and rejected after a concurrent change.
-pub async fn entries(client: &Client) -> Outcome {
+pub async fn check_entries(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let insert = |map: &mut ConfigMap, value: &str| {
         map.data.get_or_insert_default().insert("value".to_owned(), value.to_owned());
@@ -41,7 +41,7 @@ pub async fn entries(client: &Client) -> Outcome {
     Ok(())
 }
 
-pub async fn metadata_alone(client: &Client) -> Outcome {
+pub async fn check_metadata_only(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["half-a", "half-b"] {
         maps.create(&PostParams::default(), &config_map(name, "1")).await?;
@@ -54,10 +54,11 @@ pub async fn metadata_alone(client: &Client) -> Outcome {
     let stream = watcher(halves, watcher::Config::default().labels("app=seen").streaming_lists());
     let mut stream = Box::pin(reflector::reflector(writer, stream).applied_objects());
     let task = tokio::spawn(async move { while let Ok(Some(_)) = stream.try_next().await {} });
-    within("a reflector of metadata, streamed, is ready", async { Ok(reader.wait_until_ready().await?) }).await?;
+    finish_in_time("a reflector of metadata, streamed, is ready", async { Ok(reader.wait_until_ready().await?) })
+        .await?;
     let changed = json!({"metadata": {"annotations": {"note": "text"}}});
     maps.patch("half-b", &PatchParams::default(), &Patch::Merge(changed)).await?;
-    within("it follows", async {
+    finish_in_time("it follows", async {
         let key = ObjectRef::new("half-b").within(NAMESPACE);
         while !reader.get(&key).is_some_and(|half| half.annotations().contains_key("note")) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -71,7 +72,7 @@ pub async fn metadata_alone(client: &Client) -> Outcome {
     Ok(())
 }
 
-pub async fn discovers(client: &Client) -> Outcome {
+pub async fn check_discovery(client: &Client) -> Outcome {
     let kind = GroupVersionKind::gvk(&Widget::group(&()), "v1", "Widget");
     let all = Discovery::new(client.clone()).run_aggregated().await?;
     let (_, core) = all.resolve_gvk(&GroupVersionKind::gvk("", "v1", "Pod")).ok_or("no pods are discovered")?;
@@ -96,7 +97,7 @@ pub async fn discovers(client: &Client) -> Outcome {
     Ok(())
 }
 
-pub async fn scales(client: &Client) -> Outcome {
+pub async fn check_scale(client: &Client) -> Outcome {
     let all: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     let _ = all.delete("scaled", &DeleteParams::default()).await;
     let wanted = serde_json::from_value(json!({
@@ -116,7 +117,11 @@ pub async fn scales(client: &Client) -> Outcome {
     let three = Patch::Merge(json!({"spec": {"replicas": 3}}));
     let patched = all.patch_scale("scaled", &PatchParams::default(), &three).await?;
     check("patch_scale", replicas(&patched) == Some(3), &patched)?;
-    refused("replace_scale of an old version", 409, all.replace_scale("scaled", &PostParams::default(), &read).await)?;
+    expect_rejection(
+        "replace_scale of an old version",
+        409,
+        all.replace_scale("scaled", &PostParams::default(), &read).await,
+    )?;
     let deployment = all.get("scaled").await?;
     check("the deployment is scaled", deployment.spec.replicas == Some(3), &deployment)?;
     all.delete("scaled", &DeleteParams::default()).await?;
@@ -124,7 +129,7 @@ pub async fn scales(client: &Client) -> Outcome {
 }
 
 /// Checks that two equal events are merged into one event with a count.
-pub async fn records(client: &Client) -> Outcome {
+pub async fn check_event_series(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let about = maps.create(&PostParams::default(), &config_map("told-of", "1")).await?;
     let recorder = Recorder::new(client.clone(), Reporter::from("kube-conformance"));
@@ -149,7 +154,7 @@ pub async fn records(client: &Client) -> Outcome {
 
 /// Sends a watcher's objects through a scheduler: each key is returned once, however many times it was scheduled before
 /// its time.
-pub async fn schedules(client: &Client) -> Outcome {
+pub async fn check_scheduler(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["early", "late"] {
         maps.create(&PostParams::default(), &config_map(name, "1")).await?;
@@ -166,8 +171,9 @@ pub async fn schedules(client: &Client) -> Outcome {
     });
     let requests: Vec<ScheduleRequest<String>> = requests.collect();
     let scheduled = scheduler(stream::iter(requests).chain(stream::pending())).take(2).collect::<Vec<String>>();
-    let told = within("a scheduler returns keys in the order of their times", async { Ok(scheduled.await) }).await?;
-    check("each once", told == ["early", "late"], &told)?;
+    let returned_keys =
+        finish_in_time("a scheduler returns keys in the order of their times", async { Ok(scheduled.await) }).await?;
+    check("each once", returned_keys == ["early", "late"], &returned_keys)?;
     maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=seen")).await?;
     Ok(())
 }

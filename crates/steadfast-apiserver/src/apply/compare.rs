@@ -19,14 +19,14 @@ pub(super) struct Difference {
 
 impl Difference {
     /// Compares two objects.
-    pub(super) fn between(of: &TypeRef, old: &Value, new: &Value) -> Self {
+    pub(super) fn between(type_ref: &TypeRef, old: &Value, new: &Value) -> Self {
         let mut difference = Self::default();
-        difference.walk(of, Some(old), Some(new), &mut Vec::new());
+        difference.walk(type_ref, Some(old), Some(new), &mut Vec::new());
         difference
     }
 
     /// Removes the fields that the write cannot change, and the fields below them.
-    pub(super) fn without(self, ignored: &FieldSet) -> Self {
+    pub(super) fn ignoring(self, ignored: &FieldSet) -> Self {
         Self {
             added: self.added.recursive_difference(ignored),
             modified: self.modified.recursive_difference(ignored),
@@ -35,62 +35,62 @@ impl Difference {
     }
 
     /// Returns the managed fields that a manager loses: the changed and the removed ones.
-    pub(super) fn lost_by(&self, fields: &FieldSet) -> FieldSet {
+    pub(super) fn lost_fields(&self, fields: &FieldSet) -> FieldSet {
         let changed = fields.intersection(&self.modified.union(&self.added));
         changed.union(&fields.intersection(&self.removed))
     }
 
-    fn walk(&mut self, of: &TypeRef, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
+    fn walk(&mut self, type_ref: &TypeRef, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
         // Equal values have no difference below them. Most of a typical object ends here.
         if old.is_some() && old == new {
             return;
         }
-        let atom = of.atom();
+        let atom = type_ref.atom();
         let (before, after) = (atom.shape(old), atom.shape(new));
-        let leaf = if new.is_none() {
-            self.handle(&before, old, new, path)
+        let was_compared_whole = if new.is_none() {
+            self.compare_shape(&before, old, new, path)
         } else if old.is_none() || before.is_same(&after) {
-            self.handle(&after, old, new, path)
+            self.compare_shape(&after, old, new, path)
         } else {
             // The field changed its kind, for example from a list to a map. Both shapes are
             // compared.
-            self.handle(&before, old, new, path);
-            self.handle(&after, old, new, path)
+            self.compare_shape(&before, old, new, path);
+            self.compare_shape(&after, old, new, path)
         };
         // An added or removed container counts as a field next to its members.
-        if !leaf && old.is_none() {
+        if !was_compared_whole && old.is_none() {
             self.added.insert(path);
-        } else if !leaf && new.is_none() {
+        } else if !was_compared_whole && new.is_none() {
             self.removed.insert(path);
         }
     }
 
     /// Returns true if the value was compared as a whole.
-    fn handle(&mut self, shape: &Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) -> bool {
+    fn compare_shape(&mut self, shape: &Shape, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) -> bool {
         match shape {
             Shape::Map(map) => {
                 let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
                 // Empty containers have no members to own, so they count as leaves.
-                if map.atomic || before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) {
-                    return self.leaf(old, new, path);
+                if map.is_atomic || before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) {
+                    return self.compare_leaf(old, new, path);
                 }
-                self.fields(map, before, after, path);
+                self.compare_fields(map, before, after, path);
                 false
             }
             Shape::List(list) => {
                 let (before, after) = (items_of(old), items_of(new));
                 if list.strategy == MergeStrategy::Atomic || before.is_empty() && after.is_empty() {
-                    return self.leaf(old, new, path);
+                    return self.compare_leaf(old, new, path);
                 }
-                self.items(list, before, after, path);
+                self.compare_items(list, before, after, path);
                 false
             }
-            Shape::Scalar(_) => self.leaf(old, new, path),
-            Shape::Nothing => false,
+            Shape::Scalar(_) => self.compare_leaf(old, new, path),
+            Shape::NoValue => false,
         }
     }
 
-    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>, path: &[Step]) -> bool {
+    fn compare_leaf(&mut self, old: Option<&Value>, new: Option<&Value>, path: &[Step]) -> bool {
         if old.is_none() {
             self.added.insert(path);
         } else if new.is_none() {
@@ -101,7 +101,7 @@ impl Difference {
         true
     }
 
-    fn fields(
+    fn compare_fields(
         &mut self,
         map: &MapAtom,
         old: Option<&Map<String, Value>>,
@@ -112,21 +112,21 @@ impl Difference {
         for key in keys {
             let (before, after) = (old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)));
             path.push(Step::field(key));
-            self.walk(map.of(key).unwrap_or(&TypeRef::Deduced), before, after, path);
+            self.walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), before, after, path);
             path.pop();
         }
     }
 
-    fn items(&mut self, list: &ListAtom, old: &[Value], new: &[Value], path: &mut Vec<Step>) {
-        let mut both: BTreeMap<Step, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    fn compare_items(&mut self, list: &ListAtom, old: &[Value], new: &[Value], path: &mut Vec<Step>) {
+        let mut items_by_step: BTreeMap<Step, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         for (step, item) in steps(list, old) {
-            both.entry(step).or_default().0.push(item);
+            items_by_step.entry(step).or_default().0.push(item);
         }
         // Keyed items are compared by key, not by index: a moved item is not a change.
         for (step, item) in steps(list, new) {
-            both.entry(step).or_default().1.push(item);
+            items_by_step.entry(step).or_default().1.push(item);
         }
-        for (step, (before, after)) in both {
+        for (step, (before, after)) in items_by_step {
             path.push(step);
             match (before.len(), after.len()) {
                 (0 | 1, 0 | 1) => self.walk(&list.item, before.first().copied(), after.first().copied(), path),
@@ -166,8 +166,9 @@ fn is_equal(one: &Value, other: &Value) -> bool {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            let same = |(key, one): (&String, &Value)| other.get(key).is_some_and(|other| is_equal(one, other));
-            one.len() == other.len() && one.iter().all(same)
+            let is_same_entry =
+                |(key, one): (&String, &Value)| other.get(key).is_some_and(|other| is_equal(one, other));
+            one.len() == other.len() && one.iter().all(is_same_entry)
         }
         _ => one == other,
     }

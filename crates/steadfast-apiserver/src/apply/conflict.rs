@@ -8,12 +8,12 @@ use crate::status::Status;
 
 /// Creates the `409` status for fields of other managers that the apply would change.
 pub(super) fn status(conflicts: &Conflicts) -> Status {
-    let each: Vec<(String, Vec<String>)> = conflicts
+    let paths_by_manager: Vec<(String, Vec<String>)> = conflicts
         .iter()
         .map(|(manager, fields)| (manager.description(), fields.paths().iter().map(|path| path_text(path)).collect()))
         .collect();
-    let count: usize = each.iter().map(|(_, paths)| paths.len()).sum();
-    let message = match each.as_slice() {
+    let count: usize = paths_by_manager.iter().map(|(_, paths)| paths.len()).sum();
+    let message = match paths_by_manager.as_slice() {
         // The message for a single conflict has another form than the message for several conflicts.
         [(manager, paths)] if count == 1 => {
             format!("Apply failed with 1 conflict: conflict with {manager}: {}", paths[0])
@@ -29,7 +29,7 @@ pub(super) fn status(conflicts: &Conflicts) -> Status {
             format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
         }
     };
-    let causes: Vec<Value> = each
+    let causes: Vec<Value> = paths_by_manager
         .iter()
         .flat_map(|(manager, paths)| {
             paths.iter().map(move |path| {

@@ -12,19 +12,19 @@ pub(super) struct FieldSet(BTreeMap<Step, FieldSetNode>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct FieldSetNode {
-    member: bool,
+    is_member: bool,
     children: FieldSet,
 }
 
 impl FieldSetNode {
     fn is_empty(&self) -> bool {
-        !self.member && self.children.is_empty()
+        !self.is_member && self.children.is_empty()
     }
 }
 
 impl FieldSet {
     /// Creates the set of paths of field names.
-    pub(super) fn of_fields(paths: &[&[&str]]) -> Self {
+    pub(super) fn from_names(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
             let path: Vec<Step> = path.iter().map(|name| Step::field(name)).collect();
@@ -45,15 +45,15 @@ impl FieldSet {
             None => self.0.entry(first.clone()).or_default(),
         };
         if rest.is_empty() {
-            node.member = true;
+            node.is_member = true;
         } else {
             node.children.insert(rest);
         }
     }
 
     /// Returns whether the set contains a path of one step.
-    pub(super) fn has(&self, step: &Step) -> bool {
-        self.0.get(step).is_some_and(|node| node.member)
+    pub(super) fn contains_step(&self, step: &Step) -> bool {
+        self.0.get(step).is_some_and(|node| node.is_member)
     }
 
     /// Returns the set below a step.
@@ -72,7 +72,7 @@ impl FieldSet {
         for (step, node) in &other.0 {
             match self.0.get_mut(step) {
                 Some(own) => {
-                    own.member |= node.member;
+                    own.is_member |= node.is_member;
                     own.children.extend(&node.children);
                 }
                 None => drop(self.0.insert(step.clone(), node.clone())),
@@ -83,7 +83,7 @@ impl FieldSet {
     pub(super) fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |own, theirs| {
             theirs.map(|theirs| FieldSetNode {
-                member: own.member && theirs.member,
+                is_member: own.is_member && theirs.is_member,
                 children: own.children.intersection(&theirs.children),
             })
         })
@@ -95,7 +95,7 @@ impl FieldSet {
             Some(match theirs {
                 None => own.clone(),
                 Some(theirs) => FieldSetNode {
-                    member: own.member && !theirs.member,
+                    is_member: own.is_member && !theirs.is_member,
                     children: own.children.difference(&theirs.children),
                 },
             })
@@ -107,33 +107,34 @@ impl FieldSet {
         self.combine(other, |own, theirs| match theirs {
             None => Some(own.clone()),
             // A member covers the whole subtree here, unlike in `difference`.
-            Some(theirs) if theirs.member => None,
-            Some(theirs) => {
-                Some(FieldSetNode { member: own.member, children: own.children.recursive_difference(&theirs.children) })
-            }
+            Some(theirs) if theirs.is_member => None,
+            Some(theirs) => Some(FieldSetNode {
+                is_member: own.is_member,
+                children: own.children.recursive_difference(&theirs.children),
+            }),
         })
     }
 
     fn combine(
         &self,
         other: &Self,
-        with: impl Fn(&FieldSetNode, Option<&FieldSetNode>) -> Option<FieldSetNode>,
+        combine_nodes: impl Fn(&FieldSetNode, Option<&FieldSetNode>) -> Option<FieldSetNode>,
     ) -> Self {
         let nodes = self.0.iter().filter_map(|(step, node)| {
-            let combined = with(node, other.0.get(step)).filter(|node| !node.is_empty())?;
+            let combined = combine_nodes(node, other.0.get(step)).filter(|node| !node.is_empty())?;
             Some((step.clone(), combined))
         });
         Self(nodes.collect())
     }
 
-    /// Returns the set with every step changed by `deepen`.
+    /// Returns the set with every step changed by `map_step`.
     ///
-    /// `deepen` receives the step, its membership and the set below. It returns the new membership and the new set
+    /// `map_step` receives the step, its membership and the set below. It returns the new membership and the new set
     /// below.
-    pub(super) fn rebuilt(&self, deepen: &dyn Fn(&Step, bool, &Self) -> (bool, Self)) -> Self {
+    pub(super) fn map_steps(&self, map_step: &dyn Fn(&Step, bool, &Self) -> (bool, Self)) -> Self {
         let nodes = self.0.iter().map(|(step, node)| {
-            let (member, children) = deepen(step, node.member, &node.children);
-            (step.clone(), FieldSetNode { member, children })
+            let (is_member, children) = map_step(step, node.is_member, &node.children);
+            (step.clone(), FieldSetNode { is_member, children })
         });
         Self(nodes.collect())
     }
@@ -147,7 +148,7 @@ impl FieldSet {
 
     fn collect(&self, prefix: &mut Vec<Step>, paths: &mut Vec<Vec<Step>>) {
         // Members of a level precede deeper paths, as in structured-merge-diff.
-        for (step, _) in self.0.iter().filter(|(_, node)| node.member) {
+        for (step, _) in self.0.iter().filter(|(_, node)| node.is_member) {
             paths.push([prefix.as_slice(), std::slice::from_ref(step)].concat());
         }
         for (step, node) in &self.0 {
@@ -159,17 +160,17 @@ impl FieldSet {
 
     /// Encodes the set as `FieldsV1`.
     pub(super) fn encode(&self) -> Value {
-        Value::Object(self.encoded(false))
+        Value::Object(self.encode_level(false))
     }
 
-    fn encoded(&self, member: bool) -> Map<String, Value> {
+    fn encode_level(&self, is_member: bool) -> Map<String, Value> {
         let mut fields = Map::new();
         // `.` marks a member that also has children. Without children, an empty object suffices.
-        if member && !self.is_empty() {
+        if is_member && !self.is_empty() {
             fields.insert(".".to_owned(), Value::Object(Map::new()));
         }
         for (step, node) in &self.0 {
-            fields.insert(step.encode(), Value::Object(node.children.encoded(node.member)));
+            fields.insert(step.encode(), Value::Object(node.children.encode_level(node.is_member)));
         }
         fields
     }
@@ -183,7 +184,7 @@ impl FieldSet {
             }
             let below = value.as_object()?;
             let node =
-                FieldSetNode { member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
+                FieldSetNode { is_member: below.is_empty() || below.contains_key("."), children: Self::decode(value)? };
             set.0.insert(Step::decode(key)?, node);
         }
         Some(set)

@@ -10,24 +10,24 @@ use super::path::Step;
 use crate::merging::types::{MapAtom, MergeStrategy, Shape, TypeRef};
 
 /// Returns the set of an object's fields.
-pub(super) fn field_set(of: &TypeRef, object: &Value) -> FieldSet {
+pub(super) fn field_set(type_ref: &TypeRef, object: &Value) -> FieldSet {
     let mut set = FieldSet::default();
-    walk(of, object, &mut Vec::new(), &mut set);
+    walk(type_ref, object, &mut Vec::new(), &mut set);
     set
 }
 
-fn walk(of: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut FieldSet) {
-    match of.atom().shape(Some(value)) {
+fn walk(type_ref: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut FieldSet) {
+    match type_ref.atom().shape(Some(value)) {
         Shape::Scalar(_) => set.insert(path),
-        Shape::Map(map) if map.atomic => set.insert(path),
+        Shape::Map(map) if map.is_atomic => set.insert(path),
         Shape::List(list) if list.strategy == MergeStrategy::Atomic => set.insert(path),
         Shape::Map(map) => {
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(Step::field(key));
-                walk(map.of(key).unwrap_or(&TypeRef::Deduced), below, path, set);
+                walk(map.field_type(key).unwrap_or(&TypeRef::Deduced), below, path, set);
                 // An empty or unnamed member counts as a leaf: a manager can own no deeper field.
-                let empty = below.is_null() || below.as_object().is_some_and(Map::is_empty);
-                if empty || !map.named.contains_key(key) {
+                let is_leaf = below.is_null() || below.as_object().is_some_and(Map::is_empty);
+                if is_leaf || !map.declared_fields.contains_key(key) {
                     set.insert(path);
                 }
                 path.pop();
@@ -39,68 +39,70 @@ fn walk(of: &TypeRef, value: &Value, path: &mut Vec<Step>, set: &mut FieldSet) {
                 // Items are grouped first: duplicates are known only at the end of the list.
                 items.entry(step).or_default().push(item);
             }
-            for (step, same) in items {
+            for (step, same_key_items) in items {
                 path.push(step);
                 // Items with duplicate keys count as a whole, without their members.
-                if let [item] = same.as_slice() {
+                if let [item] = same_key_items.as_slice() {
                     walk(&list.item, item, path, set);
                 }
                 set.insert(path);
                 path.pop();
             }
         }
-        Shape::Nothing => {}
+        Shape::NoValue => {}
     }
 }
 
 /// Adds the parents of all fields in the set. Structs themselves are not tracked.
-pub(super) fn with_parents(of: &TypeRef, set: &FieldSet) -> FieldSet {
-    let atom = of.atom();
-    set.rebuilt(&|step, member, below| match (step, &atom.map, &atom.list) {
+pub(super) fn with_parents(type_ref: &TypeRef, set: &FieldSet) -> FieldSet {
+    let atom = type_ref.atom();
+    set.map_steps(&|step, is_member, below| match (step, &atom.map, &atom.list) {
         (Step::Field(name), Some(map), _) => {
-            let named = map.named.contains_key(name) && !below.is_empty();
-            (member || named, with_parents(map.of(name).unwrap_or(&TypeRef::Deduced), below))
+            let is_named_container = map.declared_fields.contains_key(name) && !below.is_empty();
+            (is_member || is_named_container, with_parents(map.field_type(name).unwrap_or(&TypeRef::Deduced), below))
         }
-        (Step::Key(_), _, Some(list)) => (member, with_parents(&list.item, below)),
-        _ => (member, below.clone()),
+        (Step::Key(_), _, Some(list)) => (is_member, with_parents(&list.item, below)),
+        _ => (is_member, below.clone()),
     })
 }
 
 /// Removes a set of fields, and the values that become empty. Returns `None` if nothing remains.
-pub(super) fn without(of: &TypeRef, value: &Value, removed: &FieldSet) -> Option<Value> {
-    match of.atom().shape(Some(value)) {
+pub(super) fn remove_fields(type_ref: &TypeRef, value: &Value, removed: &FieldSet) -> Option<Value> {
+    match type_ref.atom().shape(Some(value)) {
         Shape::Scalar(_) => Some(value.clone()),
-        Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, removed),
+        Shape::Map(map) if !map.is_atomic => remove_map_fields(map, value.as_object()?, removed),
         Shape::List(list) if list.strategy != MergeStrategy::Atomic => {
-            let kept = value.as_array()?.iter().filter_map(|item| {
+            let remaining = value.as_array()?.iter().filter_map(|item| {
                 // An item without a path step has no owner, so no manager can remove the item.
                 let Ok(step) = step_of(list, item) else { return Some(item.clone()) };
                 match removed.below(&step) {
-                    _ if removed.has(&step) => None,
-                    Some(below) => Some(without(&list.item, item, below).unwrap_or(Value::Null)),
+                    _ if removed.contains_step(&step) => None,
+                    Some(below) => Some(remove_fields(&list.item, item, below).unwrap_or(Value::Null)),
                     None => Some(item.clone()),
                 }
             });
-            let kept: Vec<Value> = kept.collect();
+            let remaining: Vec<Value> = remaining.collect();
             // A container without remaining fields disappears.
-            (!kept.is_empty()).then_some(Value::Array(kept))
+            (!remaining.is_empty()).then_some(Value::Array(remaining))
         }
         _ => None,
     }
 }
 
-fn without_fields(map: &MapAtom, fields: &Map<String, Value>, removed: &FieldSet) -> Option<Value> {
-    let mut kept = Map::new();
+fn remove_map_fields(map: &MapAtom, fields: &Map<String, Value>, removed: &FieldSet) -> Option<Value> {
+    let mut remaining = Map::new();
     for (key, value) in fields {
         let step = Step::field(key);
-        if removed.has(&step) {
+        if removed.contains_step(&step) {
             continue;
         }
         let value = match removed.below(&step) {
-            Some(below) => without(map.of(key).unwrap_or(&TypeRef::Deduced), value, below).unwrap_or(Value::Null),
+            Some(below) => {
+                remove_fields(map.field_type(key).unwrap_or(&TypeRef::Deduced), value, below).unwrap_or(Value::Null)
+            }
             None => value.clone(),
         };
-        kept.insert(key.clone(), value);
+        remaining.insert(key.clone(), value);
     }
-    (!kept.is_empty()).then_some(Value::Object(kept))
+    (!remaining.is_empty()).then_some(Value::Object(remaining))
 }

@@ -13,13 +13,13 @@ pub(super) fn step_of(list: &ListAtom, item: &Value) -> Result<Step, String> {
             Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
             Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
             Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
-            plain => Ok(Step::Value(plain.clone())),
+            scalar => Ok(Step::Value(scalar.clone())),
         },
-        MergeStrategy::Keys(keys) => by_keys(list, keys, item),
+        MergeStrategy::Keys(keys) => step_by_keys(list, keys, item),
     }
 }
 
-fn by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, String> {
+fn step_by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, String> {
     let fields = match item {
         Value::Object(fields) => fields,
         Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
@@ -27,11 +27,12 @@ fn by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, Strin
     };
     // A missing key takes the schema's default, for example `protocol: TCP` of a container port.
     let defaults = list.item.atom().map.as_ref();
-    let default = |key: &String| defaults.and_then(|map| map.named.get(key)).and_then(|field| field.default.as_ref());
+    let default =
+        |key: &String| defaults.and_then(|map| map.declared_fields.get(key)).and_then(|field| field.default.as_ref());
     // Each key is optional as long as at least one exists. Missing keys are not part of the path.
-    let found: Vec<(String, Value)> =
+    let key_fields: Vec<(String, Value)> =
         keys.iter().filter_map(|key| Some((key.clone(), fields.get(key).or_else(|| default(key))?.clone()))).collect();
-    if found.is_empty() {
+    if key_fields.is_empty() {
         let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
         return Err(format!(
             "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values \
@@ -39,7 +40,7 @@ fn by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, Strin
             keys.join(" ")
         ));
     }
-    Ok(Step::Key(found))
+    Ok(Step::Key(key_fields))
 }
 
 /// Returns the items of a list with their path steps. Items without a step are omitted.

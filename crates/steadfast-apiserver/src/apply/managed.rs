@@ -62,7 +62,7 @@ impl Manager {
 
 /// Fields of a manager.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Managed {
+pub(super) struct ManagedFields {
     pub(super) fields: FieldSet,
     pub(super) api_version: String,
     pub(super) time: Option<String>,
@@ -70,7 +70,7 @@ pub(super) struct Managed {
 
 /// All managers of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Managers(pub(super) BTreeMap<Manager, Managed>);
+pub(super) struct Managers(pub(super) BTreeMap<Manager, ManagedFields>);
 
 impl Managers {
     /// Parses `managedFields`. Returns `None` if an entry is invalid.
@@ -90,7 +90,7 @@ impl Managers {
             let mut identity = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
             // An empty name stays empty here, although `Manager::new` substitutes `unknown`.
             text("manager").clone_into(&mut identity.name);
-            let managed = Managed {
+            let managed = ManagedFields {
                 fields: entry.get("fieldsV1").map_or_else(|| Some(FieldSet::default()), FieldSet::decode)?,
                 api_version: text("apiVersion").to_owned(),
                 time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
@@ -103,10 +103,10 @@ impl Managers {
 
     /// Returns whether the entries request a reset of the managers: a single empty entry or, for built-in kinds, an
     /// empty list. The server drops the empty list of a custom resource.
-    pub(super) fn are_reset_by(entries: Option<&Value>, custom: bool) -> bool {
+    pub(super) fn are_reset_by(entries: Option<&Value>, is_custom: bool) -> bool {
         let entries = entries.and_then(Value::as_array);
         entries.is_some_and(|entries| match entries.as_slice() {
-            [] => !custom,
+            [] => !is_custom,
             [one] => one.as_object().is_some_and(Map::is_empty),
             _ => false,
         })
@@ -115,13 +115,14 @@ impl Managers {
     /// Encodes `managedFields`: first the managers that apply, then the others by time. Returns `None` if there are no
     /// managers.
     pub(super) fn encode(&self) -> Option<Value> {
-        let mut entries: Vec<(&Manager, &Managed)> = self.0.iter().collect();
+        let mut entries: Vec<(&Manager, &ManagedFields)> = self.0.iter().collect();
         // The order is visible to clients and equal to the real server's: operation, time, name, version, subresource.
         entries.sort_by_cached_key(|(manager, managed)| {
             let (name, version) = (manager.name.clone(), managed.api_version.clone());
             (manager.operation, seconds(managed), name, version, manager.subresource.clone())
         });
-        let encoded: Vec<Value> = entries.into_iter().map(|(identity, managed)| encoded(identity, managed)).collect();
+        let encoded: Vec<Value> =
+            entries.into_iter().map(|(identity, managed)| encode_entry(identity, managed)).collect();
         (!encoded.is_empty()).then_some(Value::Array(encoded))
     }
 
@@ -135,7 +136,7 @@ impl Managers {
         let mut count = updaters.len();
         // The oldest updaters merge first, until at most ten remain.
         updaters.sort();
-        let mut firsts: BTreeMap<String, Manager> = BTreeMap::new();
+        let mut first_by_version: BTreeMap<String, Manager> = BTreeMap::new();
         for (_, manager) in updaters {
             if count <= MAX_UPDATERS {
                 return;
@@ -144,8 +145,8 @@ impl Managers {
             let Some(version) = self.0.get(&manager).map(|managed| managed.api_version.clone()) else { continue };
             // The first manager of a version is only recorded. The merge starts with the second manager of the version,
             // because the merge of a single manager would save nothing.
-            let Some(first) = firsts.get(&version) else {
-                firsts.insert(version, manager);
+            let Some(first) = first_by_version.get(&version) else {
+                first_by_version.insert(version, manager);
                 continue;
             };
             let ancient = Manager::new("ancient-changes", Operation::Update, &version, "");
@@ -164,11 +165,11 @@ impl Managers {
     }
 }
 
-fn seconds(managed: &Managed) -> Option<i64> {
+fn seconds(managed: &ManagedFields) -> Option<i64> {
     managed.time.as_ref()?.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-fn encoded(identity: &Manager, managed: &Managed) -> Value {
+fn encode_entry(identity: &Manager, managed: &ManagedFields) -> Value {
     let mut entry = json!({
         "manager": identity.name, "operation": identity.operation.as_str(), "apiVersion": managed.api_version,
         "fieldsType": "FieldsV1", "fieldsV1": managed.fields.encode(),

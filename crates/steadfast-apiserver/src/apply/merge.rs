@@ -9,15 +9,15 @@ use super::path::Step;
 use crate::merging::types::{ListAtom, MergeStrategy, Shape, TypeRef};
 
 /// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
-pub(super) fn merged(of: &TypeRef, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
-    let atom = of.atom();
+pub(super) fn merged(type_ref: &TypeRef, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
+    let atom = type_ref.atom();
     // Fields outside the applied object stay.
     let Some(applied_value) = applied else { return live.cloned() };
     let shape = atom.shape(applied);
     // A live value of another shape has nothing to merge with. The applied value replaces it.
     let has_same_shape = live.is_none() || atom.shape(live).is_same(&shape);
     match shape {
-        Shape::Map(map) if !map.atomic => {
+        Shape::Map(map) if !map.is_atomic => {
             let before = live.and_then(Value::as_object);
             let after = applied_value.as_object();
             // Both values are empty, so the result has the form of the applied value: `{}` or `null`.
@@ -28,10 +28,10 @@ pub(super) fn merged(of: &TypeRef, live: Option<&Value>, applied: Option<&Value>
             let mut fields = Map::new();
             let keys: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
             for key in keys {
-                let of = map.of(key).unwrap_or(&TypeRef::Deduced);
+                let type_ref = map.field_type(key).unwrap_or(&TypeRef::Deduced);
                 let (live, applied) =
                     (before.and_then(|fields| fields.get(key)), after.and_then(|fields| fields.get(key)));
-                if let Some(value) = merged(of, live, applied) {
+                if let Some(value) = merged(type_ref, live, applied) {
                     fields.insert(key.clone(), value);
                 }
             }
@@ -54,14 +54,14 @@ pub(super) fn merged(of: &TypeRef, live: Option<&Value>, applied: Option<&Value>
 fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (steps(list, live), steps(list, applied));
     let applied_steps: BTreeMap<&Step, usize> =
-        applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
+        applied.iter().enumerate().map(|(index, (step, _))| (step, index)).collect();
     let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
     for (step, item) in &live {
         // An item with a duplicate key is not merged.
         // `None` marks a key that occurs twice.
         before.entry(step).and_modify(|found| *found = None).or_insert(Some(item));
     }
-    let mut shared = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();
+    let mut shared_steps = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();
     let merge = |step: &Step, item: &Value| {
         merged(&list.item, before.get(step).copied().flatten(), Some(item)).unwrap_or(Value::Null)
     };
@@ -71,16 +71,16 @@ fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value
     // Merges two orders: applied items keep their order, and other live items stay next to their
     // neighbours.
     while live_index < live.len() || applied_index < applied.len() {
-        if let (Some((step, _)), Some((wanted, item))) = (live.get(live_index), applied.get(applied_index)) {
-            if step == wanted {
+        if let (Some((step, _)), Some((applied_step, item))) = (live.get(live_index), applied.get(applied_index)) {
+            if step == applied_step {
                 placed.insert(step);
                 items.push(merge(step, item));
                 (live_index, applied_index) = (live_index + 1, applied_index + 1);
-                shared.next();
+                shared_steps.next();
                 continue;
             }
             // The applied list contains the live item at a later position, and the applied order takes precedence.
-            if applied_steps.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
+            if applied_steps.contains_key(step) && shared_steps.peek().is_some_and(|next| *next != step) {
                 live_index += 1;
                 continue;
             }
@@ -100,8 +100,8 @@ fn merged_items(list: &ListAtom, live: &[Value], applied: &[Value]) -> Vec<Value
             placed.insert(step);
             items.push(merge(step, item));
             applied_index += 1;
-            if shared.peek().is_some_and(|next| *next == step) {
-                shared.next();
+            if shared_steps.peek().is_some_and(|next| *next == step) {
+                shared_steps.next();
             }
         }
     }

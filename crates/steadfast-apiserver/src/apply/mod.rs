@@ -35,9 +35,9 @@ use update::{FieldUpdate, Unconvertible};
 pub(crate) use yaml::{duplicate_field, parse};
 
 /// Field manager of `kubectl apply --server-side`.
-const KUBECTL: &str = "kubectl";
+const KUBECTL_MANAGER: &str = "kubectl";
 /// Annotation in which `kubectl apply` stores the applied object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Field management of one write to one object.
 pub(crate) struct Tracking<'a> {
@@ -90,7 +90,7 @@ impl<'a> Tracking<'a> {
         let old = self.managers(before);
         let mut managers = if self.part == Part::Status {
             old
-        } else if Managers::are_reset_by(sent_managers, self.resource.custom) {
+        } else if Managers::are_reset_by(sent_managers, self.resource.is_custom) {
             Managers::default()
         } else {
             Some(self.managers(sent_managers)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
@@ -104,37 +104,37 @@ impl<'a> Tracking<'a> {
         let managed = managers.encode();
         // An update that only changes times must not create a new version.
         metadata::set(object, "managedFields", before.cloned());
-        let only_times = || match (before, managed.as_ref()) {
+        let only_times_differ = || match (before, managed.as_ref()) {
             (Some(before), Some(after)) => without_times(before) == without_times(after),
             (before, after) => before.is_none() && after.is_none(),
         };
-        if object != live || !only_times() {
+        if object != live || !only_times_differ() {
             metadata::set(object, "managedFields", managed);
         }
     }
 
     /// Applies an object. Returns the merged object with its managers.
     pub(crate) fn apply(&self, live: Option<&Value>, applied: &Value) -> Result<Value, Status> {
-        self.check(applied)?;
-        let of = self.types();
-        if let Some(why) = validate::violations(&of, applied) {
-            let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
+        self.check_applied(applied)?;
+        let type_ref = self.type_ref();
+        if let Some(detail) = validate::violations(&type_ref, applied) {
+            let object_name = format!("{}; {}", metadata::namespaced_name(applied), metadata::kind_of(applied));
             return Err(Status::new(
                 500,
                 "",
-                format_args!("failed to create typed patch object ({object_name}): {why}"),
+                format_args!("failed to create typed patch object ({object_name}): {detail}"),
             ));
         }
         let mut managers = self.managers(live.and_then(|live| live.pointer(MANAGED_FIELDS)));
-        let nothing = json!({});
-        let mut plain = self.comparable(live.unwrap_or(&nothing));
+        let empty_object = json!({});
+        let mut plain_live = self.comparable(live.unwrap_or(&empty_object));
         if live.is_some() {
-            metadata::set(&mut plain, "managedFields", None);
+            metadata::set(&mut plain_live, "managedFields", None);
         }
-        let ignored = reset::fields(self.resource, self.version, self.part);
+        let ignored = reset::unchangeable_fields(self.resource, self.version, self.part);
         let api_version = self.api_version();
-        let write = |operation| FieldUpdate {
-            of: &of,
+        let field_update = |operation| FieldUpdate {
+            type_ref: &type_ref,
             ignored: &ignored,
             ignored_in_other_versions: &ignored,
             manager: Manager::new(&self.manager.name, operation, &api_version, self.subresource()),
@@ -145,32 +145,34 @@ impl<'a> Tracking<'a> {
         if managers.0.is_empty() && live.is_some() {
             let manager = Manager::before_first_apply(&api_version, self.subresource());
             // The object has no managers yet, in any version.
-            let write = FieldUpdate { manager, ..write(Operation::Update) };
-            let _ = write.update(&self.comparable(&nothing), &plain, &mut managers, &|_| None);
+            let field_update = FieldUpdate { manager, ..field_update(Operation::Update) };
+            let _ = field_update.update(&self.comparable(&empty_object), &plain_live, &mut managers, &|_| None);
         }
-        let apply = |managers: &mut Managers, force| write(Operation::Apply).apply(&plain, applied, managers, force);
-        let untouched = managers.clone();
+        let apply = |managers: &mut Managers, force| {
+            field_update(Operation::Apply).apply(&plain_live, applied, managers, force)
+        };
+        let original_managers = managers.clone();
         let mut object = match apply(&mut managers, self.manager.force) {
             Ok(object) => object,
             Err(conflicts) => {
                 // `kubectl` may migrate from client-side apply: fields of the last applied configuration do not
                 // conflict.
-                let conflicts = self.not_taken_over(&of, &plain, conflicts);
+                let conflicts = self.without_kubectl_conflicts(&type_ref, &plain_live, conflicts);
                 if !conflicts.is_empty() {
                     return Err(conflict::status(&conflicts));
                 }
-                managers = untouched;
+                managers = original_managers;
                 apply(&mut managers, true).map_err(|conflicts| conflict::status(&conflicts))?
             }
         };
         self.trim(&mut object);
         // Client-side apply still reads the annotation, so the annotation follows each apply.
-        if self.manager.name == KUBECTL && !metadata::annotation(&object, LAST_APPLIED).is_empty() {
+        if self.manager.name == KUBECTL_MANAGER && !metadata::annotation(&object, LAST_APPLIED_ANNOTATION).is_empty() {
             let mut sent = applied.clone();
             if let Some(annotations) = sent.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-                annotations.remove(LAST_APPLIED);
+                annotations.remove(LAST_APPLIED_ANNOTATION);
             }
-            object["metadata"]["annotations"][LAST_APPLIED] = format!("{sent}\n").into();
+            object["metadata"]["annotations"][LAST_APPLIED_ANNOTATION] = format!("{sent}\n").into();
         }
         metadata::set(&mut object, "managedFields", managers.encode());
         Ok(object)
@@ -178,11 +180,18 @@ impl<'a> Tracking<'a> {
 
     /// Removes the conflicts with fields of `kubectl apply`, which `kubectl apply --server-side` may take over. Returns
     /// the remaining conflicts.
-    fn not_taken_over(&self, of: &TypeRef, live: &Value, mut conflicts: update::Conflicts) -> update::Conflicts {
-        let last = serde_json::from_str::<Value>(metadata::annotation(live, LAST_APPLIED)).ok();
-        let Some(last) = last.filter(|_| self.manager.name == KUBECTL) else { return conflicts };
-        let difference = Difference::between(of, &last, live);
-        let applied_fields = fields::field_set(of, &last)
+    fn without_kubectl_conflicts(
+        &self,
+        type_ref: &TypeRef,
+        live: &Value,
+        mut conflicts: update::Conflicts,
+    ) -> update::Conflicts {
+        let last_applied = serde_json::from_str::<Value>(metadata::annotation(live, LAST_APPLIED_ANNOTATION)).ok();
+        let Some(last_applied) = last_applied.filter(|_| self.manager.name == KUBECTL_MANAGER) else {
+            return conflicts;
+        };
+        let difference = Difference::between(type_ref, &last_applied, live);
+        let applied_fields = fields::field_set(type_ref, &last_applied)
             .difference(&difference.modified)
             .difference(&difference.added)
             .difference(&difference.removed);
@@ -194,34 +203,35 @@ impl<'a> Tracking<'a> {
     }
 
     fn track_changes(&self, live: &Value, object: &Value, managers: &mut Managers) {
-        let bare = |object: &Value| {
-            let mut bare = self.comparable(object);
-            if bare.get("metadata").is_some() {
-                metadata::set(&mut bare, "managedFields", None);
+        let without_managed_fields = |object: &Value| {
+            let mut without_managed_fields = self.comparable(object);
+            if without_managed_fields.get("metadata").is_some() {
+                metadata::set(&mut without_managed_fields, "managedFields", None);
             }
-            bare
+            without_managed_fields
         };
-        let (live, object) = (bare(live), bare(object));
-        let of = self.types();
+        let (live, object) = (without_managed_fields(live), without_managed_fields(object));
+        let type_ref = self.type_ref();
         // Values that do not match their type are not compared: no manager gains or loses a field.
-        if self.resource.custom && !(validate::fits(&of, &live) && validate::fits(&of, &object)) {
+        if self.resource.is_custom && !(validate::fits(&type_ref, &live) && validate::fits(&type_ref, &object)) {
             return;
         }
-        let (ignored, none) = (reset::fields(self.resource, self.version, self.part), FieldSet::default());
-        let write = FieldUpdate {
-            of: &of,
+        let (ignored, no_fields) =
+            (reset::unchangeable_fields(self.resource, self.version, self.part), FieldSet::default());
+        let field_update = FieldUpdate {
+            type_ref: &type_ref,
             ignored: &ignored,
             // Except in writes of the status, a real server ignores these fields only in the version of the request.
-            ignored_in_other_versions: if self.part == Part::Status { &ignored } else { &none },
+            ignored_in_other_versions: if self.part == Part::Status { &ignored } else { &no_fields },
             manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
             api_version: &self.api_version(),
             now: self.now,
         };
-        let others = |api_version: &str| {
+        let type_of_version = |api_version: &str| {
             let version = api_version.rsplit('/').next().unwrap_or_default();
-            self.resource.custom.then(|| self.resource.merge_type(version))
+            self.resource.is_custom.then(|| self.resource.merge_type(version))
         };
-        if write.update(&live, &object, managers, &others) != Err(Unconvertible) {
+        if field_update.update(&live, &object, managers, &type_of_version) != Err(Unconvertible) {
             managers.merge_oldest();
         }
     }
@@ -231,10 +241,12 @@ impl<'a> Tracking<'a> {
         let mut managers = Managers::decode(entries).unwrap_or_default();
         // Fields of a version without a definition cannot be compared.
         managers.0.retain(|_, managed| {
-            let is_of = |version: &str| self.resource.api_version(version) == managed.api_version;
+            let has_api_version = |version: &str| self.resource.api_version(version) == managed.api_version;
             match &self.resource.definition {
-                Some(definition) => definition.version_names().any(is_of),
-                None => !self.resource.custom || self.resource.versions.iter().any(|version| is_of(version)),
+                Some(definition) => definition.version_names().any(has_api_version),
+                None => {
+                    !self.resource.is_custom || self.resource.versions.iter().any(|version| has_api_version(version))
+                }
             }
         });
         managers
@@ -244,26 +256,26 @@ impl<'a> Tracking<'a> {
         self.resource.api_version(self.version)
     }
 
-    fn types(&self) -> TypeRef {
+    fn type_ref(&self) -> TypeRef {
         self.resource.merge_type(self.version)
     }
 
     /// Returns the form of an object for comparisons. Objects of built-in kinds take the form of the real server's
     /// structs.
     fn comparable(&self, object: &Value) -> Value {
-        if self.resource.custom { object.clone() } else { merging::as_struct(&self.types(), object) }
+        if self.resource.is_custom { object.clone() } else { merging::as_struct(&self.type_ref(), object) }
     }
 
     /// Removes fields that a real server would not store.
     pub(crate) fn trim(&self, object: &mut Value) {
-        merging::trim(&self.types(), self.resource.custom, object);
+        merging::trim(&self.type_ref(), self.resource.is_custom, object);
     }
 
     fn subresource(&self) -> &'static str {
         if self.part == Part::Status { "status" } else { self.manager.subresource }
     }
 
-    fn check(&self, applied: &Value) -> Result<(), Status> {
+    fn check_applied(&self, applied: &Value) -> Result<(), Status> {
         let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
         if text("kind") != self.resource.kind || text("apiVersion") != self.api_version() {
             return Err(Status::bad_request(format_args!("invalid object type: {}", metadata::kind_of(applied))));

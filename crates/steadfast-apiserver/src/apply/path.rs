@@ -29,9 +29,9 @@ impl Step {
             Self::Field(name) => format!("f:{name}"),
             Self::Key(keys) => {
                 let keys: Map<String, Value> = keys.iter().cloned().collect();
-                format!("k:{}", escaped(&Value::Object(keys)))
+                format!("k:{}", escaped_json(&Value::Object(keys)))
             }
-            Self::Value(value) => format!("v:{}", escaped(value)),
+            Self::Value(value) => format!("v:{}", escaped_json(value)),
             Self::Index(index) => format!("i:{index}"),
         }
     }
@@ -67,8 +67,8 @@ impl fmt::Display for Step {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Key(keys) => {
                 f.write_str("[")?;
-                for (place, (name, value)) in keys.iter().enumerate() {
-                    let comma = if place > 0 { "," } else { "" };
+                for (index, (name, value)) in keys.iter().enumerate() {
+                    let comma = if index > 0 { "," } else { "" };
                     write!(f, "{comma}{name}={value}")?;
                 }
                 f.write_str("]")
@@ -111,7 +111,7 @@ impl PartialEq for Step {
 impl Eq for Step {}
 
 /// Encodes compact JSON with escaped HTML characters, like the library of a real server.
-fn escaped(value: &Value) -> String {
+fn escaped_json(value: &Value) -> String {
     let mut escaped = String::new();
     for letter in value.to_string().chars() {
         match letter {

@@ -5,29 +5,29 @@ use crate::resources::ServedResource;
 use crate::write_scope::Part;
 
 /// Returns the fields that a write to this part of an object keeps unchanged.
-pub(super) fn fields(resource: &ServedResource, version: &str, part: Part) -> FieldSet {
+pub(super) fn unchangeable_fields(resource: &ServedResource, version: &str, part: Part) -> FieldSet {
     let name = (resource.name.group(), resource.name.resource());
     match part {
         Part::Main if name == ("certificates.k8s.io", "certificatesigningrequests") => {
-            FieldSet::of_fields(&[&["spec"], &["status"]])
+            FieldSet::from_names(&[&["spec"], &["status"]])
         }
-        Part::Main if resource.has_status(version) => FieldSet::of_fields(&[&["status"]]),
+        Part::Main if resource.has_status(version) => FieldSet::from_names(&[&["status"]]),
         Part::Main | Part::Whole => FieldSet::default(),
         Part::Status => match name {
             ("", "pods") => {
-                FieldSet::of_fields(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
+                FieldSet::from_names(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]])
             }
-            ("apps", "deployments") => FieldSet::of_fields(&[&["spec"], &["metadata", "labels"]]),
-            ("certificates.k8s.io", _) => FieldSet::of_fields(&[&["spec"], &["status", "conditions"]]),
+            ("apps", "deployments") => FieldSet::from_names(&[&["spec"], &["metadata", "labels"]]),
+            ("certificates.k8s.io", _) => FieldSet::from_names(&[&["spec"], &["status", "conditions"]]),
             (
                 "admissionregistration.k8s.io"
                 | "apiregistration.k8s.io"
                 | "flowcontrol.apiserver.k8s.io"
                 | "storage.k8s.io",
                 _,
-            ) => FieldSet::of_fields(&[&["spec"], &["metadata"]]),
-            _ if resource.custom => FieldSet::of_fields(&[&["spec"], &["metadata"]]),
-            _ => FieldSet::of_fields(&[&["spec"]]),
+            ) => FieldSet::from_names(&[&["spec"], &["metadata"]]),
+            _ if resource.is_custom => FieldSet::from_names(&[&["spec"], &["metadata"]]),
+            _ => FieldSet::from_names(&[&["spec"]]),
         },
     }
 }

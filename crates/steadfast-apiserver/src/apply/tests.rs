@@ -16,17 +16,17 @@ use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
 use crate::write_scope::{FieldManager, Part};
 
-fn set(fields: &Value) -> FieldSet {
+fn decoded_set(fields: &Value) -> FieldSet {
     FieldSet::decode(fields).expect("a valid field set")
 }
 
 fn pod_type() -> TypeRef {
-    TypeRef::of_builtin("v1", "Pod")
+    TypeRef::for_builtin("v1", "Pod")
 }
 
-fn config_maps() -> ServedResource {
+fn config_map_resource() -> ServedResource {
     let registry = Registry::with_declared(&[]);
-    let served = registry.of_kind("v1", "ConfigMap").expect("config maps are built in");
+    let served = registry.find_kind("v1", "ConfigMap").expect("config maps are built in");
     ServedResource::clone(served)
 }
 
@@ -39,18 +39,18 @@ fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Val
     let mut applied = fields.clone();
     applied["apiVersion"] = "v1".into();
     applied["kind"] = "ConfigMap".into();
-    let (resource, manager) = (config_maps(), manager(name, force));
+    let (resource, manager) = (config_map_resource(), manager(name, force));
     let now = format!("2026-01-01T00:00:{second:02}Z");
     Tracking::new(&resource, Part::Main, "v1", &manager, &now).apply(live, &applied)
 }
 
-fn managers(object: &Value) -> Vec<(String, Value)> {
+fn named_managers(object: &Value) -> Vec<(String, Value)> {
     let entries = object.pointer(MANAGED_FIELDS).and_then(Value::as_array).cloned().unwrap_or_default();
-    let each = entries.into_iter().map(|entry| {
+    let named_entries = entries.into_iter().map(|entry| {
         let manager = format!("{} {}", entry["operation"].as_str().unwrap(), entry["manager"].as_str().unwrap());
         (manager, entry["fieldsV1"].clone())
     });
-    each.collect()
+    named_entries.collect()
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn field_set_round_trips() {
         "f:spec": {"f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}}},
                    "f:tags": {"v:\"x\"": {}, "v:1": {}}, "f:list": {"i:0": {}}},
     });
-    assert_eq!(set(&fields).encode(), fields);
-    let texts: Vec<String> = set(&fields).paths().iter().map(|path| path_text(path)).collect();
+    assert_eq!(decoded_set(&fields).encode(), fields);
+    let texts: Vec<String> = decoded_set(&fields).paths().iter().map(|path| path_text(path)).collect();
     assert_eq!(
         texts,
         [
@@ -74,31 +74,37 @@ fn field_set_round_trips() {
             ".spec.tags[=\"x\"]",
         ]
     );
-    for wrong in [json!([]), json!({"data": {}}), json!({"f:data": 1}), json!({"k:[1]": {}}), json!({"i:x": {}})] {
-        assert_eq!(FieldSet::decode(&wrong), None, "{wrong}");
+    for invalid_set in [json!([]), json!({"data": {}}), json!({"f:data": 1}), json!({"k:[1]": {}}), json!({"i:x": {}})]
+    {
+        assert_eq!(FieldSet::decode(&invalid_set), None, "{invalid_set}");
     }
 }
 
 #[test]
 fn set_operations_match_their_names() {
-    let one = set(&json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
-    let other = set(&json!({"f:a": {"f:x": {}, "f:y": {}}, "f:c": {}}));
+    let one = decoded_set(&json!({"f:a": {".": {}, "f:x": {}}, "f:b": {}}));
+    let other = decoded_set(&json!({"f:a": {"f:x": {}, "f:y": {}}, "f:c": {}}));
     assert_eq!(one.union(&other).encode(), json!({"f:a": {".": {}, "f:x": {}, "f:y": {}}, "f:b": {}, "f:c": {}}));
     assert_eq!(one.intersection(&other).encode(), json!({"f:a": {"f:x": {}}}));
     assert_eq!(one.difference(&other).encode(), json!({"f:a": {}, "f:b": {}}));
-    let whole = set(&json!({"f:a": {}}));
+    let whole = decoded_set(&json!({"f:a": {}}));
     assert_eq!(one.difference(&whole).encode(), json!({"f:a": {"f:x": {}}, "f:b": {}}));
     assert_eq!(one.recursive_difference(&whole).encode(), json!({"f:b": {}}));
-    assert!(one.difference(&one).is_empty() && one.intersection(&set(&json!({}))).is_empty());
+    assert!(one.difference(&one).is_empty() && one.intersection(&decoded_set(&json!({}))).is_empty());
 }
 
 #[test]
 fn every_builtin_kind_has_a_type() {
     for served in Registry::with_declared(&[]).all() {
-        let of = served.merge_type(&served.versions[0]);
-        assert!(matches!(of, TypeRef::Named(_)), "{} has none", served.kind);
-        let metadata = of.atom().map.as_ref().and_then(|map| map.named.get("metadata"));
-        assert_eq!(metadata.map(|field| &field.of), Some(&TypeRef::Named("meta.v1.ObjectMeta")), "{}", served.kind);
+        let type_ref = served.merge_type(&served.versions[0]);
+        assert!(matches!(type_ref, TypeRef::Named(_)), "{} has none", served.kind);
+        let metadata = type_ref.atom().map.as_ref().and_then(|map| map.declared_fields.get("metadata"));
+        assert_eq!(
+            metadata.map(|field| &field.type_ref),
+            Some(&TypeRef::Named("meta.v1.ObjectMeta")),
+            "{}",
+            served.kind
+        );
     }
 }
 
@@ -107,9 +113,9 @@ fn keyed_lists_merge_items_by_key() {
     let ports = |ports: Value| json!({"spec": {"containers": [{"name": "c", "ports": ports}]}});
     let live = ports(json!([{"containerPort": 80, "protocol": "TCP", "name": "old"}, {"containerPort": 53}]));
     let applied = ports(json!([{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 80, "hostPort": 1}]));
-    let together = merged(&pod_type(), Some(&live), Some(&applied)).expect("a merged object");
+    let merged_object = merged(&pod_type(), Some(&live), Some(&applied)).expect("a merged object");
     assert_eq!(
-        together,
+        merged_object,
         ports(json!([
             {"containerPort": 53, "protocol": "UDP"},
             {"containerPort": 80, "protocol": "TCP", "name": "old", "hostPort": 1},
@@ -135,10 +141,10 @@ fn atomic_value_is_one_field() {
 #[test]
 fn typed_struct_adds_and_omits_fields() {
     let object = json!({"metadata": {"labels": {}}, "spec": {"containers": [{"name": "c"}], "securityContext": {}}});
-    let seen = as_struct(&pod_type(), &object);
-    assert_eq!(seen["metadata"], json!({}));
-    assert_eq!(seen["status"], json!({}));
-    assert_eq!(seen["spec"], json!({"containers": [{"name": "c", "resources": {}}], "securityContext": {}}));
+    let typed_view = as_struct(&pod_type(), &object);
+    assert_eq!(typed_view["metadata"], json!({}));
+    assert_eq!(typed_view["status"], json!({}));
+    assert_eq!(typed_view["spec"], json!({"containers": [{"name": "c", "resources": {}}], "securityContext": {}}));
     let mut stored = object.clone();
     trim(&pod_type(), false, &mut stored);
     assert_eq!(stored, json!({"metadata": {}, "spec": {"containers": [{"name": "c"}], "securityContext": {}}}));
@@ -154,44 +160,47 @@ fn custom_resource_merges_by_its_schema() {
         "whole": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": text},
         "free": {"x-kubernetes-preserve-unknown-fields": true},
     }}}});
-    let of = TypeRef::of_schema(Some(&schema));
+    let type_ref = TypeRef::from_schema(Some(&schema));
     let object = json!({"metadata": {"name": "n", "finalizers": ["f"]},
                         "spec": {"keyed": [{"a": "1"}], "set": ["x"], "whole": {"k": "v"},
                                  "free": {"list": [{"a": 1}], "deep": {"er": 1}}}});
     assert_eq!(
-        field_set(&of, &object).encode(),
+        field_set(&type_ref, &object).encode(),
         json!({
             "f:metadata": {"f:finalizers": {"v:\"f\"": {}}, "f:name": {}},
             "f:spec": {"f:keyed": {"k:{\"a\":\"1\",\"b\":\"z\"}": {".": {}, "f:a": {}}}, "f:set": {"v:\"x\"": {}},
                        "f:whole": {}, "f:free": {"f:list": {}, "f:deep": {".": {}, "f:er": {}}}},
         })
     );
-    assert_eq!(validate::violations(&of, &object), None);
+    assert_eq!(validate::violations(&type_ref, &object), None);
     let unknown = json!({"spec": {"nothing": 1}});
-    assert_eq!(validate::violations(&of, &unknown).as_deref(), Some(".spec.nothing: field not declared in schema"));
-    assert_eq!(TypeRef::of_schema(None), TypeRef::Deduced);
+    assert_eq!(
+        validate::violations(&type_ref, &unknown).as_deref(),
+        Some(".spec.nothing: field not declared in schema")
+    );
+    assert_eq!(TypeRef::from_schema(None), TypeRef::Deduced);
 }
 
 #[test]
 fn apply_takes_and_releases_fields() {
     let first = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
     let object = apply(None, "alpha", false, 1, &first).unwrap();
-    assert_eq!(managers(&object), [("Apply alpha".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
+    assert_eq!(named_managers(&object), [("Apply alpha".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
     assert_eq!(object["metadata"]["managedFields"][0]["time"], "2026-01-01T00:00:01Z");
 
     // Another manager applies one of the same fields, so both own it.
     let object =
         apply(Some(&object), "beta", false, 2, &json!({"metadata": {"name": "a"}, "data": {"x": "1"}})).unwrap();
-    let shared = managers(&object);
+    let shared = named_managers(&object);
     // The apply changed nothing in the object, so the other manager has no time and is sorted first.
     assert_eq!(shared[0], ("Apply beta".to_owned(), json!({"f:data": {"f:x": {}}})));
     assert_eq!(object["metadata"]["managedFields"][0].get("time"), None);
 
     // A released field stays while another manager owns it.
     let object = apply(Some(&object), "alpha", false, 3, &json!({"metadata": {"name": "a"}})).unwrap();
-    assert_eq!((&object["data"], managers(&object).len()), (&json!({"x": "1"}), 1));
+    assert_eq!((&object["data"], named_managers(&object).len()), (&json!({"x": "1"}), 1));
     let object = apply(Some(&object), "beta", false, 4, &json!({"metadata": {"name": "a"}})).unwrap();
-    assert_eq!((object.get("data"), managers(&object)), (None, Vec::new()));
+    assert_eq!((object.get("data"), named_managers(&object)), (None, Vec::new()));
 }
 
 #[test]
@@ -206,7 +215,7 @@ fn conflict_names_fields_and_force_takes_them() {
         json!({"reason": "FieldManagerConflict", "message": "conflict with \"alpha\"", "field": ".data.x"})
     );
     let object = apply(Some(&object), "beta", true, 3, &fields("2")).unwrap();
-    assert_eq!(managers(&object), [("Apply beta".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
+    assert_eq!(named_managers(&object), [("Apply beta".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
 }
 
 /// Regression test for script 398 of the differential test of custom resources.
@@ -228,13 +237,16 @@ fn repeated_apply_changes_nothing() {
 fn fields_before_apply_have_their_own_manager() {
     let live = json!({"metadata": {"name": "a", "uid": "u"}, "data": {"x": "1"}});
     let object = apply(Some(&live), "alpha", false, 1, &json!({"data": {"y": "1"}})).unwrap();
-    assert_eq!(managers(&object)[1], ("Update before-first-apply".to_owned(), json!({"f:data": {".": {}, "f:x": {}}})));
+    assert_eq!(
+        named_managers(&object)[1],
+        ("Update before-first-apply".to_owned(), json!({"f:data": {".": {}, "f:x": {}}}))
+    );
     assert_eq!(object["data"], json!({"x": "1", "y": "1"}));
 }
 
 #[test]
 fn oldest_updating_managers_are_merged() {
-    let (resource, mut live) = (config_maps(), json!({"metadata": {"name": "a"}, "data": {}}));
+    let (resource, mut live) = (config_map_resource(), json!({"metadata": {"name": "a"}, "data": {}}));
     for number in 0..13 {
         let mut object = live.clone();
         object["data"][format!("k{number:02}")] = "v".into();
@@ -244,12 +256,12 @@ fn oldest_updating_managers_are_merged() {
         if number == 0 {
             tracking.create(None, &mut object);
         } else {
-            let given = live.pointer(MANAGED_FIELDS).cloned();
-            tracking.update(&live, given.as_ref(), None, &mut object);
+            let sent_managers = live.pointer(MANAGED_FIELDS).cloned();
+            tracking.update(&live, sent_managers.as_ref(), None, &mut object);
         }
         live = object;
     }
-    let managers = managers(&live);
+    let managers = named_managers(&live);
     assert_eq!(managers.len(), 10);
     let (oldest, fields) = &managers[0];
     assert_eq!(oldest, "Update ancient-changes");
@@ -279,13 +291,15 @@ fn applied_yaml_bounds_its_aliases() {
     let parsed = yaml::parse(b"kind: ConfigMap\ndata:\n  a: \"1\"\n").unwrap();
     assert_eq!(parsed, json!({"kind": "ConfigMap", "data": {"a": "1"}}));
     assert_eq!(yaml::parse(b"{\"a\": 1}").unwrap(), json!({"a": 1}));
-    for unreadable in ["", "- a", "a: [", "text"] {
-        let status = yaml::parse(unreadable.as_bytes()).unwrap_err();
+    for invalid_body in ["", "- a", "a: [", "text"] {
+        let status = yaml::parse(invalid_body.as_bytes()).unwrap_err();
         assert!(status.code == 400 && status.message.starts_with("error decoding patch: "), "{}", status.message);
     }
-    let twice = b"data:\n  a: \"1\"\n  a: \"2\"\n";
-    assert_eq!(yaml::parse(twice).unwrap(), json!({"data": {"a": "2"}}));
-    assert!(yaml::duplicate_field(twice).is_some() && yaml::duplicate_field(b"data:\n  a: x\n").is_none());
+    let duplicate_field_body = b"data:\n  a: \"1\"\n  a: \"2\"\n";
+    assert_eq!(yaml::parse(duplicate_field_body).unwrap(), json!({"data": {"a": "2"}}));
+    assert!(
+        yaml::duplicate_field(duplicate_field_body).is_some() && yaml::duplicate_field(b"data:\n  a: x\n").is_none()
+    );
     let levels = (1..12).map(|level| {
         let below = vec![format!("*a{}", level - 1); 10].join(",");
         format!("a{level}: &a{level} [{below}]\n")

@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::compare::Difference;
 use super::field_set::FieldSet;
-use super::fields::{field_set, with_parents, without};
-use super::managed::{Managed, Manager, Managers, Operation};
+use super::fields::{field_set, remove_fields, with_parents};
+use super::managed::{ManagedFields, Manager, Managers, Operation};
 use super::merge::merged;
 use super::validate;
 use crate::merging::types::TypeRef;
 
 /// Fields that the server owns and no manager manages.
 static SERVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
-    FieldSet::of_fields(&[
+    FieldSet::from_names(&[
         &["apiVersion"],
         &["kind"],
         &["metadata"],
@@ -40,7 +40,7 @@ pub(super) struct Unconvertible;
 
 /// A write and its manager.
 pub(super) struct FieldUpdate<'a> {
-    pub(super) of: &'a TypeRef,
+    pub(super) type_ref: &'a TypeRef,
     /// Fields that this write cannot change.
     pub(super) ignored: &'a FieldSet,
     /// Fields that this write cannot change, for managers that own fields in other versions.
@@ -51,25 +51,25 @@ pub(super) struct FieldUpdate<'a> {
 }
 
 impl FieldUpdate<'_> {
-    /// Transfers the changed fields to this manager. `others` returns the types of other versions, if these types
+    /// Transfers the changed fields to this manager. `type_of_version` returns the types of other versions, if they
     /// differ.
     pub(super) fn update(
         &self,
         live: &Value,
         new: &Value,
         managers: &mut Managers,
-        others: &dyn Fn(&str) -> Option<TypeRef>,
+        type_of_version: &dyn Fn(&str) -> Option<TypeRef>,
     ) -> Result<(), Unconvertible> {
-        let difference = Difference::between(self.of, live, new).without(self.ignored);
+        let difference = Difference::between(self.type_ref, live, new).ignoring(self.ignored);
         // Other managers own fields in other API versions, with other names and defaults.
         let mut by_version: BTreeMap<&str, Difference> = BTreeMap::new();
         for version in managers.0.values().map(|managed| managed.api_version.as_str()) {
-            let Some(of) = others(version).filter(|_| version != self.api_version) else { continue };
+            let Some(type_ref) = type_of_version(version).filter(|_| version != self.api_version) else { continue };
             // An object that does not fit the type of another version cannot be compared in that version.
-            if validate::violations(&of, live).is_some() || validate::violations(&of, new).is_some() {
+            if validate::violations(&type_ref, live).is_some() || validate::violations(&type_ref, new).is_some() {
                 return Err(Unconvertible);
             }
-            let difference = Difference::between(&of, live, new).without(self.ignored_in_other_versions);
+            let difference = Difference::between(&type_ref, live, new).ignoring(self.ignored_in_other_versions);
             by_version.insert(version, difference);
         }
         let lost: Vec<FieldSet> = managers
@@ -77,7 +77,7 @@ impl FieldUpdate<'_> {
             .values()
             .map(|managed| {
                 let difference = by_version.get(managed.api_version.as_str()).unwrap_or(&difference);
-                difference.lost_by(&managed.fields)
+                difference.lost_fields(&managed.fields)
             })
             .collect();
         for (managed, lost) in managers.0.values_mut().zip(lost) {
@@ -94,7 +94,7 @@ impl FieldUpdate<'_> {
             managed.fields.extend(&fields);
             managed.time = time;
         } else {
-            let managed = Managed { fields, api_version: self.api_version.to_owned(), time };
+            let managed = ManagedFields { fields, api_version: self.api_version.to_owned(), time };
             managers.0.insert(self.manager.clone(), managed);
         }
         Ok(())
@@ -109,21 +109,21 @@ impl FieldUpdate<'_> {
         managers: &mut Managers,
         force: bool,
     ) -> Result<Value, Conflicts> {
-        let mut new = merged(self.of, Some(live), Some(applied)).unwrap_or_default();
-        let last = managers.0.get(&self.manager).cloned();
-        let fields = field_set(self.of, applied).recursive_difference(self.ignored);
-        let time = last.as_ref().and_then(|last| last.time.clone());
-        let managed = Managed { fields, api_version: self.api_version.to_owned(), time };
+        let mut new = merged(self.type_ref, Some(live), Some(applied)).unwrap_or_default();
+        let last_applied = managers.0.get(&self.manager).cloned();
+        let fields = field_set(self.type_ref, applied).recursive_difference(self.ignored);
+        let time = last_applied.as_ref().and_then(|last_applied| last_applied.time.clone());
+        let managed = ManagedFields { fields, api_version: self.api_version.to_owned(), time };
         managers.0.insert(self.manager.clone(), managed);
         // Fields of the last apply that are absent now are removed, unless another manager owns
         // these fields.
-        if let Some(last) = last.filter(|last| !last.fields.is_empty()) {
-            new = self.pruned(&new, managers, &last.fields);
+        if let Some(last_applied) = last_applied.filter(|last_applied| !last_applied.fields.is_empty()) {
+            new = self.without_released_fields(&new, managers, &last_applied.fields);
         }
-        let difference = Difference::between(self.of, live, &new).without(self.ignored);
+        let difference = Difference::between(self.type_ref, live, &new).ignoring(self.ignored);
         let changed = difference.modified.union(&difference.added);
-        let others = managers.0.iter().filter(|(manager, _)| **manager != self.manager);
-        let conflicts: Conflicts = others
+        let other_managers = managers.0.iter().filter(|(manager, _)| **manager != self.manager);
+        let conflicts: Conflicts = other_managers
             .map(|(manager, managed)| (manager.clone(), managed.fields.intersection(&changed)))
             .filter(|(_, fields)| !fields.is_empty())
             .collect();
@@ -144,33 +144,33 @@ impl FieldUpdate<'_> {
     }
 
     /// Removes the last applied fields that no manager owns any more.
-    fn pruned(&self, merged: &Value, managers: &Managers, last: &FieldSet) -> Value {
-        let parents = |set: &FieldSet| with_parents(self.of, set);
-        let all_of = |object: &Value| parents(&field_set(self.of, object));
-        let rest = |removed: &FieldSet| without(self.of, merged, removed).unwrap_or_default();
+    fn without_released_fields(&self, merged: &Value, managers: &Managers, last: &FieldSet) -> Value {
+        let parents = |set: &FieldSet| with_parents(self.type_ref, set);
+        let fields_of = |object: &Value| parents(&field_set(self.type_ref, object));
+        let without_removed = |removed: &FieldSet| remove_fields(self.type_ref, merged, removed).unwrap_or_default();
         let last = parents(last);
-        let pruned = rest(&last);
+        let pruned = without_removed(&last);
         let mut managed = FieldSet::default();
-        for one in managers.0.values() {
-            managed.extend(&one.fields);
+        for managed_fields in managers.0.values() {
+            managed.extend(&managed_fields.fields);
         }
         // Only fields of the last apply may disappear. Members of other managers keep their
         // containers.
-        let all = all_of(merged);
-        let mut kept = all_of(&pruned);
+        let all = fields_of(merged);
+        let mut kept = fields_of(&pruned);
         kept.extend(&parents(&managed));
-        let with_owned = rest(&all.difference(&kept));
-        rest(&all.difference(&all_of(&with_owned)).intersection(&last))
+        let with_owned = without_removed(&all.difference(&kept));
+        without_removed(&all.difference(&fields_of(&with_owned)).intersection(&last))
     }
 }
 
 /// Removes the deleted fields and the fields in conflict from all managers except one.
-fn remove_from_others(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, but: &Manager) {
-    for (manager, managed) in managers.0.iter_mut().filter(|(manager, _)| *manager != but) {
+fn remove_from_others(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, applier: &Manager) {
+    for (manager, managed) in managers.0.iter_mut().filter(|(manager, _)| *manager != applier) {
         let lost = conflicts.get(manager).cloned().unwrap_or_default();
         managed.fields = managed.fields.difference(&lost).difference(&difference.removed);
     }
-    managers.0.retain(|manager, managed| manager == but || !managed.fields.is_empty());
+    managers.0.retain(|manager, managed| manager == applier || !managed.fields.is_empty());
 }
 
 impl Manager {

@@ -9,9 +9,9 @@ use super::path::Step;
 use crate::merging::types::{MergeStrategy, ScalarAtom, Shape, TypeRef};
 
 /// Returns all violations, with the messages of the real server; `None` if the object is valid.
-pub(super) fn violations(of: &TypeRef, object: &Value) -> Option<String> {
+pub(super) fn violations(type_ref: &TypeRef, object: &Value) -> Option<String> {
     let mut violations = Vec::new();
-    walk(of, object, "", Duplicates::Rejected, &mut violations);
+    walk(type_ref, object, "", Duplicates::Rejected, &mut violations);
     match violations.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
@@ -21,9 +21,9 @@ pub(super) fn violations(of: &TypeRef, object: &Value) -> Option<String> {
 
 /// Returns whether an object fits a type, so that its fields can be compared. For writes other than an apply: lists may
 /// contain duplicate items.
-pub(super) fn fits(of: &TypeRef, object: &Value) -> bool {
+pub(super) fn fits(type_ref: &TypeRef, object: &Value) -> bool {
     let mut violations = Vec::new();
-    walk(of, object, "", Duplicates::Allowed, &mut violations);
+    walk(type_ref, object, "", Duplicates::Allowed, &mut violations);
     violations.is_empty()
 }
 
@@ -34,67 +34,67 @@ enum Duplicates {
     Rejected,
 }
 
-fn walk(of: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, violations: &mut Vec<String>) {
-    let mut report = |why: &str| {
-        violations.push(if path.is_empty() { why.to_owned() } else { format!("{path}: {why}") });
+fn walk(type_ref: &TypeRef, value: &Value, path: &str, duplicates: Duplicates, violations: &mut Vec<String>) {
+    let mut report = |detail: &str| {
+        violations.push(if path.is_empty() { detail.to_owned() } else { format!("{path}: {detail}") });
     };
-    match of.atom().shape(Some(value)) {
+    match type_ref.atom().shape(Some(value)) {
         _ if value.is_null() => {}
         Shape::Scalar(scalar) => {
-            let (fits, wanted) = match scalar {
+            let (is_of_type, expected) = match scalar {
                 ScalarAtom::Text => (value.is_string(), "string"),
                 ScalarAtom::Number => (value.is_number(), "numeric (int or float)"),
                 ScalarAtom::Bool => (value.is_boolean(), "boolean"),
                 ScalarAtom::Any => (!value.is_object() && !value.is_array(), "any scalar"),
             };
-            if !fits {
-                report(&format!("expected {wanted}, got {}", described(value, scalar)));
+            if !is_of_type {
+                report(&format!("expected {expected}, got {}", describe(value, scalar)));
             }
         }
         Shape::Map(map) => {
             let Some(fields) = value.as_object() else {
-                return report(&format!("expected map, got {}", described(value, ScalarAtom::Any)));
+                return report(&format!("expected map, got {}", describe(value, ScalarAtom::Any)));
             };
             for (key, value) in fields {
                 let path = format!("{path}.{key}");
-                match map.of(key) {
-                    Some(of) => walk(of, value, &path, duplicates, violations),
+                match map.field_type(key) {
+                    Some(type_ref) => walk(type_ref, value, &path, duplicates, violations),
                     None => violations.push(format!("{path}: field not declared in schema")),
                 }
             }
         }
         Shape::List(list) => {
             let Some(items) = value.as_array() else {
-                return report(&format!("expected list, got {}", described(value, ScalarAtom::Any)));
+                return report(&format!("expected list, got {}", describe(value, ScalarAtom::Any)));
             };
             let mut seen = BTreeSet::new();
-            for (place, item) in items.iter().enumerate() {
+            for (index, item) in items.iter().enumerate() {
                 let step = if list.strategy == MergeStrategy::Atomic {
-                    Step::Index(i64::try_from(place).unwrap_or(i64::MAX))
+                    Step::Index(i64::try_from(index).unwrap_or(i64::MAX))
                 } else {
                     match step_of(list, item) {
                         Ok(step) => step,
-                        Err(why) => {
-                            violations.push(format!("{path}: element {place}: {why}"));
+                        Err(detail) => {
+                            violations.push(format!("{path}: element {index}: {detail}"));
                             return;
                         }
                     }
                 };
-                let below = format!("{path}{step}");
+                let item_path = format!("{path}{step}");
                 if !seen.insert(step.clone()) && duplicates == Duplicates::Rejected {
                     violations.push(format!("{path}: duplicate entries for key {step}"));
                 }
-                walk(&list.item, item, &below, duplicates, violations);
+                walk(&list.item, item, &item_path, duplicates, violations);
             }
         }
-        Shape::Nothing => report("schema error: invalid atom"),
+        Shape::NoValue => report("schema error: invalid atom"),
     }
 }
 
 /// Formats a value as in the real server's messages. If a number was expected, the result is the Go type of the value.
 /// Otherwise, it contains the value.
-fn described(value: &Value, wanted: ScalarAtom) -> String {
-    match (wanted, value) {
+fn describe(value: &Value, expected: ScalarAtom) -> String {
+    match (expected, value) {
         (ScalarAtom::Number, Value::String(_)) => "string".to_owned(),
         (ScalarAtom::Number, Value::Bool(_)) => "bool".to_owned(),
         (ScalarAtom::Number, Value::Array(_)) => "[]interface {}".to_owned(),

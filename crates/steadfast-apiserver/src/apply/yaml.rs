@@ -10,12 +10,13 @@ use crate::status::Status;
 ///
 /// The parser limits the size of aliases and the nesting of a document. The server limits its length.
 pub(crate) fn parse(body: &[u8]) -> Result<Value, Status> {
-    let unreadable = |error: &dyn std::fmt::Display| Status::bad_request(format_args!("error decoding patch: {error}"));
+    let decode_error =
+        |error: &dyn std::fmt::Display| Status::bad_request(format_args!("error decoding patch: {error}"));
     let parsed = match serde_json::from_slice::<Value>(body) {
         Ok(parsed) => parsed,
-        Err(error) => parse_yaml(body, &error).map_err(|error| unreadable(&error))?,
+        Err(error) => parse_yaml(body, &error).map_err(|error| decode_error(&error))?,
     };
-    if parsed.is_object() { Ok(parsed) } else { Err(unreadable(&"the applied document is not an object")) }
+    if parsed.is_object() { Ok(parsed) } else { Err(decode_error(&"the applied document is not an object")) }
 }
 
 #[cfg(feature = "yaml")]

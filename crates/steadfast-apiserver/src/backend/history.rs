@@ -40,22 +40,22 @@ impl Backend for HistoryBackend {
         self.store.read(|state| state.registry.get(name).cloned())
     }
 
-    fn current(&self) -> u64 {
+    fn newest_revision(&self) -> u64 {
         self.store.read(State::revision)
     }
 
-    fn cached(&self) -> u64 {
-        self.cache(|cache| cache.applied)
+    fn cached_revision(&self) -> u64 {
+        self.cache(|cache| cache.applied_revision)
     }
 
-    fn oldest(&self) -> u64 {
+    fn oldest_revision(&self) -> u64 {
         self.store.read(State::compacted)
     }
 
     fn confirm(&self) -> BoxFuture<'_, Result<(), Status>> {
         // A frozen store blocks reads that need etcd. Reads from the cache still succeed.
-        let thawed = self.store.until(|state| state.caches[self.replica].frozen_at.is_none());
-        timeout(self.request_timeout, thawed).map(|waited| waited.map_err(|_| Status::etcd_timeout())).boxed()
+        let until_thawed = self.store.until(|state| state.caches[self.replica].frozen_at.is_none());
+        timeout(self.request_timeout, until_thawed).map(|waited| waited.map_err(|_| Status::etcd_timeout())).boxed()
     }
 
     fn object<'a>(
@@ -64,7 +64,7 @@ impl Backend for HistoryBackend {
         key: &'a ObjectKey,
         revision: u64,
     ) -> BoxFuture<'a, Result<Option<Arc<Change>>, Status>> {
-        let found = self.store.read(|state| state.at(resource.store(), key, revision).cloned());
+        let found = self.store.read(|state| state.object_at(resource.store(), key, revision).cloned());
         ready(Ok(found)).boxed()
     }
 
@@ -79,12 +79,15 @@ impl Backend for HistoryBackend {
     fn resume(&self, resource: &ServedResource, revision: u64, repeated: usize) -> Result<WatchPosition, Status> {
         self.store.read(|state| {
             let cache = &state.caches[self.replica];
-            if revision < cache.window {
-                return Err(Status::too_old_resource_version(revision, cache.window));
+            if revision < cache.window_start {
+                return Err(Status::too_old_resource_version(revision, cache.window_start));
             }
-            // The floor includes changes that exist already, even if this watch does not receive them.
-            let floor = state.last_change(resource.store(), cache.applied).max(revision);
-            Ok(WatchPosition { after: state.before(resource.store(), revision, repeated), floor })
+            // The bookmark floor includes changes that exist already, even if this watch does not receive them.
+            let bookmark_floor = state.last_change(resource.store(), cache.applied_revision).max(revision);
+            Ok(WatchPosition {
+                after_revision: state.revision_before(resource.store(), revision, repeated),
+                bookmark_floor,
+            })
         })
     }
 
@@ -95,22 +98,24 @@ impl Backend for HistoryBackend {
     fn changes(&self, query: &ChangesQuery<'_>) -> ChangeBatch {
         self.store.read(|state| {
             let cache = &state.caches[self.replica];
-            let upto = match query.source {
-                Source::Cache => cache.applied,
+            let last_revision = match query.source {
+                Source::Cache => cache.applied_revision,
                 Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
             let name = query.resource.store();
             // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(name);
-            let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, query.resource));
-            let ended = cache.restarts != query.restarts || !same;
-            let (mut changes, remaining) = state.changes(name, query.after, upto, query.limit);
+            let is_same_definition =
+                served.is_some_and(|current| !current.is_custom || Arc::ptr_eq(current, query.resource));
+            let must_end = cache.restarts != query.restarts || !is_same_definition;
+            let (mut changes, remaining) = state.changes(name, query.after_revision, last_revision, query.limit);
             // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.
-            let cursor = if remaining == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
+            let cursor =
+                if remaining == 0 { last_revision } else { changes.last().map_or(last_revision, |last| last.revision) };
             // Dropped changes move the cursor too: the client must not receive them later.
             changes.retain(|change| !cache.is_dropped(change.revision));
             // Streams of a removed resource end after they have delivered the last objects.
-            ChangeBatch { ended: ended && changes.is_empty(), changes, cursor, remaining }
+            ChangeBatch { has_ended: must_end && changes.is_empty(), changes, cursor, remaining }
         })
     }
 

@@ -24,8 +24,8 @@ use crate::status::Status;
 use crate::storage::{Change, ObjectKey};
 
 /// Oldest revision of the recording.
-const OLDEST: u64 = 10;
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const OLDEST_REVISION: u64 = 10;
+const CONFIG_MAPS_PATH: &str = "/api/v1/namespaces/default/configmaps";
 
 #[derive(Debug)]
 struct Recording {
@@ -97,16 +97,16 @@ impl Backend for Recording {
         self.registry.get(name).cloned()
     }
 
-    fn current(&self) -> u64 {
+    fn newest_revision(&self) -> u64 {
         self.position.load(Ordering::SeqCst)
     }
 
-    fn cached(&self) -> u64 {
-        self.current()
+    fn cached_revision(&self) -> u64 {
+        self.newest_revision()
     }
 
-    fn oldest(&self) -> u64 {
-        OLDEST
+    fn oldest_revision(&self) -> u64 {
+        OLDEST_REVISION
     }
 
     fn confirm(&self) -> BoxFuture<'_, Result<(), Status>> {
@@ -132,18 +132,19 @@ impl Backend for Recording {
         async move {
             tokio::task::yield_now().await;
             let objects = self.objects(query.revision);
-            let within = objects.range((query.start, Bound::Unbounded));
-            let within = within.filter(|(key, _)| query.namespace.is_none_or(|namespace| key.namespace == namespace));
-            Ok(ListPage::select(within.filter(|_| is_recorded(query.resource)), query.limit, query.selector))
+            let in_namespace = objects.range((query.start, Bound::Unbounded));
+            let in_namespace =
+                in_namespace.filter(|(key, _)| query.namespace.is_none_or(|namespace| key.namespace == namespace));
+            Ok(ListPage::select(in_namespace.filter(|_| is_recorded(query.resource)), query.limit, query.selector))
         }
         .boxed()
     }
 
     fn resume(&self, _: &ServedResource, revision: u64, _: usize) -> Result<WatchPosition, Status> {
-        if revision < OLDEST {
-            return Err(Status::too_old_resource_version(revision, OLDEST));
+        if revision < OLDEST_REVISION {
+            return Err(Status::too_old_resource_version(revision, OLDEST_REVISION));
         }
-        Ok(WatchPosition { after: revision, floor: revision })
+        Ok(WatchPosition { after_revision: revision, bookmark_floor: revision })
     }
 
     fn restarts(&self) -> u64 {
@@ -151,31 +152,32 @@ impl Backend for Recording {
     }
 
     fn changes(&self, query: &ChangesQuery<'_>) -> ChangeBatch {
-        let position = self.current();
-        let pending = self.changes.iter().filter(|change| (query.after + 1..=position).contains(&change.revision));
+        let position = self.newest_revision();
+        let pending =
+            self.changes.iter().filter(|change| (query.after_revision + 1..=position).contains(&change.revision));
         let mut changes: Vec<_> = pending.filter(|_| is_recorded(query.resource)).cloned().collect();
         let remaining = changes.len().saturating_sub(query.limit);
         changes.truncate(query.limit);
         let cursor = changes.last().filter(|_| remaining > 0).map_or(position, |last| last.revision);
-        ChangeBatch { changes, cursor, remaining, ended: false }
+        ChangeBatch { changes, cursor, remaining, has_ended: false }
     }
 }
 
-struct World {
+struct Fixture {
     server: ApiServer,
     recording: Arc<Recording>,
 }
 
-impl World {
+impl Fixture {
     async fn start() -> Self {
-        let made = Mutex::new(None);
+        let started_recording = Mutex::new(None);
         let server = ApiServer::builder().in_memory().start_with(|_, _, changed| {
             let recording = Arc::new(Recording::new(changed.clone()));
-            *made.lock() = Some(Arc::clone(&recording));
+            *started_recording.lock() = Some(Arc::clone(&recording));
             recording
         });
         let server = server.await.expect("a server");
-        let recording = made.lock().take().expect("a recording");
+        let recording = started_recording.lock().take().expect("a recording");
         Self { server, recording }
     }
 
@@ -199,13 +201,13 @@ impl World {
     }
 
     async fn list(&self, query: &str) -> Value {
-        let (code, list) = self.get(&format!("{MAPS}?{query}"), "application/json").await;
+        let (code, list) = self.get(&format!("{CONFIG_MAPS_PATH}?{query}"), "application/json").await;
         assert_eq!(code, 200, "{list}");
         list
     }
 
     async fn watch(&self, query: &str) -> Events {
-        let path = format!("{MAPS}?watch=true&{query}");
+        let path = format!("{CONFIG_MAPS_PATH}?watch=true&{query}");
         let response = self.send(Method::GET, &path, &[], &Value::Null).await;
         assert_eq!(response.status(), 200);
         Events { body: response.into_body(), pending: Vec::new() }
@@ -244,42 +246,43 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn read_only_backend_serves_lists_and_pages() {
-    let world = World::start().await;
-    let list = world.list("").await;
+    let fixture = Fixture::start().await;
+    let list = fixture.list("").await;
     assert_eq!((names(&list), &list["metadata"]["resourceVersion"]), (vec!["a", "b", "c"], &json!("14")));
     assert_eq!(list["items"][1]["data"]["value"], "2");
-    let earlier = world.list("resourceVersion=12&resourceVersionMatch=Exact").await;
+    let earlier = fixture.list("resourceVersion=12&resourceVersionMatch=Exact").await;
     assert_eq!((names(&earlier), &earlier["items"][1]["data"]["value"]), (vec!["a", "b"], &json!("1")));
-    assert_eq!(names(&world.list("labelSelector=name%3Dc").await), ["c"]);
-    let page = world.list("limit=2").await;
+    assert_eq!(names(&fixture.list("labelSelector=name%3Dc").await), ["c"]);
+    let page = fixture.list("limit=2").await;
     assert_eq!((names(&page), &page["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(1)));
     // The recording continues, but the pages show one revision.
-    world.recording.replay_to(15);
+    fixture.recording.replay_to(15);
     let token = page["metadata"]["continue"].as_str().expect("a token");
-    let rest = world.list(&format!("limit=2&continue={token}")).await;
+    let rest = fixture.list(&format!("limit=2&continue={token}")).await;
     assert_eq!((names(&rest), &rest["metadata"]["resourceVersion"]), (vec!["c"], &json!("14")));
-    assert_eq!(names(&world.list("").await), ["b", "c"]);
-    let (code, expired) = world.get(&format!("{MAPS}?resourceVersion=9&resourceVersionMatch=Exact"), "").await;
+    assert_eq!(names(&fixture.list("").await), ["b", "c"]);
+    let (code, expired) =
+        fixture.get(&format!("{CONFIG_MAPS_PATH}?resourceVersion=9&resourceVersionMatch=Exact"), "").await;
     assert_eq!((code, &expired["reason"]), (410, &json!("Expired")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn read_only_backend_serves_single_objects() {
-    let world = World::start().await;
-    let (code, object) = world.get(&format!("{MAPS}/b"), "").await;
+    let fixture = Fixture::start().await;
+    let (code, object) = fixture.get(&format!("{CONFIG_MAPS_PATH}/b"), "").await;
     assert_eq!((code, &object["kind"], &object["data"]["value"]), (200, &json!("ConfigMap"), &json!("2")));
-    assert_eq!(world.get(&format!("{MAPS}/x"), "").await.0, 404);
-    assert_eq!(world.get("/api/v1/namespaces/default/pods/b", "").await.0, 404);
-    let (code, resources) = world.get("/api/v1", "").await;
+    assert_eq!(fixture.get(&format!("{CONFIG_MAPS_PATH}/x"), "").await.0, 404);
+    assert_eq!(fixture.get("/api/v1/namespaces/default/pods/b", "").await.0, 404);
+    let (code, resources) = fixture.get("/api/v1", "").await;
     let listed = resources["resources"].as_array().expect("resources");
     assert!(code == 200 && listed.iter().any(|resource| resource["name"] == "configmaps"), "{resources}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn read_only_backend_serves_tables() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-    let (code, table) = world.get(MAPS, accept).await;
+    let (code, table) = fixture.get(CONFIG_MAPS_PATH, accept).await;
     assert_eq!((code, &table["kind"], &table["metadata"]["resourceVersion"]), (200, &json!("Table"), &json!("14")));
     let rows: Vec<_> = table["rows"].as_array().expect("rows").iter().map(|row| &row["cells"][0]).collect();
     assert_eq!(rows, ["a", "b", "c"]);
@@ -287,57 +290,57 @@ async fn read_only_backend_serves_tables() {
 
 #[tokio::test(start_paused = true)]
 async fn read_only_backend_serves_watches() {
-    let world = World::start().await;
-    let mut events = world.watch("resourceVersion=12").await;
+    let fixture = Fixture::start().await;
+    let mut events = fixture.watch("resourceVersion=12").await;
     events.expect("ADDED", "c", "13").await;
     events.expect("MODIFIED", "b", "14").await;
-    world.recording.replay_to(15);
+    fixture.recording.replay_to(15);
     events.expect("DELETED", "a", "15").await;
-    let mut selected = world.watch("resourceVersion=10&labelSelector=name%3Db&allowWatchBookmarks=true").await;
+    let mut selected = fixture.watch("resourceVersion=10&labelSelector=name%3Db&allowWatchBookmarks=true").await;
     selected.expect("ADDED", "b", "12").await;
     selected.expect("MODIFIED", "b", "14").await;
     selected.expect("BOOKMARK", "", "15").await;
-    let mut expired = world.watch("resourceVersion=9").await;
+    let mut expired = fixture.watch("resourceVersion=9").await;
     assert_eq!(expired.next().await.0, "ERROR");
 }
 
 #[tokio::test(start_paused = true)]
 async fn read_only_backend_serves_streamed_lists() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let options = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let mut events = world.watch(options).await;
+    let mut events = fixture.watch(options).await;
     for (name, version) in [("a", "11"), ("b", "14"), ("c", "13")] {
         events.expect("ADDED", name, version).await;
     }
     events.expect("BOOKMARK", "", "14").await;
-    world.recording.replay_to(15);
+    fixture.recording.replay_to(15);
     events.expect("DELETED", "a", "15").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn read_only_backend_rejects_writes() {
-    let world = World::start().await;
+    let fixture = Fixture::start().await;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    let existing = format!("{MAPS}/a");
+    let existing = format!("{CONFIG_MAPS_PATH}/a");
     let existing = existing.as_str();
     let scale = "/apis/apps/v1/namespaces/default/deployments/d/scale";
     let eviction = "/api/v1/namespaces/default/pods/p/eviction";
-    for (method, path, kind) in [
-        (Method::POST, MAPS, "json"),
+    for (method, path, media_suffix) in [
+        (Method::POST, CONFIG_MAPS_PATH, "json"),
         (Method::PUT, existing, "json"),
         (Method::PATCH, existing, "merge-patch+json"),
         (Method::DELETE, existing, "json"),
-        (Method::DELETE, MAPS, "json"),
+        (Method::DELETE, CONFIG_MAPS_PATH, "json"),
         (Method::PUT, scale, "json"),
         (Method::POST, eviction, "json"),
     ] {
-        let content_type = format!("application/{kind}");
-        let response = world.send(method.clone(), path, &[("content-type", &content_type)], &object).await;
+        let content_type = format!("application/{media_suffix}");
+        let response = fixture.send(method.clone(), path, &[("content-type", &content_type)], &object).await;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
         let status: Value = serde_json::from_slice(&bytes).expect("a status");
         assert_eq!((code, &status["reason"]), (405, &json!("MethodNotAllowed")), "{method} {path}: {status}");
-        assert!(status["message"].as_str().is_some_and(|why| why.contains("read-only")), "{status}");
+        assert!(status["message"].as_str().is_some_and(|message| message.contains("read-only")), "{status}");
     }
-    assert_eq!(names(&world.list("").await), ["a", "b", "c"]);
+    assert_eq!(names(&fixture.list("").await), ["a", "b", "c"]);
 }

@@ -15,7 +15,7 @@ pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, tasks: Arc<Tas
                 // Events are small and must not wait for the acknowledgement of previous ones.
                 let _ = stream.set_nodelay(true);
                 let runtime = tasks.runtime().clone();
-                tasks.spawn(serve::connection(Arc::clone(&cluster), replica, stream, runtime));
+                tasks.spawn(serve::serve_connection(Arc::clone(&cluster), replica, stream, runtime));
             }
             Err(error) => {
                 tracing::debug!(replica, %error, "cannot accept a connection");

@@ -30,20 +30,20 @@ impl Dialer {
     /// # Errors
     /// Returns `ConnectionRefused` if the replica is stopped or rejects connections, or if it does not exist.
     pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
-        let rejected = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        let conditions = &self.cluster.replicas.get(replica).ok_or_else(rejected)?.conditions;
+        let refused_error = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused_error)?.conditions;
         // As with TCP, a connection to a black hole neither succeeds nor fails.
-        let decided = || conditions.read(|now| !now.black_hole || !now.reachable());
-        self.cluster.changed.until(decided).await;
-        if !conditions.reachable() {
-            return Err(rejected());
+        let is_decided = || conditions.read(|condition| !condition.is_black_hole || !condition.is_reachable());
+        self.cluster.changed.until(is_decided).await;
+        if !conditions.is_reachable() {
+            return Err(refused_error());
         }
-        let (near, far) = tokio::io::duplex(PIPE_BYTES);
-        let severed = Arc::new(Severed::default());
-        let far = ServerEnd { pipe: far, severed: Arc::clone(&severed) };
+        let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);
+        let reset_signal = Arc::new(ResetSignal::default());
+        let server_end = ServerEnd { pipe: server_end, reset_signal: Arc::clone(&reset_signal) };
         let cluster = Arc::clone(&self.cluster);
-        self.tasks.spawn(serve::connection(cluster, replica, far, self.tasks.runtime().clone()));
-        Ok(MemoryStream { pipe: near, severed })
+        self.tasks.spawn(serve::serve_connection(cluster, replica, server_end, self.tasks.runtime().clone()));
+        Ok(MemoryStream { pipe: client_end, reset_signal })
     }
 }
 
@@ -51,36 +51,36 @@ impl Dialer {
 #[derive(Debug)]
 pub struct MemoryStream {
     pipe: DuplexStream,
-    severed: Arc<Severed>,
+    reset_signal: Arc<ResetSignal>,
 }
 
 /// The server's end. Dropping it after a reset causes a reset at the client.
 #[derive(Debug)]
 struct ServerEnd {
     pipe: DuplexStream,
-    severed: Arc<Severed>,
+    reset_signal: Arc<ResetSignal>,
 }
 
 #[derive(Debug, Default)]
-struct Severed(Mutex<(bool, Vec<Waker>)>);
+struct ResetSignal(Mutex<(bool, Vec<Waker>)>);
 
-impl Severed {
-    fn sever(&self) {
-        let waiting = {
+impl ResetSignal {
+    fn raise(&self) {
+        let wakers = {
             let mut state = self.0.lock();
             state.0 = true;
             std::mem::take(&mut state.1)
         };
-        waiting.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn check(&self, context: &Context<'_>) -> io::Result<()> {
+    fn check_reset(&self, context: &Context<'_>) -> io::Result<()> {
         let mut state = self.0.lock();
         if state.0 {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         // A reset must wake a pending read or write, so the task is registered here in addition to the pipe.
-        if !state.1.iter().any(|waiting| waiting.will_wake(context.waker())) {
+        if !state.1.iter().any(|waker| waker.will_wake(context.waker())) {
             state.1.push(context.waker().clone());
         }
         Ok(())
@@ -89,32 +89,36 @@ impl Severed {
 
 impl Transport for ServerEnd {
     fn abort_on_drop(&mut self) {
-        self.severed.sever();
+        self.reset_signal.raise();
     }
 }
 
 impl AsyncRead for MemoryStream {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let filled = into.filled().len();
-        let read = Pin::new(&mut self.pipe).poll_read(context, into);
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let filled = buffer.filled().len();
+        let read = Pin::new(&mut self.pipe).poll_read(context, buffer);
         // As with a socket, data that arrived before the reset can still be read. The next read then fails, instead of
         // reporting the end of the stream.
-        if matches!(read, Poll::Ready(Ok(()))) && into.filled().len() > filled {
+        if matches!(read, Poll::Ready(Ok(()))) && buffer.filled().len() > filled {
             return read;
         }
-        self.severed.check(context)?;
+        self.reset_signal.check_reset(context)?;
         read
     }
 }
 
 impl AsyncWrite for MemoryStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.severed.check(context)?;
+        self.reset_signal.check_reset(context)?;
         Pin::new(&mut self.pipe).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.severed.check(context)?;
+        self.reset_signal.check_reset(context)?;
         Pin::new(&mut self.pipe).poll_flush(context)
     }
 
@@ -124,8 +128,12 @@ impl AsyncWrite for MemoryStream {
 }
 
 impl AsyncRead for ServerEnd {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.pipe).poll_read(context, into)
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_read(context, buffer)
     }
 }
 

@@ -18,40 +18,45 @@ use crate::http;
 use crate::net::{ConnectionExecutor, ControlledStream, Link, TaskGroup, Transport};
 
 /// First bytes of a client with prior knowledge of HTTP/2.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection until it ends or is reset.
-pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usize, transport: T, runtime: Handle) {
+pub(super) async fn serve_connection<T: Transport>(
+    cluster: Arc<Cluster>,
+    replica: usize,
+    transport: T,
+    runtime: Handle,
+) {
     let link = cluster.open_link(replica);
     let mut controlled = ControlledStream::new(transport, Arc::clone(&link), cluster.clock);
-    if cluster.replicas[replica].conditions.read(|now| now.accept_and_close) {
+    if cluster.replicas[replica].conditions.read(|condition| condition.accept_and_close) {
         return;
     }
-    if !cluster.replicas[replica].conditions.reachable() {
+    if !cluster.replicas[replica].conditions.is_reachable() {
         link.reset(cluster.clock.elapsed());
         return;
     }
     // Tasks of the connection run in their own group, so that they end with the connection.
-    let tasks = TaskGroup::on(runtime);
-    let serving = async {
+    let tasks = TaskGroup::with_runtime(runtime);
+    let serve_requests = async {
         if let Some(tls) = cluster.tls() {
             let stream = tls.acceptor.accept(controlled).await?;
             if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
                 let _ = link.certificate.set(certificate.to_vec());
             }
-            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            return serve_http(&cluster, &link, stream, http2, &tasks).await;
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            return serve_http(&cluster, &link, stream, is_http2, &tasks).await;
         }
         // Without TLS there is no ALPN. The first bytes show if the client has prior knowledge of HTTP/2.
-        let http2 = begins_with_preface(&mut controlled).await?;
-        serve_http(&cluster, &link, controlled, http2, &tasks).await
+        let is_http2 = begins_with_preface(&mut controlled).await?;
+        serve_http(&cluster, &link, controlled, is_http2, &tasks).await
     };
     tokio::select! {
         biased;
         // A reset takes precedence over data in flight: dropping the future drops the transport, which aborts the
         // connection.
         () = link.until_reset() => {}
-        outcome = serving => {
+        outcome = serve_requests => {
             if let Err(error) = outcome {
                 tracing::debug!(connection = link.id, replica, %error, "connection ended");
             }
@@ -62,41 +67,41 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
 }
 
 async fn begins_with_preface<T: Transport>(stream: &mut ControlledStream<T>) -> io::Result<bool> {
-    let mut received = Vec::with_capacity(PREFACE.len());
+    let mut received = Vec::with_capacity(HTTP2_PREFACE.len());
     // Stops at the first different byte, so a short HTTP/1 request cannot block.
-    while received.len() < PREFACE.len() && PREFACE.starts_with(&received) {
+    while received.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(&received) {
         let mut bytes = [0; 24];
-        let wanted = PREFACE.len() - received.len();
-        let read = stream.read(&mut bytes[..wanted]).await?;
-        if read == 0 {
+        let missing_bytes = HTTP2_PREFACE.len() - received.len();
+        let read_bytes = stream.read(&mut bytes[..missing_bytes]).await?;
+        if read_bytes == 0 {
             break;
         }
-        received.extend_from_slice(&bytes[..read]);
+        received.extend_from_slice(&bytes[..read_bytes]);
     }
-    let http2 = received == PREFACE;
+    let is_http2 = received == HTTP2_PREFACE;
     // The HTTP implementation must read these bytes too.
     stream.put_back(Bytes::from(received));
-    Ok(http2)
+    Ok(is_http2)
 }
 
 async fn serve_http(
     cluster: &Arc<Cluster>,
     link: &Arc<Link>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    http2: bool,
+    is_http2: bool,
     tasks: &Arc<TaskGroup>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let sessions = http::Sessions::default();
     let service = service_fn(|mut request: Request<Incoming>| {
         let (cluster, link) = (Arc::clone(cluster), Arc::clone(link));
         // Only HTTP/1 connections can switch to WebSocket here.
-        if !http2 {
+        if !is_http2 {
             request.extensions_mut().insert(sessions.clone());
         }
         async move { Ok::<_, Infallible>(http::serve(cluster, link, request).await) }
     });
     let io = TokioIo::new(stream);
-    if http2 {
+    if is_http2 {
         let mut builder = hyper::server::conn::http2::Builder::new(ConnectionExecutor(Arc::clone(tasks)));
         builder.max_concurrent_streams(cluster.settings.max_streams);
         let mut connection = pin!(builder.serve_connection(io, service));

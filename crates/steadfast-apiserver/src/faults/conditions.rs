@@ -12,18 +12,18 @@ use super::rules::ObjectCorruption;
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fault")]
 pub(crate) struct Condition {
-    pub(crate) stopped: bool,
-    pub(crate) refuse: bool,
+    pub(crate) is_stopped: bool,
+    pub(crate) refuses_connections: bool,
     pub(crate) accept_and_close: bool,
-    pub(crate) black_hole: bool,
-    pub(crate) frozen: bool,
+    pub(crate) is_black_hole: bool,
+    pub(crate) is_frozen: bool,
     pub(crate) no_bookmarks: bool,
     pub(crate) rare_progress: bool,
     pub(crate) no_initial_events_end: bool,
     pub(crate) unannotated_initial_events_end: bool,
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
-    pub(crate) own_counters: bool,
+    pub(crate) has_own_counters: bool,
     /// Delay of every response.
     pub(crate) delay: Duration,
     /// Number of events that a resumed watch receives again, although they precede its start version.
@@ -38,8 +38,8 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// Returns whether connections are accepted.
-    pub(crate) fn reachable(&self) -> bool {
-        !self.stopped && !self.refuse
+    pub(crate) fn is_reachable(&self) -> bool {
+        !self.is_stopped && !self.refuses_connections
     }
 }
 
@@ -53,8 +53,8 @@ impl Conditions {
     }
 
     /// Returns whether connections are accepted.
-    pub(crate) fn reachable(&self) -> bool {
-        self.read(Condition::reachable)
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.read(Condition::is_reachable)
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
@@ -63,9 +63,9 @@ impl Conditions {
 
     /// Counts one use of a continue token. Returns whether the fault lets this token expire.
     pub(crate) fn token_has_expired(&self) -> bool {
-        let mut now = self.0.lock();
-        let expired = now.expired_tokens > 0;
-        now.expired_tokens = now.expired_tokens.saturating_sub(1);
-        expired
+        let mut condition = self.0.lock();
+        let has_expired = condition.expired_tokens > 0;
+        condition.expired_tokens = condition.expired_tokens.saturating_sub(1);
+        has_expired
     }
 }

@@ -15,7 +15,7 @@ pub struct RequestRule {
     verbs: Vec<Verb>,
     resource: Option<String>,
     namespace: Option<String>,
-    times: Option<u32>,
+    remaining_uses: Option<u32>,
 }
 
 impl RequestRule {
@@ -48,27 +48,27 @@ impl RequestRule {
     /// Restricts the rule to the next `times` matching requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
-        self.times = Some(times);
+        self.remaining_uses = Some(times);
         self
     }
 
     fn is_for(&self, replica: Option<usize>, request: &RequestRecord) -> bool {
-        let named = |wanted: &String| {
+        let is_resource = |resource_name: &String| {
             request
                 .resource
                 .as_ref()
-                .is_some_and(|resource| resource.resource() == wanted || resource.to_string() == *wanted)
+                .is_some_and(|resource| resource.resource() == resource_name || resource.to_string() == *resource_name)
         };
         // Whole segments are compared, so that a rule for `shop` does not match requests of `shop-2`.
-        let within = |namespace: &String| {
+        let is_in_namespace = |namespace: &String| {
             let mut segments = request.path.split('/');
             segments.any(|segment| segment == "namespaces") && segments.next() == Some(namespace.as_str())
         };
-        self.times != Some(0)
+        self.remaining_uses != Some(0)
             && replica.is_none_or(|replica| replica == request.replica)
             && (self.verbs.is_empty() || self.verbs.contains(&request.verb))
-            && self.resource.as_ref().is_none_or(named)
-            && self.namespace.as_ref().is_none_or(within)
+            && self.resource.as_ref().is_none_or(is_resource)
+            && self.namespace.as_ref().is_none_or(is_in_namespace)
     }
 }
 
@@ -95,13 +95,13 @@ impl InjectedResponse {
 
     /// Creates a `ResourceVersionTooLarge` response in the form of a server version.
     pub fn too_large(form: TooLargeVersionForm) -> Self {
-        let known = Status::too_large_resource_version(9_000_000, 1);
+        let cause_form = Status::too_large_resource_version(9_000_000, 1);
         // Servers report this condition in three forms, depending on the release.
         Self::Status(match form {
-            TooLargeVersionForm::Cause => known,
-            TooLargeVersionForm::CauseMessage => known
+            TooLargeVersionForm::Cause => cause_form,
+            TooLargeVersionForm::CauseMessage => cause_form
                 .with_details(json!({"causes": [{"message": "Too large resource version"}], "retryAfterSeconds": 1})),
-            TooLargeVersionForm::Message => known.with_details(Value::Null),
+            TooLargeVersionForm::Message => cause_form.with_details(Value::Null),
         })
     }
 
@@ -177,7 +177,7 @@ impl Rules {
     pub(crate) fn clear(&self, replica: Option<usize>) {
         let mut rules = self.0.lock();
         // Without a replica, all rules are removed.
-        rules.retain(|(of, _, _)| replica.is_some() && *of != replica);
+        rules.retain(|(rule_replica, _, _)| replica.is_some() && *rule_replica != replica);
     }
 
     /// Returns the first rule for a request, and counts its use.
@@ -185,7 +185,7 @@ impl Rules {
         let mut rules = self.0.lock();
         // The first matching rule counts, in the order of their addition.
         let (_, rule, effect) = rules.iter_mut().find(|(replica, rule, _)| rule.is_for(*replica, request))?;
-        if let Some(times) = &mut rule.times {
+        if let Some(times) = &mut rule.remaining_uses {
             *times -= 1;
         }
         Some(effect.clone())

@@ -13,28 +13,28 @@ use crate::status::Status;
 pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Result<(), Status> {
     let tokens = cluster.tokens();
     // A server that was configured without credentials accepts every request.
-    let open = tokens.is_empty() && cluster.users.is_empty() && !cluster.closed;
+    let accepts_all = tokens.is_empty() && cluster.users.is_empty() && !cluster.requires_credentials;
     let headers = &request.headers;
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let issued = |token: &str| cluster.issued_tokens.user(token, cluster.clock.seconds()).is_some();
-    let known = |token: &str| tokens.iter().any(|known| known == token) || issued(token);
+    let is_issued = |token: &str| cluster.issued_tokens.user(token, cluster.clock.seconds()).is_some();
+    let is_accepted = |token: &str| tokens.iter().any(|accepted| accepted == token) || is_issued(token);
     // Browsers cannot set headers on WebSockets, so the token may arrive as a subprotocol.
     let in_protocol = token_in_protocol(headers);
     let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
     let is_known =
-        authorization.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
-            || decoded.is_some_and(|token| known(&token));
-    if open || is_known || request.user.is_some() {
+        authorization.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| is_accepted(token.trim()))
+            || decoded.is_some_and(|token| is_accepted(&token));
+    if accepts_all || is_known || request.user.is_some() {
         return Ok(());
     }
     let has_credentials = headers.contains_key(header::AUTHORIZATION) || in_protocol.is_some();
     // Wrong credentials never count as anonymous, as on the real server.
-    if !cluster.settings.anonymous || has_credentials {
+    if !cluster.settings.allows_anonymous || has_credentials {
         return Err(Status::of_code(401));
     }
     if is_cross_origin(request) {
-        let why = "a request without a token must not come from a page of another origin; send the token";
-        return Err(Status::new(403, "Forbidden", why));
+        let detail = "a request without a token must not come from a page of another origin; send the token";
+        return Err(Status::new(403, "Forbidden", detail));
     }
     Ok(())
 }

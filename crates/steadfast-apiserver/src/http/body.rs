@@ -51,7 +51,7 @@ impl Body for ResponseBody {
             BodySource::Chunks(chunks) => ready!(chunks.as_mut().poll_next(context)),
         };
         match &chunk {
-            Some(bytes) => self.entry.sent(bytes.len()),
+            Some(bytes) => self.entry.record_sent(bytes.len()),
             None => self.entry.finish(),
         }
         Poll::Ready(chunk.map(|bytes| Ok(Frame::data(bytes))))

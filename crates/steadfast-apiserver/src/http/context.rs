@@ -37,13 +37,13 @@ pub(super) struct RequestContext {
 }
 
 impl RequestContext {
-    pub(super) fn of(cluster: &Cluster, link: &Link, request: &Request<Incoming>) -> Self {
+    pub(super) fn from_request(cluster: &Cluster, link: &Link, request: &Request<Incoming>) -> Self {
         let (uri, headers) = (request.uri(), request.headers());
         let raw_query = uri.query().unwrap_or_default();
-        let (route, query) = (Route::of(uri.path()), Query::parse(raw_query));
-        let accept = accept(cluster, headers);
+        let (route, query) = (Route::parse(uri.path()), Query::parse(raw_query));
+        let accept = supported_media_types(cluster, headers);
         Self {
-            verb: verb(request.method(), &route, &query),
+            verb: request_verb(request.method(), &route, &query),
             encoding: negotiate::status_encoding(&accept),
             accept: accept.into_owned(),
             user: credentials::user(cluster, link, headers),
@@ -69,7 +69,7 @@ impl RequestContext {
 
     /// Interprets the request as if it had the method `method`.
     pub(super) fn set_method(&mut self, method: Method) {
-        self.verb = verb(&method, &self.route, &self.query);
+        self.verb = request_verb(&method, &self.route, &self.query);
         self.method = method;
     }
 
@@ -102,28 +102,34 @@ impl RequestContext {
 }
 
 /// Returns the media types that both the client accepts and the server supports.
-fn accept<'a>(cluster: &Cluster, headers: &'a HeaderMap) -> Cow<'a, str> {
+fn supported_media_types<'a>(cluster: &Cluster, headers: &'a HeaderMap) -> Cow<'a, str> {
     let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if cluster.settings.protobuf { Cow::Borrowed(header_value) } else { negotiate::without_protobuf(header_value) }
+    if cluster.settings.allows_protobuf {
+        Cow::Borrowed(header_value)
+    } else {
+        negotiate::without_protobuf(header_value)
+    }
 }
 
 /// Returns the verb of a request; [`Verb::Other`] for requests without a resource.
-fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
+fn request_verb(method: &Method, route: &Route, query: &Query) -> Verb {
     let Route::Resource(path) = route else { return Verb::Other };
     match (method.as_str(), path.name.is_some()) {
         ("GET", true) => Verb::Get,
         ("GET", false) if query.is_watch() => {
             // A watch without a version delivers the whole collection first.
-            let everything = query.flag("sendInitialEvents") == Some(true)
+            let wants_all_objects = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
             // A streamed list that matches no object does not count as a full transfer.
-            if everything && !matches_no_object(query) { Verb::StreamedList } else { Verb::Watch }
+            if wants_all_objects && !matches_no_object(query) { Verb::StreamedList } else { Verb::Watch }
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
         // A client sends such a list only to read the version of the collection.
         ("GET", false) if query.text("limit") == "1" || matches_no_object(query) => Verb::Probe,
         // Steadfast sends such a list of one name at an exact version, to read the state of an object at that version.
-        ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
+        ("GET", false) if query.text("resourceVersionMatch") == "Exact" && requested_name_count(query) == 1 => {
+            Verb::State
+        }
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,
         ("PUT", _) => Verb::Update,
@@ -137,10 +143,10 @@ fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
 /// Returns whether the field selector requires two names at once, which matches no object. The response then transfers
 /// only a version.
 fn matches_no_object(query: &Query) -> bool {
-    names(query) > 1
+    requested_name_count(query) > 1
 }
 
 /// Returns the number of requested names.
-fn names(query: &Query) -> usize {
+fn requested_name_count(query: &Query) -> usize {
     query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count()
 }

@@ -8,47 +8,44 @@ use super::response::{ApiResponse, Content};
 use crate::faults::BodyCorruption;
 use crate::protobuf;
 
-const PAGE: &[u8] = b"<html><body>It works!</body></html>";
+const HTML_PAGE: &[u8] = b"<html><body>It works!</body></html>";
 
 /// Corrupts the body of a response; for a stream, its first chunk.
 pub(super) fn corrupted(mut response: ApiResponse, corruption: BodyCorruption) -> ApiResponse {
     if corruption == BodyCorruption::WrongContentType {
         response.content_type = "text/html";
-        response.content = Content::Whole(Bytes::from_static(PAGE));
+        response.content = Content::Whole(Bytes::from_static(HTML_PAGE));
         return response;
     }
     let corrupt: fn(&Bytes, BodyCorruption) -> Bytes = match response.content_type {
-        protobuf::CONTENT_TYPE | protobuf::WATCHED => corrupted_message,
+        protobuf::CONTENT_TYPE | protobuf::WATCH_CONTENT_TYPE => corrupted_message,
         _ => corrupted_json,
     };
     response.content = match response.content {
         Content::Whole(body) | Content::Document(body, _) => Content::Whole(corrupt(&body, corruption)),
         Content::Chunks(chunks) => {
             // Only the first chunk is corrupted; later records of a stream stay intact.
-            let mut intact = false;
-            let changed =
-                chunks.map(
-                    move |chunk| {
-                        if std::mem::replace(&mut intact, true) { chunk } else { corrupt(&chunk, corruption) }
-                    },
-                );
+            let mut is_past_first_chunk = false;
+            let corrupted_chunks = chunks.map(move |chunk| {
+                if std::mem::replace(&mut is_past_first_chunk, true) { chunk } else { corrupt(&chunk, corruption) }
+            });
             // A truncated stream ends after the corrupted chunk.
             let chunks = if corruption == BodyCorruption::Truncated { 1 } else { usize::MAX };
-            Content::Chunks(Box::pin(changed.take(chunks)))
+            Content::Chunks(Box::pin(corrupted_chunks.take(chunks)))
         }
-        switched @ Content::WebSocketUpgrade { .. } => switched,
+        upgrade @ Content::WebSocketUpgrade { .. } => upgrade,
     };
     response
 }
 
 /// Splits the body into chunks of `bytes` bytes, but at least one byte. A chunk may end within an object or a
 /// character.
-pub(super) fn in_pieces(mut response: ApiResponse, bytes: usize) -> ApiResponse {
+pub(super) fn split_body(mut response: ApiResponse, bytes: usize) -> ApiResponse {
     let chunks = match response.content {
         Content::Whole(body) | Content::Document(body, _) => futures::stream::iter([body]).boxed(),
         Content::Chunks(chunks) => chunks,
-        switched @ Content::WebSocketUpgrade { .. } => {
-            response.content = switched;
+        upgrade @ Content::WebSocketUpgrade { .. } => {
+            response.content = upgrade;
             return response;
         }
     };
@@ -73,7 +70,7 @@ fn corrupted_json(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
             let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
             bytes.splice(0..1.min(bytes.len()), field.into_bytes());
         }
-        BodyCorruption::Anonymous => bytes = anonymous(bytes),
+        BodyCorruption::Anonymous => bytes = json_without_identities(bytes),
     }
     bytes.into()
 }
@@ -89,27 +86,27 @@ fn corrupted_message(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
             bytes.into()
         }
         BodyCorruption::Truncated | BodyCorruption::WrongContentType => bytes.slice(..bytes.len() / 2),
-        BodyCorruption::Oversized(size) => protobuf::lengthened(bytes, size).into(),
+        BodyCorruption::Oversized(size) => protobuf::with_unknown_field(bytes, size).into(),
         BodyCorruption::Anonymous => {
-            let bare = protobuf::decode(bytes).ok().and_then(|body| protobuf::encode(&without_identities(body)));
-            bare.map_or_else(|| bytes.clone(), Bytes::from)
+            let encoded = protobuf::decode(bytes).ok().and_then(|body| protobuf::encode(&without_identities(body)));
+            encoded.map_or_else(|| bytes.clone(), Bytes::from)
         }
     }
 }
 
 /// Removes the fields that identify an object, or a list and its objects.
-fn anonymous(bytes: Vec<u8>) -> Vec<u8> {
+fn json_without_identities(bytes: Vec<u8>) -> Vec<u8> {
     let Ok(body) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
     without_identities(body).to_string().into_bytes()
 }
 
 fn without_identities(mut body: Value) -> Value {
-    let bare = |value: &mut Value| {
+    let remove_identity = |value: &mut Value| {
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.retain(|name, _| !["uid", "resourceVersion"].contains(&name.as_str()));
         }
     };
-    bare(&mut body);
-    body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(bare);
+    remove_identity(&mut body);
+    body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(remove_identity);
     body
 }

@@ -10,19 +10,19 @@ const COUNTER_DISTANCE: u64 = 1_000_000_000;
 const COLLECTION_COUNTER: u64 = 1_000;
 
 /// Returns the version of an object in `namespace` that was changed at `revision`.
-pub(super) fn of_object(namespace: &str, revision: u64) -> u64 {
+pub(super) fn object_version(namespace: &str, revision: u64) -> u64 {
     let number =
         namespace.bytes().fold(0, |number: u64, byte| (number * 31 + u64::from(byte)) % (COLLECTION_COUNTER - 1));
     (number + 1) * COUNTER_DISTANCE + revision
 }
 
 /// Returns the version of a list or a bookmark, which is above all object versions.
-pub(super) fn of_collection(revision: u64) -> u64 {
+pub(super) fn collection_version(revision: u64) -> u64 {
     COLLECTION_COUNTER * COUNTER_DISTANCE + revision
 }
 
 /// Extracts the revision from a version of these counters.
-pub(super) fn revision(version: u64) -> u64 {
+pub(super) fn revision_of(version: u64) -> u64 {
     version % COUNTER_DISTANCE
 }
 
@@ -32,11 +32,11 @@ mod tests {
 
     #[test]
     fn versions_rise_only_within_a_namespace() {
-        assert!(of_object("a", 8) > of_object("a", 7));
-        assert!(of_object("a", 8) < of_object("b", 7), "although the change was later");
-        assert!(of_object("b", 9) < of_collection(1));
-        for version in [of_object("a", 7), of_object("", 7), of_collection(7), 7] {
-            assert_eq!(revision(version), 7);
+        assert!(object_version("a", 8) > object_version("a", 7));
+        assert!(object_version("a", 8) < object_version("b", 7), "although the change was later");
+        assert!(object_version("b", 9) < collection_version(1));
+        for version in [object_version("a", 7), object_version("", 7), collection_version(7), 7] {
+            assert_eq!(revision_of(version), 7);
         }
     }
 }

@@ -13,15 +13,16 @@ pub(super) const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 /// Returns the user of the certificate or the password.
 pub(super) fn user(cluster: &Cluster, link: &Link, headers: &HeaderMap) -> Option<String> {
     // A client certificate takes precedence over basic credentials.
-    let shown = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
-    let basic = || {
+    let certificate_user =
+        link.certificate.get().and_then(|certificate| cluster.tls()?.user_of_certificate(certificate));
+    let password_user = || {
         let encoded = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
         let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
         let (name, password) = decoded.split_once(':')?;
-        let known = cluster.users.iter().any(|(known, secret)| known == name && secret == password);
-        known.then(|| name.to_owned())
+        let is_known = cluster.users.iter().any(|(known, secret)| known == name && secret == password);
+        is_known.then(|| name.to_owned())
     };
-    shown.or_else(basic)
+    certificate_user.or_else(password_user)
 }
 
 /// Returns the token that a client sends as a subprotocol, still encoded.

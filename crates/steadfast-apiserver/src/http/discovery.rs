@@ -20,7 +20,7 @@ use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
 
 /// Content type of discovery as a single document.
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED_CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Responds to requests that do not concern objects.
 pub(super) async fn respond(
@@ -33,21 +33,21 @@ pub(super) async fn respond(
     let registry = exchange.backend().registry();
     Ok(match route {
         Route::CoreVersions | Route::Groups if wants_aggregated(headers) => {
-            let document = aggregated(&registry, *route == Route::CoreVersions);
+            let document = aggregated_document(&registry, *route == Route::CoreVersions);
             let version = DocumentVersion { tag: tag(&document), cache_control: "public" };
-            ApiResponse::document(AGGREGATED, || encode::json(&document), version, headers)
+            ApiResponse::document(AGGREGATED_CONTENT_TYPE, || encode::json(&document), version, headers)
         }
         Route::CoreVersions => ApiResponse::json(200, &core_versions()),
-        Route::Groups => ApiResponse::json(200, &groups(&registry)),
-        Route::Group(group) => match group_of(&registry, group) {
+        Route::Groups => ApiResponse::json(200, &group_list(&registry)),
+        Route::Group(group) => match group_document(&registry, group) {
             Some(group) => ApiResponse::json(200, &group),
             None => ApiResponse::page_not_found(),
         },
-        Route::GroupVersion { group, version } => match resources(&registry, group, version) {
+        Route::GroupVersion { group, version } => match resource_list(&registry, group, version) {
             Some(resources) => ApiResponse::json(200, &resources),
             None => ApiResponse::page_not_found(),
         },
-        Route::Version => ApiResponse::json(200, &version()),
+        Route::Version => ApiResponse::json(200, &version_document()),
         Route::Ping => ApiResponse::text(200, "ok"),
         Route::Health => {
             exchange.backend().confirm().await?;
@@ -80,10 +80,10 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
         if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
             return None;
         }
-        let traits: Vec<&str> = parts.filter(|part| !part.starts_with("q=")).collect();
-        let wanted = ["as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"];
-        let is_aggregated = wanted.iter().all(|wanted| traits.contains(wanted));
-        (is_aggregated || traits.iter().all(|part| !part.starts_with("as="))).then_some(is_aggregated)
+        let parameters: Vec<&str> = parts.filter(|part| !part.starts_with("q=")).collect();
+        let required_parameters = ["as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"];
+        let is_aggregated = required_parameters.iter().all(|required| parameters.contains(required));
+        (is_aggregated || parameters.iter().all(|part| !part.starts_with("as="))).then_some(is_aggregated)
     });
     first == Some(true)
 }
@@ -96,21 +96,21 @@ fn tag(document: &Value) -> String {
 }
 
 /// Creates one document with the resources of the core group, or of all other groups.
-fn aggregated(registry: &Registry, core: bool) -> Value {
+fn aggregated_document(registry: &Registry, is_core: bool) -> Value {
     let groups = all_groups(registry);
     let items: Vec<Value> = groups
         .iter()
-        .filter(|(name, _)| name.is_empty() == core)
+        .filter(|(name, _)| name.is_empty() == is_core)
         .map(|(name, versions)| {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let listed = resources(registry, name, version).unwrap_or_default();
+                    let listed = resource_list(registry, name, version).unwrap_or_default();
                     let resources = aggregated_resources(listed["resources"].as_array().map_or(&[], Vec::as_slice));
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if core { json!({}) } else { json!({"name": name}) };
+            let metadata = if is_core { json!({}) } else { json!({"name": name}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -154,7 +154,7 @@ fn aggregated_resources(listed: &[Value]) -> Vec<Value> {
 /// Returns the API groups of objects and of reviews, with their versions.
 fn all_groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
     let mut groups = registry.groups();
-    for review in reviews::ALL {
+    for review in reviews::REVIEWS {
         groups.entry(review.group.to_owned()).or_insert_with(|| vec!["v1".to_owned()]);
     }
     groups
@@ -164,22 +164,25 @@ fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-fn groups(registry: &Registry) -> Value {
+fn group_list(registry: &Registry) -> Value {
     let groups = all_groups(registry);
-    let groups: Vec<Value> =
-        groups.iter().filter(|(name, _)| !name.is_empty()).map(|(name, versions)| group(name, versions)).collect();
+    let groups: Vec<Value> = groups
+        .iter()
+        .filter(|(name, _)| !name.is_empty())
+        .map(|(name, versions)| group_entry(name, versions))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-fn group_of(registry: &Registry, name: &str) -> Option<Value> {
+fn group_document(registry: &Registry, name: &str) -> Option<Value> {
     let groups = all_groups(registry);
-    let mut found = group(name, groups.get(name)?);
+    let mut found = group_entry(name, groups.get(name)?);
     found["kind"] = "APIGroup".into();
     found["apiVersion"] = "v1".into();
     Some(found)
 }
 
-fn group(name: &str, versions: &[String]) -> Value {
+fn group_entry(name: &str, versions: &[String]) -> Value {
     let versions: Vec<Value> = versions
         .iter()
         .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
@@ -187,24 +190,24 @@ fn group(name: &str, versions: &[String]) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let mut served = registry.of_version(group, version).peekable();
-    let mut reviews = reviews::ALL.iter().filter(|review| review.group == group && version == "v1").peekable();
+fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let mut served = registry.in_version(group, version).peekable();
+    let mut reviews = reviews::REVIEWS.iter().filter(|review| review.group == group && version == "v1").peekable();
     if served.peek().is_none() && reviews.peek().is_none() {
         return None;
     }
     let resources: Vec<Value> =
-        served.flat_map(|served| entries(served, version)).chain(reviews.map(Review::entry)).collect();
+        served.flat_map(|served| resource_entries(served, version)).chain(reviews.map(Review::entry)).collect();
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
     }))
 }
 
-fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
+fn resource_entries(served: &ServedResource, version: &str) -> Vec<Value> {
     let plural = served.name.resource();
     // The real server lists the verbs of custom resources in another order.
-    let verbs = if served.custom {
+    let verbs = if served.is_custom {
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
     } else {
         ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -232,8 +235,8 @@ fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
         })
     });
     // The real server lists `status` before `scale` for custom resources.
-    let (second, third) = if served.custom { (status, scale) } else { (scale, status) };
-    let others = subresources::ALL.iter().filter(|_| !served.custom && served.name.group().is_empty());
+    let (second, third) = if served.is_custom { (status, scale) } else { (scale, status) };
+    let others = subresources::SUBRESOURCES.iter().filter(|_| !served.is_custom && served.name.group().is_empty());
     let others = others.filter(|(resource, ..)| *resource == plural).map(|(_, name, group, version, kind, verb)| {
         let mut entry = json!({
             "name": format!("{plural}/{name}"), "singularName": "", "namespaced": true, "kind": kind, "verbs": [verb],
@@ -247,7 +250,7 @@ fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
     [Some(entry), second, third].into_iter().flatten().chain(others).collect()
 }
 
-fn version() -> Value {
+fn version_document() -> Value {
     json!({
         "major": "1", "minor": "37", "gitVersion": "v1.37.0-steadfast", "gitCommit": "", "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": std::env::consts::OS,

@@ -35,20 +35,21 @@ pub(super) async fn respond(
         // A missing subresource is reported as `404` before the method is checked.
         if let Route::Resource(path) = &context.route
             && let Some(subresource) = path.subresource.as_deref()
-            && Target::of(exchange.backend(), path).is_none_or(|target| !has_subresource(&target, subresource))
+            && Target::find(exchange.backend(), path).is_none_or(|target| !has_subresource(&target, subresource))
         {
             return Err(Status::of_code(404).with_details(json!({})));
         }
         return Err(not_allowed(exchange, &context));
     }
     match &context.route {
-        Route::Resource(path) => match reviews::of(path) {
+        Route::Resource(path) => match reviews::for_path(path) {
             Some(review) => {
                 let media_type = payload::media_type(context.header(&header::CONTENT_TYPE));
-                let object = payload::object(media_type, &payload::read(request.into_body()).await?, review.kind)?;
+                let object =
+                    payload::decode_object(media_type, &payload::read_body(request.into_body()).await?, review.kind)?;
                 Ok(review.respond(exchange, &object, context.user.as_deref()))
             }
-            None => resource(exchange, path, &context, request).await,
+            None => respond_for_resource(exchange, path, &context, request).await,
         },
         Route::Unknown => Ok(ApiResponse::page_not_found()),
         other => discovery::respond(exchange, other, &context.query, &context.headers).await,
@@ -62,7 +63,9 @@ fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext
     let is_head = context.method == Method::HEAD;
     let is_creation = context.method == Method::POST && path.name.is_some() && path.subresource.is_none();
     // Other requests need no lookup of their target yet.
-    if !(is_head || is_creation) || !Target::of(exchange.backend(), path).is_some_and(|target| target.resource.custom) {
+    if !(is_head || is_creation)
+        || !Target::find(exchange.backend(), path).is_some_and(|target| target.resource.is_custom)
+    {
         return;
     }
     // The handler of custom resources serves HEAD as GET and ignores the name of a creation.
@@ -78,14 +81,14 @@ fn has_subresource(target: &Target, name: &str) -> bool {
     match name {
         "status" => target.resource.has_status(&target.version),
         "scale" => target.resource.scale(&target.version).is_some(),
-        _ => subresources::of(target, name).is_some(),
+        _ => subresources::find(target, name).is_some(),
     }
 }
 
 /// Creates the status for a method that a path does not support. The handler of custom resources has its own messages.
 fn not_allowed(exchange: &Exchange, context: &RequestContext) -> Status {
     let Route::Resource(path) = &context.route else { return Status::method_not_allowed() };
-    let Some(target) = Target::of(exchange.backend(), path).filter(|target| target.resource.custom) else {
+    let Some(target) = Target::find(exchange.backend(), path).filter(|target| target.resource.is_custom) else {
         return Status::method_not_allowed();
     };
     let resource = &target.resource.name;
@@ -98,22 +101,23 @@ fn not_allowed(exchange: &Exchange, context: &RequestContext) -> Status {
         .with_details(crate::status::object_details(resource, ""))
 }
 
-async fn resource(
+async fn respond_for_resource(
     exchange: &Exchange,
     path: &ResourcePath,
     context: &RequestContext,
     request: Request<Incoming>,
 ) -> Result<ApiResponse, Status> {
-    let Some(target) = Target::of(exchange.backend(), path) else {
+    let Some(target) = Target::find(exchange.backend(), path) else {
         return not_found(exchange, &path.group);
     };
     // Only the handler of custom resources ignores further segments.
-    if path.deeper && !target.resource.custom {
+    if path.has_more_segments && !target.resource.is_custom {
         return not_found(exchange, &path.group);
     }
     let deprecation = target.resource.deprecation(&target.version);
     // The deprecation warning comes first, before warnings about the content.
-    let mut response = of_target(exchange, target, path, context, request).await.unwrap_or_else(ApiResponse::from);
+    let mut response =
+        respond_for_target(exchange, target, path, context, request).await.unwrap_or_else(ApiResponse::from);
     // An error carries the warning as well.
     if let Some(warning) = deprecation {
         response.warnings.insert(0, warning);
@@ -121,7 +125,7 @@ async fn resource(
     Ok(response)
 }
 
-async fn of_target(
+async fn respond_for_target(
     exchange: &Exchange,
     target: Target,
     path: &ResourcePath,
@@ -131,22 +135,22 @@ async fn of_target(
     if path.is_streaming() {
         return streaming::respond(exchange, &target, path, context, request).await;
     }
-    if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::of(&target, name)) {
+    if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::find(&target, name)) {
         return subresources::respond(exchange, found, &target, path, context, request.into_body()).await;
     }
     let part = match path.subresource.as_deref() {
         None => Part::Main,
         Some("status") if target.resource.has_status(&target.version) => Part::Status,
         Some("scale") if target.resource.scale(&target.version).is_some() => Part::Main,
-        Some(_) if target.resource.custom => {
+        Some(_) if target.resource.is_custom => {
             return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
         }
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
     };
     let query = &context.query;
     // The upgrade must be taken from the request before its body is read.
-    let socket = if query.is_watch() { EventSocket::of(&mut request)? } else { None };
-    let mut rendering = rendering(exchange, &target, path, context.accepted(target.resource.custom)?);
+    let socket = if query.is_watch() { EventSocket::from_request(&mut request)? } else { None };
+    let mut rendering = rendering_for(exchange, &target, path, context.accepted(target.resource.is_custom)?);
     if rendering.form == Form::Table {
         rendering.included = negotiate::included(query.text("includeObject"))?;
     }
@@ -183,7 +187,7 @@ async fn of_target(
                 query,
                 content_type,
                 user_agent: context.header(&header::USER_AGENT),
-                body: payload::read(request.into_body()).await?,
+                body: payload::read_body(request.into_body()).await?,
             };
             if path.subresource.as_deref() == Some("scale") {
                 return scale::respond(exchange, verb, &write, &rendering).await;
@@ -204,20 +208,21 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
     }
     // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
     // text.
-    let known = exchange.backend().registry().all().any(|served| served.name.group() == group && !served.custom);
-    if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(ApiResponse::page_not_found()) }
+    let is_builtin_group =
+        exchange.backend().registry().all().any(|served| served.name.group() == group && !served.is_custom);
+    if is_builtin_group { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(ApiResponse::page_not_found()) }
 }
 
 fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Status> {
     let options = ListOptions::parse(query)?;
-    let version = options.version.filter(|_| rendering.own_counters);
-    Ok(ListOptions { version: version.map(counters::revision).or(options.version), ..options })
+    let version = options.version.filter(|_| rendering.has_own_counters);
+    Ok(ListOptions { version: version.map(counters::revision_of).or(options.version), ..options })
 }
 
-fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
+fn rendering_for(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
     let conditions = &exchange.replica().conditions;
-    let (corrupted_objects, own_counters) =
-        conditions.read(|now| (Arc::clone(&now.corrupted_objects), now.own_counters));
+    let (corrupted_objects, has_own_counters) =
+        conditions.read(|condition| (Arc::clone(&condition.corrupted_objects), condition.has_own_counters));
     Rendering {
         form: accepted.0,
         encoding: accepted.1,
@@ -225,8 +230,8 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted
         api_version: target.resource.api_version(&path.version),
         clock: exchange.cluster.clock,
         included: Included::Metadata,
-        with_columns: true,
+        includes_columns: true,
         corrupted_objects,
-        own_counters,
+        has_own_counters,
     }
 }

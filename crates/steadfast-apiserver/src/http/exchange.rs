@@ -9,7 +9,7 @@ use crate::status::Status;
 use crate::storage::{State, WriteTarget};
 
 /// Number of attempts of a write while other writes change the object.
-const MAX_ATTEMPTS: usize = 20;
+const MAX_WRITE_ATTEMPTS: usize = 20;
 
 /// A request in progress and its response.
 pub(super) struct Exchange {
@@ -43,7 +43,7 @@ impl Exchange {
     ) -> Result<T, Status> {
         // Another write can change the object while the rules are evaluated. The verdict is then outdated, and the
         // write is repeated.
-        for _ in 0..MAX_ATTEMPTS {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let outcome = self.write(&write);
             if !target.request.verdicts.decide() {
                 return outcome;
@@ -51,8 +51,8 @@ impl Exchange {
             // The next attempt repeats the warnings.
             target.request.warnings.take();
         }
-        let why = "the object was changed while its rules were evaluated; please try again";
-        Err(Status::conflict(&target.resource.name, &target.name, why))
+        let detail = "the object was changed while its rules were evaluated; please try again";
+        Err(Status::conflict(&target.resource.name, &target.name, detail))
     }
 
     pub(super) fn freeze_gate(&self) -> FreezeGate {
@@ -69,6 +69,6 @@ pub(super) struct FreezeGate {
 impl FreezeGate {
     pub(super) async fn wait_until_open(&self) {
         let conditions = &self.cluster.replicas[self.replica].conditions;
-        self.cluster.changed.until(|| conditions.read(|now| !now.frozen)).await;
+        self.cluster.changed.until(|| conditions.read(|condition| !condition.is_frozen)).await;
     }
 }

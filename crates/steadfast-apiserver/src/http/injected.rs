@@ -36,17 +36,17 @@ fn forbidden(record: &RequestRecord) -> Status {
         return Status::of_code(403)
             .with_message(format_args!("forbidden: User \"{user}\" cannot {verb} path \"{}\"", record.path));
     };
-    let (name, scope) = match Route::of(&record.path) {
+    let (name, scope) = match Route::parse(&record.path) {
         Route::Resource(path) => {
             let scope = path.namespace.map(|namespace| format!("in the namespace \"{namespace}\""));
             (path.name.unwrap_or_default(), scope.unwrap_or_else(|| "at the cluster scope".to_owned()))
         }
         _ => (String::new(), "at the cluster scope".to_owned()),
     };
-    let why = format!(
+    let detail = format!(
         "User \"{user}\" cannot {verb} resource \"{}\" in API group \"{}\" {scope}",
         resource.resource(),
         resource.group()
     );
-    Status::forbidden(resource, &name, &why)
+    Status::forbidden(resource, &name, &detail)
 }

@@ -65,7 +65,7 @@ pub(super) async fn find(
     // The limit does not apply to the object of a single name.
     let unlimited = ListOptions { limit: 0, ..options.clone() };
     let options = if names_one { &unlimited } else { options };
-    page(exchange, target, options, selector, token.as_ref(), revision, rendering).await
+    load_page(exchange, target, options, selector, token.as_ref(), revision, rendering).await
 }
 
 /// Creates the response with a page.
@@ -99,7 +99,7 @@ pub(super) fn respond(
     ApiResponse::stream(Box::pin(chunks)).with_content_type(content_type)
 }
 
-async fn page(
+async fn load_page(
     exchange: &Exchange,
     target: &Target,
     options: &ListOptions,
@@ -119,18 +119,18 @@ async fn page(
         limit: if options.version == Some(0) { 0 } else { options.limit },
         selector,
     };
-    let ListPage { objects, last, remaining } = exchange.backend().list(query).await?;
+    let ListPage { objects, last_key, remaining } = exchange.backend().list(query).await?;
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), rendering.version_of_collection(revision).into());
     // Lists of custom resources contain `continue` even if empty, as on the real server.
-    if target.resource.custom && rendering.form == Form::Object {
+    if target.resource.is_custom && rendering.form == Form::Object {
         metadata.insert("continue".to_owned(), "".into());
     }
     if remaining > 0 {
         // Tokens contain a signed version: a negative number marks an inconsistent continuation.
         // The token is derived from the key of the last returned object, so that the next page continues after it.
-        let rv = i64::try_from(revision).unwrap_or(i64::MAX);
-        metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
+        let version = i64::try_from(revision).unwrap_or(i64::MAX);
+        metadata.insert("continue".to_owned(), ContinueToken::after(version, &last_key, namespace).encode().into());
         // With a selector, the number of remaining objects is unknown, and the real server omits it.
         if selector.is_everything() {
             metadata.insert("remainingItemCount".to_owned(), remaining.into());
@@ -140,7 +140,7 @@ async fn page(
 }
 
 /// Returns the parts before and after the items of a list in protobuf.
-fn around_messages(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
+fn head_and_tail(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
     let (api_version, kind) = rendering.served_type();
     // The length precedes the items, so all items are encoded once only to compute their length.
     let mut length = 0;
@@ -160,15 +160,15 @@ struct ListWriter {
     rendering: Rendering,
     head: Option<Bytes>,
     tail: Option<Bytes>,
-    first: bool,
+    is_first: bool,
 }
 
 impl ListWriter {
     fn new(page: Page, rendering: Rendering) -> Self {
         if rendering.encoding == Encoding::Protobuf {
-            let (head, tail) = around_messages(&page, &rendering);
+            let (head, tail) = head_and_tail(&page, &rendering);
             let objects = page.objects.into_iter();
-            return Self { objects, rendering, head: Some(head), tail: Some(tail), first: true };
+            return Self { objects, rendering, head: Some(head), tail: Some(tail), is_first: true };
         }
         let (kind, api_version) = match rendering.form {
             Form::Metadata => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
@@ -179,7 +179,7 @@ impl ListWriter {
         let kind = encode::json(&json!(kind));
         let kind = String::from_utf8_lossy(&kind);
         // Custom resources are encoded with alphabetically ordered keys, so their version is the last field.
-        let (head, tail) = if rendering.resource.custom && rendering.form == Form::Object {
+        let (head, tail) = if rendering.resource.is_custom && rendering.form == Form::Object {
             let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
             (head, format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n"))
         } else {
@@ -194,7 +194,7 @@ impl ListWriter {
             (head, tail)
         };
         let (head, tail) = (Some(head.into()), Some(tail.into()));
-        Self { objects: page.objects.into_iter(), rendering, head, tail, first: true }
+        Self { objects: page.objects.into_iter(), rendering, head, tail, is_first: true }
     }
 
     fn is_done(&self) -> bool {
@@ -211,7 +211,7 @@ impl ListWriter {
                 protobuf::put_item(&self.rendering.message(&change, ObjectState::Current), &mut item);
                 buffer.put_slice(&item);
             } else {
-                if !std::mem::take(&mut self.first) {
+                if !std::mem::take(&mut self.is_first) {
                     buffer.put_u8(b',');
                 }
                 self.rendering.put_item(&mut buffer, &change);

@@ -53,10 +53,10 @@ impl Encoding {
     }
 
     /// Returns the content type of a watch.
-    pub(super) fn of_events(self) -> &'static str {
+    pub(super) fn event_content_type(self) -> &'static str {
         match self {
             Self::Json => JSON,
-            Self::Protobuf => protobuf::WATCHED,
+            Self::Protobuf => protobuf::WATCH_CONTENT_TYPE,
         }
     }
 }
@@ -65,24 +65,23 @@ pub(super) const JSON: &str = "application/json";
 
 /// Returns the most preferred form and encoding in an `Accept` header that this server supports. Custom resources have
 /// no protobuf encoding, except for their metadata. Errors about custom resources have another message.
-pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Encoding), Status> {
+pub(super) fn accepted(accept: &str, is_custom: bool) -> Result<(Form, Encoding), Status> {
     if accept.trim().is_empty() {
         return Ok((Form::Object, Encoding::Json));
     }
-    let is_written = |(form, encoding): &(Form, Encoding)| {
-        !custom_resource || (*form, *encoding) != (Form::Object, Encoding::Protobuf)
-    };
-    by_preference(accept).into_iter().filter_map(offered).find(is_written).ok_or_else(|| {
+    let is_available =
+        |(form, encoding): &(Form, Encoding)| !is_custom || (*form, *encoding) != (Form::Object, Encoding::Protobuf);
+    by_preference(accept).into_iter().filter_map(supported_range).find(is_available).ok_or_else(|| {
         // Known types in an unsupported form result in the short message, unknown types in the long message.
-        let known = accept.split(',').any(|range| encoding(media_type(range)).is_some());
-        if known || custom_resource {
+        let is_known_type = accept.split(',').any(|range| encoding(media_type(range)).is_some());
+        if is_known_type || is_custom {
             let message = format!("only the following media types are accepted: {JSON}, {}", protobuf::CONTENT_TYPE);
             return Status::new(406, "NotAcceptable", message);
         }
         let message = format!(
             "406: Not Acceptable\n\nAvailable representations: {JSON}, {}, {JSON};stream=watch, {}",
             protobuf::CONTENT_TYPE,
-            protobuf::WATCHED
+            protobuf::WATCH_CONTENT_TYPE
         );
         Status::new(406, "NotAcceptable", message).with_details(serde_json::json!({}))
     })
@@ -109,11 +108,11 @@ pub(super) fn status_encoding(accept: &str) -> Encoding {
 /// Returns the ranges of an `Accept` header by weight. Among equal weights, more general ranges come later.
 fn by_preference(accept: &str) -> Vec<&str> {
     let mut ranges: Vec<&str> = accept.split(',').collect();
-    let wildcards = |range: &str| media_type(range).matches('*').count();
+    let wildcard_count = |range: &str| media_type(range).matches('*').count();
     // The sort is stable, so equal ranges keep the order of the client.
     ranges.sort_by(|one, other| {
         // `total_cmp` also orders NaN, the result of parsing `q=nan`.
-        weight(other).total_cmp(&weight(one)).then_with(|| wildcards(one).cmp(&wildcards(other)))
+        weight(other).total_cmp(&weight(one)).then_with(|| wildcard_count(one).cmp(&wildcard_count(other)))
     });
     ranges
 }
@@ -136,7 +135,7 @@ fn encoding(media_type: &str) -> Option<Encoding> {
     }
 }
 
-fn offered(range: &str) -> Option<(Form, Encoding)> {
+fn supported_range(range: &str) -> Option<(Form, Encoding)> {
     let encoding = encoding(media_type(range))?;
     let (mut form, mut version) = ("", "v1");
     let parameters = range.split(';').skip(1).filter_map(|part| part.trim().split_once('='));
@@ -163,45 +162,57 @@ mod tests {
 
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-    fn objects(accept: &str) -> Option<(Form, Encoding)> {
+    fn accepted_for_builtin(accept: &str) -> Option<(Form, Encoding)> {
         accepted(accept, false).ok()
     }
 
-    fn custom_ones(accept: &str) -> Option<(Form, Encoding)> {
+    fn accepted_for_custom(accept: &str) -> Option<(Form, Encoding)> {
         accepted(accept, true).ok()
     }
 
     #[test]
     fn first_supported_form_is_selected() {
         let json = |form| Some((form, Encoding::Json));
-        assert_eq!(objects(""), json(Form::Object));
-        assert_eq!(objects("*/*"), json(Form::Object));
-        assert_eq!(objects("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), json(Form::Table));
-        assert_eq!(objects("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"), json(Form::Object));
-        assert_eq!(objects("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"), json(Form::Metadata));
+        assert_eq!(accepted_for_builtin(""), json(Form::Object));
+        assert_eq!(accepted_for_builtin("*/*"), json(Form::Object));
+        assert_eq!(
+            accepted_for_builtin("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+            json(Form::Table)
+        );
+        assert_eq!(
+            accepted_for_builtin("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"),
+            json(Form::Object)
+        );
+        assert_eq!(
+            accepted_for_builtin("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+            json(Form::Metadata)
+        );
         assert_eq!(accepted("text/plain", false).unwrap_err().code, 406);
     }
 
     #[test]
     fn protobuf_follows_the_preference_order() {
         let protobuf = |form| Some((form, Encoding::Protobuf));
-        assert_eq!(objects(PROTOBUF), protobuf(Form::Object));
-        assert_eq!(objects(&format!("{PROTOBUF},application/json")), protobuf(Form::Object));
-        assert_eq!(objects(&format!("*/*,{PROTOBUF}")), protobuf(Form::Object));
-        assert_eq!(objects(&format!("{PROTOBUF};q=0.5,application/json")), Some((Form::Object, Encoding::Json)));
+        assert_eq!(accepted_for_builtin(PROTOBUF), protobuf(Form::Object));
+        assert_eq!(accepted_for_builtin(&format!("{PROTOBUF},application/json")), protobuf(Form::Object));
+        assert_eq!(accepted_for_builtin(&format!("*/*,{PROTOBUF}")), protobuf(Form::Object));
+        assert_eq!(
+            accepted_for_builtin(&format!("{PROTOBUF};q=0.5,application/json")),
+            Some((Form::Object, Encoding::Json))
+        );
         let metadata = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
-        assert_eq!(objects(&metadata), protobuf(Form::Metadata));
-        assert_eq!(custom_ones(&metadata), protobuf(Form::Metadata));
-        assert_eq!(custom_ones(&format!("{PROTOBUF},application/json")), Some((Form::Object, Encoding::Json)));
-        assert_eq!(custom_ones(PROTOBUF), None);
+        assert_eq!(accepted_for_builtin(&metadata), protobuf(Form::Metadata));
+        assert_eq!(accepted_for_custom(&metadata), protobuf(Form::Metadata));
+        assert_eq!(accepted_for_custom(&format!("{PROTOBUF},application/json")), Some((Form::Object, Encoding::Json)));
+        assert_eq!(accepted_for_custom(PROTOBUF), None);
         assert_eq!(status_encoding(PROTOBUF), Encoding::Protobuf);
     }
 
     #[test]
     fn table_has_no_protobuf_message() {
         let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
-        assert_eq!(objects(&table), None);
+        assert_eq!(accepted_for_builtin(&table), None);
         assert_eq!(status_encoding(&table), Encoding::Json);
-        assert_eq!(objects(&format!("{table},application/json")), Some((Form::Object, Encoding::Json)));
+        assert_eq!(accepted_for_builtin(&format!("{table},application/json")), Some((Form::Object, Encoding::Json)));
     }
 }

@@ -28,7 +28,7 @@ pub(super) enum EventSocket {}
 
 impl EventSocket {
     /// Rejects a watch over WebSocket.
-    pub(super) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
+    pub(super) fn from_request(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
         let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
         if upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket")) {
             return Err(unsupported("watches over WebSocket"));

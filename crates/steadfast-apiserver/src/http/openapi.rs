@@ -40,7 +40,7 @@ pub(super) fn index(registry: &Registry) -> Value {
     for (group, versions) in registry.groups() {
         for version in versions {
             let path = group_path(&group, &version);
-            let tag = tag(registry, &group, &version);
+            let tag = document_tag(registry, &group, &version);
             paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={tag}")}));
         }
     }
@@ -48,12 +48,12 @@ pub(super) fn index(registry: &Registry) -> Value {
 }
 
 /// Returns the tag of a document, which changes with the version's resources and their definitions.
-fn tag(registry: &Registry, group: &str, version: &str) -> String {
+fn document_tag(registry: &Registry, group: &str, version: &str) -> String {
     let mut hasher = DefaultHasher::new();
     (group, version).hash(&mut hasher);
     // The tag covers all inputs of a document, so no document is built for the index.
     // A hash is stable within a process only, which suffices for a cache tag.
-    for served in registry.of_version(group, version) {
+    for served in registry.in_version(group, version) {
         (served.name.resource(), &served.kind, served.namespaced).hash(&mut hasher);
         served.definition.as_ref().map(|definition| definition.fingerprint()).hash(&mut hasher);
     }
@@ -68,22 +68,22 @@ pub(super) fn document(registry: &Registry, cache: &DocumentCache, path: &str) -
         ["apis", group, version] => (*group, *version),
         _ => return None,
     };
-    registry.of_version(group, version).next()?;
-    let tag = tag(registry, group, version);
-    let bytes = cache.get_or_build(path, &tag, || encode::json(&build(registry, group, version, path)));
+    registry.in_version(group, version).next()?;
+    let tag = document_tag(registry, group, version);
+    let bytes = cache.get_or_build(path, &tag, || encode::json(&build_document(registry, group, version, path)));
     Some((bytes, tag))
 }
 
-fn build(registry: &Registry, group: &str, version: &str, path: &str) -> Value {
+fn build_document(registry: &Registry, group: &str, version: &str, path: &str) -> Value {
     let mut paths = Map::new();
     let mut schemas = schemas::Schemas::default();
-    for served in registry.of_version(group, version) {
+    for served in registry.in_version(group, version) {
         paths.insert(object_path(served, path), json!({"patch": operation(served, version)}));
-        match types::of_kind(&served.api_version(version), &served.kind) {
-            Some(name) if !served.custom => schemas.add_builtin(name, &identity(served, version)),
+        match types::type_for_kind(&served.api_version(version), &served.kind) {
+            Some(name) if !served.is_custom => schemas.add_builtin(name, &group_version_kind(served, version)),
             _ => {
                 let declared = served.definition.as_ref().and_then(|definition| definition.raw_schema(version));
-                schemas.add_custom(served, version, declared.cloned(), &identity(served, version));
+                schemas.add_custom(served, version, declared.cloned(), &group_version_kind(served, version));
             }
         }
     }
@@ -102,7 +102,7 @@ fn object_path(served: &ServedResource, group_path: &str) -> String {
     format!("/{group_path}{namespace}/{}/{{name}}", served.name.resource())
 }
 
-fn identity(served: &ServedResource, version: &str) -> Value {
+fn group_version_kind(served: &ServedResource, version: &str) -> Value {
     json!({"group": served.name.group(), "version": version, "kind": served.kind})
 }
 
@@ -112,7 +112,7 @@ fn operation(served: &ServedResource, version: &str) -> Value {
         |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
     json!({
         "x-kubernetes-action": "patch",
-        "x-kubernetes-group-version-kind": identity(served, version),
+        "x-kubernetes-group-version-kind": group_version_kind(served, version),
         "parameters": [parameter("dryRun"), parameter("fieldManager"), parameter("fieldValidation")],
         "responses": {"200": {"description": "OK"}},
     })

@@ -46,8 +46,9 @@ impl Query {
     /// Returns a number; `None` if the parameter is absent. An empty value is an error.
     pub(super) fn number(&self, key: &str) -> Result<Option<i64>, Status> {
         let Some((_, text)) = self.0.iter().find(|(name, _)| name == key) else { return Ok(None) };
-        let unreadable = |_| Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
-        text.parse().map(Some).map_err(unreadable)
+        let invalid_number =
+            |_| Status::bad_request(format_args!("strconv.ParseInt: parsing \"{text}\": invalid syntax"));
+        text.parse().map(Some).map_err(invalid_number)
     }
 
     /// Returns whether the request is a dry run, which checks everything and stores nothing.
@@ -58,8 +59,8 @@ impl Query {
             "" => Ok(false),
             "All" => Ok(true),
             other => {
-                let why = format!("Unsupported value: [\"{other}\"]: supported values: \"All\"");
-                Err(Status::invalid("meta.k8s.io", options, "", &[("dryRun", why)]))
+                let detail = format!("Unsupported value: [\"{other}\"]: supported values: \"All\"");
+                Err(Status::invalid("meta.k8s.io", options, "", &[("dryRun", detail)]))
             }
         }
     }
@@ -83,7 +84,7 @@ impl Query {
 
 /// Value of `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Match {
+pub(super) enum VersionMatch {
     Unset,
     Exact,
     NotOlderThan,
@@ -97,27 +98,27 @@ pub(super) struct ListOptions {
     pub(super) continue_token: String,
     /// Requested version; `None` if unset.
     pub(super) version: Option<u64>,
-    pub(super) matching: Match,
-    pub(super) bookmarks: bool,
+    pub(super) version_match: VersionMatch,
+    pub(super) allow_bookmarks: bool,
     pub(super) send_initial_events: Option<bool>,
     pub(super) timeout: Option<Duration>,
 }
 
 impl ListOptions {
     pub(super) fn parse(query: &Query) -> Result<Self, Status> {
-        let watch = query.is_watch();
+        let is_watch = query.is_watch();
         let send_initial_events = query.flag("sendInitialEvents");
         let version = query.text("resourceVersion");
-        let matching = query.text("resourceVersionMatch");
+        let version_match = query.text("resourceVersionMatch");
         // Invalid numbers are reported first.
         query.number("limit")?;
         query.number("timeoutSeconds")?;
         // The combination of options is checked before the version itself. This order determines which error is
         // reported.
-        check(watch, version, matching, query.text("continue"), send_initial_events)?;
+        check_combination(is_watch, version, version_match, query.text("continue"), send_initial_events)?;
         let parsed = match version {
             "" => None,
-            text => Some(text.parse().map_err(|error| unreadable_version(text, &error, watch))?),
+            text => Some(text.parse().map_err(|error| invalid_version(text, &error, is_watch))?),
         };
         let limit = query.number("limit")?.unwrap_or_default();
         let seconds = query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
@@ -127,57 +128,68 @@ impl ListOptions {
             limit: usize::try_from(limit).unwrap_or_default(),
             continue_token: query.text("continue").to_owned(),
             version: parsed,
-            matching: match matching {
-                "Exact" => Match::Exact,
-                "NotOlderThan" => Match::NotOlderThan,
-                _ => Match::Unset,
+            version_match: match version_match {
+                "Exact" => VersionMatch::Exact,
+                "NotOlderThan" => VersionMatch::NotOlderThan,
+                _ => VersionMatch::Unset,
             },
-            bookmarks: query.flag("allowWatchBookmarks") == Some(true),
+            allow_bookmarks: query.flag("allowWatchBookmarks") == Some(true),
             send_initial_events,
             timeout: seconds.map(Duration::from_secs),
         })
     }
 }
 
-fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Option<bool>) -> Result<(), Status> {
-    let forbid = |field: &str, why: &str| Err(invalid(field, &format!("Forbidden: {why}")));
-    if !watch && initial.is_some() {
+fn check_combination(
+    is_watch: bool,
+    version: &str,
+    version_match: &str,
+    token: &str,
+    send_initial_events: Option<bool>,
+) -> Result<(), Status> {
+    let forbid = |field: &str, detail: &str| Err(invalid(field, &format!("Forbidden: {detail}")));
+    if !is_watch && send_initial_events.is_some() {
         return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
     // Streamed lists require this match (KEP-3157), so that the intent of the client is explicit.
-    if watch && initial.is_some() && matching != "NotOlderThan" {
+    if is_watch && send_initial_events.is_some() && version_match != "NotOlderThan" {
         let field = "resourceVersionMatch";
         let mut causes = vec![(
             field,
             "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_owned(),
         )];
-        if !matching.is_empty() {
-            causes.push((field, format!("Unsupported value: \"{matching}\": supported values: \"NotOlderThan\"")));
+        if !version_match.is_empty() {
+            causes.push((field, format!("Unsupported value: \"{version_match}\": supported values: \"NotOlderThan\"")));
         }
         return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &causes));
     }
     let continued = "resourceVersionMatch is forbidden when continue is provided";
     // A watch without a version counts as a streamed list, which implies a `resourceVersionMatch` even if the request
     // sets none.
-    if watch && initial.is_none() && matching.is_empty() && matches!(version, "" | "0") && !token.is_empty() {
+    if is_watch
+        && send_initial_events.is_none()
+        && version_match.is_empty()
+        && matches!(version, "" | "0")
+        && !token.is_empty()
+    {
         return forbid("resourceVersionMatch", continued);
     }
-    if matching.is_empty() {
+    if version_match.is_empty() {
         return Ok(());
     }
-    if watch && initial.is_none() {
+    if is_watch && send_initial_events.is_none() {
         return forbid(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         );
     }
-    if !watch && version.is_empty() {
+    if !is_watch && version.is_empty() {
         return forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
     }
     if !token.is_empty() {
         return forbid("resourceVersionMatch", continued);
     }
-    match matching {
+    match version_match {
         "Exact" if version == "0" => {
             forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
         }
@@ -190,16 +202,20 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
 }
 
 /// Creates the status for an invalid option.
-pub(super) fn invalid(field: &str, why: &str) -> Status {
-    Status::invalid("meta.k8s.io", "ListOptions", "", &[(field, why.to_owned())])
+pub(super) fn invalid(field: &str, detail: &str) -> Status {
+    Status::invalid("meta.k8s.io", "ListOptions", "", &[(field, detail.to_owned())])
 }
 
-fn unreadable_version(text: &str, error: &ParseIntError, watch: bool) -> Status {
+fn invalid_version(text: &str, error: &ParseIntError, is_watch: bool) -> Status {
     // The messages are those of Go's `strconv`, which distinguishes syntax from range.
-    let why = match error.kind() {
+    let detail = match error.kind() {
         IntErrorKind::PosOverflow => "value out of range",
         _ => "invalid syntax",
     };
-    let why = format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}");
-    if watch { Status::new(500, "", why) } else { Status::bad_request(format_args!("invalid resource version: {why}")) }
+    let detail = format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {detail}");
+    if is_watch {
+        Status::new(500, "", detail)
+    } else {
+        Status::bad_request(format_args!("invalid resource version: {detail}"))
+    }
 }

@@ -9,15 +9,15 @@ use crate::protobuf;
 use crate::status::Status;
 
 /// Maximum size of a request body in bytes.
-const MAX_BYTES: usize = 3 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// Reads the body of a request.
-pub(super) async fn read(body: Incoming) -> Result<Bytes, Status> {
-    match Limited::new(body, MAX_BYTES).collect().await {
+pub(super) async fn read_body(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         // The limit is that of a real server's request body: 3 MiB.
         Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::of_code(413).with_message(format_args!("Request entity too large: limit is {MAX_BYTES}")))
+            Err(Status::of_code(413).with_message(format_args!("Request entity too large: limit is {MAX_BODY_BYTES}")))
         }
         Err(error) => Err(Status::bad_request(format_args!("the body could not be read: {error}"))),
     }
@@ -29,7 +29,7 @@ pub(super) fn media_type(content_type: &str) -> &str {
 }
 
 /// Decodes the object in a body, which must be of this kind.
-pub(super) fn object(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Status> {
+pub(super) fn decode_object(content_type: &str, body: &[u8], kind: &str) -> Result<Value, Status> {
     if content_type == protobuf::CONTENT_TYPE {
         return protobuf::decode(body);
     }

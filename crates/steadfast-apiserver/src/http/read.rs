@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::timeout;
 
 use super::exchange::Exchange;
-use super::options::{ListOptions, Match, Query};
+use super::options::{ListOptions, Query, VersionMatch};
 use super::rendering::Rendering;
 use super::response::ApiResponse;
 use super::target::Target;
@@ -14,45 +14,45 @@ use crate::status::Status;
 use crate::storage::ObjectKey;
 
 /// Returns a revision that includes all previous writes. The cache serves the read if it catches up in time.
-async fn consistent(exchange: &Exchange) -> Result<u64, Status> {
+async fn consistent_revision(exchange: &Exchange) -> Result<u64, Status> {
     let backend = exchange.backend();
     backend.confirm().await?;
-    let newest = backend.current();
+    let newest = backend.newest_revision();
     // With rare progress notifications, only this request advances the version in bookmarks.
     exchange.replica().requested_revision.fetch_max(newest, Ordering::Relaxed);
-    if is_reached(exchange, newest).await {
-        return Ok(backend.cached());
+    if wait_until_reached(exchange, newest).await {
+        return Ok(backend.cached_revision());
     }
     // The cache did not catch up in time. As on the real server, the read then falls back to etcd.
-    Ok(backend.current())
+    Ok(backend.newest_revision())
 }
 
 /// Waits until the cache has reached a revision. Returns false if it does not reach the revision in time.
-async fn is_reached(exchange: &Exchange, revision: u64) -> bool {
+async fn wait_until_reached(exchange: &Exchange, revision: u64) -> bool {
     let (cluster, backend) = (&exchange.cluster, exchange.backend());
-    let reached = cluster.changed.until(|| backend.cached() >= revision);
-    timeout(cluster.settings.freshness_wait, reached).await.is_ok()
+    let until_reached = cluster.changed.until(|| backend.cached_revision() >= revision);
+    timeout(cluster.settings.freshness_wait, until_reached).await.is_ok()
 }
 
 /// Returns the revision of a cache that has reached a version. Returns `504` if the cache does not reach the version in
 /// time.
-pub(super) async fn not_older_than(exchange: &Exchange, version: u64) -> Result<u64, Status> {
-    let in_time = is_reached(exchange, version).await;
+pub(super) async fn revision_not_older_than(exchange: &Exchange, version: u64) -> Result<u64, Status> {
+    let in_time = wait_until_reached(exchange, version).await;
     // The error contains the revision after the wait, so the cache is read again.
-    let cached = exchange.backend().cached();
+    let cached = exchange.backend().cached_revision();
     if in_time { Ok(cached) } else { Err(Status::too_large_resource_version(version, cached)) }
 }
 
 /// Returns `version` if the history still contains this revision. Waits once for a future version.
-async fn exactly(exchange: &Exchange, version: u64) -> Result<u64, Status> {
+async fn exact_revision(exchange: &Exchange, version: u64) -> Result<u64, Status> {
     let backend = exchange.backend();
     backend.confirm().await?;
-    let oldest = backend.oldest();
+    let oldest = backend.oldest_revision();
     // A future version results in a timeout with a cause in its details, not in 410.
-    if version > backend.current() {
+    if version > backend.newest_revision() {
         // A future version may become current within the wait.
         tokio::time::sleep(exchange.cluster.settings.freshness_wait).await;
-        let newest = backend.current();
+        let newest = backend.newest_revision();
         if version > newest {
             return Err(Status::too_large_resource_version(version, newest));
         }
@@ -73,26 +73,28 @@ pub(super) async fn list_revision(
     if let Some(token) = token {
         // A token with a negative version continues a list inconsistently, at the newest state.
         let Ok(revision) = u64::try_from(token.rv) else {
-            return consistent(exchange).await;
+            return consistent_revision(exchange).await;
         };
         // Injected fault: the token expires early.
         if exchange.replica().conditions.token_has_expired() {
             return Err(expired_token(token));
         }
-        return match exactly(exchange, revision).await {
+        return match exact_revision(exchange, revision).await {
             Err(status) if status.code == 410 => Err(expired_token(token)),
             outcome => outcome,
         };
     }
-    match (options.version, options.matching) {
-        (None, _) => consistent(exchange).await,
+    match (options.version, options.version_match) {
+        (None, _) => consistent_revision(exchange).await,
         // Version 0 accepts any cached state, however old.
-        (Some(0), _) => Ok(exchange.backend().cached()),
-        (Some(version), Match::Exact) => exactly(exchange, version).await,
+        (Some(0), _) => Ok(exchange.backend().cached_revision()),
+        (Some(version), VersionMatch::Exact) => exact_revision(exchange, version).await,
         // Before `resourceVersionMatch` existed, a version with a limit meant *Exact*. A list of one name has no pages,
         // so the limit does not count.
-        (Some(version), Match::Unset) if options.limit > 0 && !names_one => exactly(exchange, version).await,
-        (Some(version), _) => not_older_than(exchange, version).await,
+        (Some(version), VersionMatch::Unset) if options.limit > 0 && !names_one => {
+            exact_revision(exchange, version).await
+        }
+        (Some(version), _) => revision_not_older_than(exchange, version).await,
     }
 }
 
@@ -121,13 +123,13 @@ pub(super) async fn get(
     let revision = match query.text("resourceVersion") {
         "" => {
             backend.confirm().await?;
-            backend.current()
+            backend.newest_revision()
         }
-        "0" => backend.cached(),
+        "0" => backend.cached_revision(),
         version => {
             // Reads of one object accept the version without a match parameter, as "not older than".
             let version = version.parse().map_err(|_| Status::bad_request("invalid resource version"))?;
-            not_older_than(exchange, version).await?
+            revision_not_older_than(exchange, version).await?
         }
     };
     let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);

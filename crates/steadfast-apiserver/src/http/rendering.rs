@@ -28,11 +28,11 @@ pub(super) struct Rendering {
     /// Part of the objects in the rows of a table.
     pub(super) included: Included,
     /// True if tables include their column definitions. In a watch, only the first table includes them.
-    pub(super) with_columns: bool,
+    pub(super) includes_columns: bool,
     /// Objects whose content is corrupted.
     pub(super) corrupted_objects: Arc<BTreeMap<(String, String), ObjectCorruption>>,
     /// True if each namespace has its own version counter.
-    pub(super) own_counters: bool,
+    pub(super) has_own_counters: bool,
 }
 
 /// State of an object to render: the current or the previous one.
@@ -46,7 +46,7 @@ impl Rendering {
     /// Writes an item of a list in JSON.
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
-            Form::Object if self.resource.custom => self.put_object(buffer, change, ObjectState::Current),
+            Form::Object if self.resource.is_custom => self.put_object(buffer, change, ObjectState::Current),
             // Items of built-in lists lack `kind` and `apiVersion`, as on the real server.
             Form::Object => encode::put_typed_item(buffer, &self.fields(change, ObjectState::Current)),
             Form::Metadata | Form::Table => self.put_object(buffer, change, ObjectState::Current),
@@ -64,7 +64,7 @@ impl Rendering {
             }
             Form::Metadata => {
                 let object = self.object_of(change, state);
-                buffer.put_slice(&encode::json(&partial(&object)));
+                buffer.put_slice(&encode::json(&partial_object(&object)));
             }
             Form::Table => {
                 let object = self.object_of(change, state);
@@ -90,7 +90,7 @@ impl Rendering {
                 encode::put_object(&mut buffer, &self.resource.kind, &self.api_version, &fields);
                 buffer.freeze()
             }
-            Form::Metadata => encode::json(&partial(object)),
+            Form::Metadata => encode::json(&partial_object(object)),
             Form::Table => {
                 let version = metadata::text(object, "resourceVersion");
                 let table = self.table(&json!({"resourceVersion": version}), std::slice::from_ref(object));
@@ -115,7 +115,7 @@ impl Rendering {
                 fields.put_slice(&encode::json(&metadata));
                 encode::put_object(buffer, &self.resource.kind, &self.api_version, &fields);
             }
-            Form::Metadata => buffer.put_slice(&encode::json(&partial(&json!({"metadata": metadata})))),
+            Form::Metadata => buffer.put_slice(&encode::json(&partial_object(&json!({"metadata": metadata})))),
             Form::Table => {
                 let bookmark = json!({"metadata": metadata});
                 let version = json!({"resourceVersion": version});
@@ -152,7 +152,7 @@ impl Rendering {
         let is_corrupted = self.form == Form::Object && self.corruption_of(change).is_some();
         // The cached encoding fits only the stored form. Faults and conversions need another
         // encoding.
-        if is_corrupted || self.own_counters || self.form != Form::Object || !self.can_send_stored_form(change) {
+        if is_corrupted || self.has_own_counters || self.form != Form::Object || !self.can_send_stored_form(change) {
             let object = self.object_of(change, state);
             // Only complete objects are corrupted. Metadata requests must still identify the object.
             let corruption = self.corruption_of(change).filter(|_| is_corrupted);
@@ -191,8 +191,8 @@ impl Rendering {
             .map(|object| {
                 let cells = tables::cells(&self.resource, self.version(), object, &self.clock);
                 match self.included {
-                    Included::Metadata => json!({"cells": cells, "object": partial(object)}),
-                    Included::Object => json!({"cells": cells, "object": self.identified(object)}),
+                    Included::Metadata => json!({"cells": cells, "object": partial_object(object)}),
+                    Included::Object => json!({"cells": cells, "object": self.with_type(object)}),
                     Included::None => json!({"cells": cells, "object": null}),
                 }
             })
@@ -200,13 +200,13 @@ impl Rendering {
         // Only the first event of a watch contains the column definitions.
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-            "columnDefinitions": self.with_columns.then(definitions),
+            "columnDefinitions": self.includes_columns.then(definitions),
             "rows": rows,
         })
     }
 
     /// Adds the kind and the version, which the store does not keep.
-    fn identified(&self, object: &Value) -> Value {
+    fn with_type(&self, object: &Value) -> Value {
         let mut object = object.clone();
         object["kind"] = self.resource.kind.clone().into();
         object["apiVersion"] = self.api_version.clone().into();
@@ -217,7 +217,7 @@ impl Rendering {
         if let Some(corruption) = self.corruption_of(change) {
             return encode::fields(&corrupted_object(&self.object_of(change, state), corruption), None);
         }
-        if self.own_counters || !self.can_send_stored_form(change) {
+        if self.has_own_counters || !self.can_send_stored_form(change) {
             return encode::fields(&self.object_of(change, state), None);
         }
         match state {
@@ -237,8 +237,9 @@ impl Rendering {
         };
         // An updated definition may read the stored object in another way. Definitions are compared by address, so each
         // update counts, even an update that reads the object in the same way.
-        let known = change.definition.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
-        known && self.version() == definition.storage()
+        let is_same_definition =
+            change.definition.as_ref().is_some_and(|stored_with| Arc::ptr_eq(stored_with, definition));
+        is_same_definition && self.version() == definition.storage()
     }
 
     /// Returns the object of a change: the state after the change, or the state before it with the change's revision.
@@ -248,8 +249,8 @@ impl Rendering {
             ObjectState::Current => change.object.as_ref().map(view).unwrap_or_default(),
             ObjectState::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
         };
-        if self.own_counters {
-            let version = counters::of_object(change.namespace.as_deref().unwrap_or_default(), change.revision);
+        if self.has_own_counters {
+            let version = counters::object_version(change.namespace.as_deref().unwrap_or_default(), change.revision);
             metadata::set(&mut object, "resourceVersion", Some(version.to_string().into()));
         } else if state == ObjectState::Deleted {
             // A deletion event contains the last object at the revision of the deletion.
@@ -260,12 +261,12 @@ impl Rendering {
 
     /// Returns the version of a collection at `revision`.
     pub(super) fn version_of_collection(&self, revision: u64) -> String {
-        let version = if self.own_counters { counters::of_collection(revision) } else { revision };
+        let version = if self.has_own_counters { counters::collection_version(revision) } else { revision };
         version.to_string()
     }
 }
 
-fn partial(object: &Value) -> Value {
+fn partial_object(object: &Value) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
@@ -276,7 +277,7 @@ fn corrupted_object(object: &Value, corruption: ObjectCorruption) -> Value {
     match corruption {
         ObjectCorruption::WrongTypes => return with_wrong_types(&object),
         ObjectCorruption::Deep(levels) => {
-            let nested = (0..levels).fold(json!(1), |within, _| json!({ "f:a": within }));
+            let nested = (0..levels).fold(json!(1), |inner, _| json!({ "f:a": inner }));
             object["metadata"]["managedFields"] = json!([{ "manager": "deep", "fieldsV1": nested }]);
             object["data"] = nested;
         }
@@ -290,8 +291,8 @@ fn with_wrong_types(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
     let mut corrupted: Map<String, Value> = fields
         .map(|(key, value)| {
-            let kept = matches!(key.as_str(), "kind" | "apiVersion" | "metadata");
-            (key.clone(), if kept { value.clone() } else { 7.into() })
+            let is_kept = matches!(key.as_str(), "kind" | "apiVersion" | "metadata");
+            (key.clone(), if is_kept { value.clone() } else { 7.into() })
         })
         .collect();
     // An object without other fields gets a wrong type in its metadata.

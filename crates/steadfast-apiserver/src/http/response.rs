@@ -46,7 +46,7 @@ pub(super) enum Content {
     },
 }
 
-const TEXT: &str = "text/plain; charset=utf-8";
+const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
 impl ApiResponse {
     pub(super) fn json(code: u16, value: &Value) -> Self {
@@ -75,8 +75,8 @@ impl ApiResponse {
     }
 
     /// Adds warnings to the response of a write, also if the write was rejected.
-    pub(super) fn with_warnings(written: Result<Self, Status>, warnings: &Warnings) -> Self {
-        let mut response = written.unwrap_or_else(Self::from);
+    pub(super) fn with_warnings(result: Result<Self, Status>, warnings: &Warnings) -> Self {
+        let mut response = result.unwrap_or_else(Self::from);
         response.warnings = warnings.take();
         response
     }
@@ -97,10 +97,10 @@ impl ApiResponse {
     }
 
     pub(super) fn text(code: u16, text: &'static str) -> Self {
-        Self { content_type: TEXT, ..Self::bytes(code, Bytes::from_static(text.as_bytes())) }
+        Self { content_type: TEXT_CONTENT_TYPE, ..Self::bytes(code, Bytes::from_static(text.as_bytes())) }
     }
 
-    pub(super) fn switched(accept: HeaderValue, protocol: Option<HeaderValue>) -> Self {
+    pub(super) fn websocket_upgrade(accept: HeaderValue, protocol: Option<HeaderValue>) -> Self {
         Self { content: Content::WebSocketUpgrade { accept, protocol }, ..Self::bytes(101, Bytes::new()) }
     }
 
@@ -112,10 +112,10 @@ impl ApiResponse {
         request: &http::HeaderMap,
     ) -> Self {
         // `If-None-Match` may list several tags (RFC 9110, 13.1.2).
-        let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-        let unchanged =
-            known.is_some_and(|known| known.split(',').any(|tag| tag.trim().trim_matches('"') == version.tag));
-        let (code, bytes) = if unchanged { (304, Bytes::new()) } else { (200, content()) };
+        let known_tags = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+        let is_unchanged = known_tags
+            .is_some_and(|known_tags| known_tags.split(',').any(|tag| tag.trim().trim_matches('"') == version.tag));
+        let (code, bytes) = if is_unchanged { (304, Bytes::new()) } else { (200, content()) };
         Self { content_type, content: Content::Document(bytes, version), ..Self::bytes(code, Bytes::new()) }
     }
 
@@ -133,7 +133,7 @@ impl ApiResponse {
     pub(super) fn into_response(self, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
         entry.set_code(self.code);
         if let Content::WebSocketUpgrade { accept, protocol } = self.content {
-            return switched(accept, protocol, entry);
+            return websocket_upgrade(accept, protocol, entry);
         }
         let version = if let Content::Document(_, version) = &self.content { Some(version) } else { None };
         let cache_control = version.map_or("no-cache, private", |version| version.cache_control);
@@ -141,7 +141,7 @@ impl ApiResponse {
             .status(self.code)
             .header(header::CONTENT_TYPE, self.content_type)
             .header(header::CACHE_CONTROL, cache_control);
-        if self.content_type == TEXT {
+        if self.content_type == TEXT_CONTENT_TYPE {
             response = response.header(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
         }
         if let Some(version) = version {
@@ -183,7 +183,11 @@ fn warning_value(text: &str) -> HeaderValue {
 }
 
 /// Creates the response after which the connection speaks WebSocket.
-fn switched(accept: HeaderValue, protocol: Option<HeaderValue>, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
+fn websocket_upgrade(
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+    entry: Arc<RequestEntry>,
+) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();

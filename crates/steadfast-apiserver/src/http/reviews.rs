@@ -15,7 +15,7 @@ pub(super) struct Review {
     pub(super) kind: &'static str,
     plural: &'static str,
     namespaced: bool,
-    category: ReviewKind,
+    review_kind: ReviewKind,
 }
 
 #[derive(Clone, Copy)]
@@ -26,15 +26,15 @@ enum ReviewKind {
     Token,
 }
 
-const fn review(group: &'static str, kind: &'static str, plural: &'static str, category: ReviewKind) -> Review {
-    Review { group, kind, plural, namespaced: false, category }
+const fn review(group: &'static str, kind: &'static str, plural: &'static str, review_kind: ReviewKind) -> Review {
+    Review { group, kind, plural, namespaced: false, review_kind }
 }
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// All reviews, in the order of discovery.
-pub(super) const ALL: &[Review] = &[
+pub(super) const REVIEWS: &[Review] = &[
     review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", ReviewKind::SelfSubject),
     review(AUTHENTICATION, "TokenReview", "tokenreviews", ReviewKind::Token),
     Review {
@@ -47,12 +47,12 @@ pub(super) const ALL: &[Review] = &[
 ];
 
 /// Returns the review of a path.
-pub(super) fn of(path: &ResourcePath) -> Option<&'static Review> {
+pub(super) fn for_path(path: &ResourcePath) -> Option<&'static Review> {
     let matches = |review: &&Review| {
         review.group == path.group && review.plural == path.plural && review.namespaced == path.namespace.is_some()
     };
     let is_collection = path.version == "v1" && path.name.is_none() && path.subresource.is_none();
-    ALL.iter().filter(|_| is_collection).find(matches)
+    REVIEWS.iter().filter(|_| is_collection).find(matches)
 }
 
 impl Review {
@@ -69,7 +69,7 @@ impl Review {
         // A caller without credentials counts as an administrator.
         let name = user.unwrap_or("admin");
         let user_info = json!({"username": name, "groups": ["system:masters", "system:authenticated"]});
-        let status = match self.category {
+        let status = match self.review_kind {
             ReviewKind::SubjectAccess => json!({"allowed": true}),
             ReviewKind::SelfRules => json!({
                 "incomplete": false,
@@ -90,14 +90,14 @@ impl Review {
                 }
             }
         };
-        let metadata = match self.category {
+        let metadata = match self.review_kind {
             ReviewKind::SelfSubject => json!({"creationTimestamp": exchange.cluster.clock.timestamp()}),
             _ => json!({}),
         };
         let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
         let api_version = format!("{}/v1", self.group);
         let mut response = json!({"kind": self.kind, "apiVersion": api_version, "metadata": metadata});
-        if !matches!(self.category, ReviewKind::SelfSubject) {
+        if !matches!(self.review_kind, ReviewKind::SelfSubject) {
             response["spec"] = spec;
         }
         response["status"] = status;

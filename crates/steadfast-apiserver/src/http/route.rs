@@ -37,7 +37,7 @@ pub(super) struct ResourcePath {
     pub(super) name: Option<String>,
     pub(super) subresource: Option<String>,
     /// True if further segments follow. Only the handler of custom resources ignores them.
-    pub(super) deeper: bool,
+    pub(super) has_more_segments: bool,
 }
 
 impl ResourcePath {
@@ -51,7 +51,7 @@ impl ResourcePath {
 
 impl ResourcePath {
     /// Returns whether the path names a subresource that accepts posted objects.
-    pub(super) fn is_posted(&self) -> bool {
+    pub(super) fn accepts_posts(&self) -> bool {
         self.group.is_empty()
             && matches!(
                 (self.plural.as_str(), self.subresource.as_deref()),
@@ -61,7 +61,7 @@ impl ResourcePath {
 }
 
 impl Route {
-    pub(super) fn of(path: &str) -> Self {
+    pub(super) fn parse(path: &str) -> Self {
         // Empty segments are dropped, so that `/api//v1` is the same path.
         let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -73,8 +73,8 @@ impl Route {
             ["apis", group, version] => {
                 Self::GroupVersion { group: (*group).to_owned(), version: (*version).to_owned() }
             }
-            ["api", version, rest @ ..] => resource("", version, rest),
-            ["apis", group, version, rest @ ..] => resource(group, version, rest),
+            ["api", version, rest @ ..] => resource_route("", version, rest),
+            ["apis", group, version, rest @ ..] => resource_route(group, version, rest),
             ["version"] => Self::Version,
             ["healthz" | "livez" | "readyz", "ping"] => Self::Ping,
             ["healthz" | "livez" | "readyz", ..] => Self::Health,
@@ -88,7 +88,7 @@ impl Route {
         match self {
             Self::Resource(path) => match *method {
                 Method::GET | Method::DELETE => true,
-                Method::POST => path.name.is_none() || path.is_streaming() || path.is_posted(),
+                Method::POST => path.name.is_none() || path.is_streaming() || path.accepts_posts(),
                 Method::PUT | Method::PATCH => path.name.is_some(),
                 _ => false,
             },
@@ -98,7 +98,7 @@ impl Route {
     }
 }
 
-fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
+fn resource_route(group: &str, version: &str, segments: &[&str]) -> Route {
     let (namespace, plural, rest) = match segments {
         // Namespaces are cluster-scoped objects with their own subresources.
         // Other subresources of namespaces would be read as a plural within the namespace.
@@ -121,7 +121,7 @@ fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
         plural: plural.to_owned(),
         name,
         subresource,
-        deeper: rest.len() > 2,
+        has_more_segments: rest.len() > 2,
     })
 }
 
@@ -133,12 +133,12 @@ pub(super) fn percent_decode(text: &str) -> String {
     while let [first, rest @ ..] = bytes {
         bytes = rest;
         // An invalid escape stays verbatim.
-        if let (b'%', [high, low, after @ ..]) = (first, rest)
+        if let (b'%', [high, low, remaining @ ..]) = (first, rest)
             && let (Some(high), Some(low)) = (hex(*high), hex(*low))
         {
             // Bytes are decoded instead of characters, because an escaped character has several bytes.
             decoded.push(high << 4 | low);
-            bytes = after;
+            bytes = remaining;
         } else {
             decoded.push(*first);
         }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn namespaces_contain_objects_and_are_objects() {
-        let resource = |path| match Route::of(path) {
+        let resource = |path| match Route::parse(path) {
             Route::Resource(path) => (path.namespace, path.plural, path.name, path.subresource),
             other => panic!("{other:?} is not a resource"),
         };

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 
 use super::body::ResponseBody;
 use super::context::RequestContext;
-use super::corruption::{corrupted, in_pieces};
+use super::corruption::{corrupted, split_body};
 use super::exchange::Exchange;
 use super::response::ApiResponse;
 use super::{dispatch, injected};
@@ -23,7 +23,7 @@ pub(crate) async fn serve(
     link: Arc<Link>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
-    let context = RequestContext::of(&cluster, &link, &request);
+    let context = RequestContext::from_request(&cluster, &link, &request);
     let mut record = context.record(&cluster, &link);
     // Rules are evaluated on arrival, so that they count requests in order of arrival, even if responses are delayed.
     let effect = cluster.rules.apply(&record);
@@ -31,14 +31,14 @@ pub(crate) async fn serve(
     record.id = entry.id();
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
     // HEAD is served like GET; the body is dropped at the end.
-    let head = context.method == Method::HEAD;
+    let is_head = context.method == Method::HEAD;
     let encoding = context.encoding;
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
     // A frozen replica holds the request before any effect on the storage.
     exchange.freeze_gate().wait_until_open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
     // The values are copied, because the conditions must not be locked during the wait.
-    let (delay, piece_bytes) = conditions.read(|now| (now.delay, now.piece_bytes));
+    let (delay, piece_bytes) = conditions.read(|condition| (condition.delay, condition.piece_bytes));
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;
     }
@@ -64,12 +64,12 @@ pub(crate) async fn serve(
     apply_interception(&exchange, &link, &record, RequestStage::Processed).await;
     // If the replica froze while the response was created, the response must not be sent either.
     exchange.freeze_gate().wait_until_open().await;
-    if head {
+    if is_head {
         response = response.without_body();
     }
     if piece_bytes > 0 {
         // The body is split after all other changes, so that the pieces are cut from the final body.
-        response = in_pieces(response, piece_bytes);
+        response = split_body(response, piece_bytes);
     }
     response.into_response(entry)
 }

@@ -19,7 +19,7 @@ use crate::storage::{Deletion, ObjectKey, Patch, RequestProperties, Update, Writ
 use crate::write_scope::Part;
 
 /// Lifetime of a token without `expirationSeconds`, as on a real server.
-const TOKEN_SECONDS: i64 = 3600;
+const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 /// Shortest lifetime that may be requested.
 const MIN_TOKEN_SECONDS: i64 = 600;
 /// Longest lifetime that may be requested: 2^32 seconds.
@@ -27,7 +27,7 @@ const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
 /// Subresources for discovery: resource, name, group, version, kind and verb. The group and the version are empty if
 /// they equal those of the resource.
-pub(super) const ALL: &[(&str, &str, &str, &str, &str, &str)] = &[
+pub(super) const SUBRESOURCES: &[(&str, &str, &str, &str, &str, &str)] = &[
     ("pods", "binding", "", "", "Binding", "create"),
     ("pods", "eviction", "policy", "v1", "Eviction", "create"),
     ("pods", "log", "", "", "Pod", "get"),
@@ -44,7 +44,7 @@ pub(super) enum Subresource {
 }
 
 /// Returns the subresource of this name, if the resource has it.
-pub(super) fn of(target: &Target, name: &str) -> Option<Subresource> {
+pub(super) fn find(target: &Target, name: &str) -> Option<Subresource> {
     if !target.resource.name.group().is_empty() {
         return None;
     }
@@ -67,8 +67,8 @@ pub(super) async fn respond(
     body: Incoming,
 ) -> Result<ApiResponse, Status> {
     let name = path.name.as_deref().unwrap_or_default();
-    let wanted = if subresource == Subresource::Log { Method::GET } else { Method::POST };
-    if context.method != wanted {
+    let required_method = if subresource == Subresource::Log { Method::GET } else { Method::POST };
+    if context.method != required_method {
         return Err(Status::method_not_allowed());
     }
     // Subresources use the write path, so that the history attributes their changes to this request.
@@ -77,7 +77,7 @@ pub(super) async fn respond(
         namespace: target.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
         part: Part::Main,
-        dry_run: context.query.text("dryRun") == "All",
+        is_dry_run: context.query.text("dryRun") == "All",
         request: RequestProperties::default(),
     };
     let key = ObjectKey::new(&write_target.namespace, name);
@@ -85,7 +85,7 @@ pub(super) async fn respond(
     if subresource != Subresource::Log {
         backend.store()?;
     }
-    let found = backend.object(&target.resource, &key, backend.current()).await?;
+    let found = backend.object(&target.resource, &key, backend.newest_revision()).await?;
     let object = found.and_then(|change| change.object.clone());
     let object = object.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     if subresource == Subresource::Log {
@@ -97,7 +97,7 @@ pub(super) async fn respond(
         Subresource::Eviction => "Eviction",
         Subresource::Log | Subresource::Token => "TokenRequest",
     };
-    let posted = payload::object(payload::media_type(content_type), &payload::read(body).await?, kind)?;
+    let posted = payload::decode_object(payload::media_type(content_type), &payload::read_body(body).await?, kind)?;
     match subresource {
         Subresource::Binding => bind(exchange, &write_target, &posted),
         Subresource::Eviction => evict(exchange, &write_target, &posted),
@@ -108,12 +108,12 @@ pub(super) async fn respond(
 /// Rejects a request for logs, which only a kubelet could provide.
 fn no_logs(pod: &Value, name: &str) -> Status {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-    let why = if node.is_empty() {
+    let detail = if node.is_empty() {
         format!("pod {name} runs nowhere: no scheduler assigns pods to nodes on this server, so that pods have no logs")
     } else {
         format!("pod {name} is assigned to node {node}, which has no kubelet on this server, so that pods have no logs")
     };
-    Status::bad_request(why)
+    Status::bad_request(detail)
 }
 
 /// Assigns a pod to a node.
@@ -134,17 +134,17 @@ fn bind(exchange: &Exchange, write_target: &WriteTarget, binding: &Value) -> Res
         let pod =
             state.latest(&write_target.resource.name, &write_target.key()).and_then(|change| change.object.clone());
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
-        if let Some(known) = assigned.filter(|known| !known.is_empty()) {
-            let why = format!("pod {} is already assigned to node \"{known}\"", write_target.name);
+        if let Some(current_node) = assigned.filter(|current_node| !current_node.is_empty()) {
+            let detail = format!("pod {} is already assigned to node \"{current_node}\"", write_target.name);
             // The status is a conflict, because the scheduler must choose again with a fresh cache.
-            return Err(Status::conflict(&write_target.resource.name, &write_target.name, &why));
+            return Err(Status::conflict(&write_target.resource.name, &write_target.name, &detail));
         }
         state.update(write_target, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
     })?;
-    Ok(ApiResponse::object(201, &success()))
+    Ok(ApiResponse::object(201, &success_status()))
 }
 
-fn success() -> Value {
+fn success_status() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }
 
@@ -152,20 +152,20 @@ fn success() -> Value {
 fn evict(exchange: &Exchange, write_target: &WriteTarget, eviction: &Value) -> Result<ApiResponse, Status> {
     // The precondition protects a recreated pod with the same name.
     let uid = eviction.pointer("/deleteOptions/preconditions/uid").and_then(Value::as_str).unwrap_or_default();
-    let asks_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
-    let write_target = WriteTarget { dry_run: write_target.dry_run || asks_dry_run, ..write_target.clone() };
+    let is_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
+    let write_target = WriteTarget { is_dry_run: write_target.is_dry_run || is_dry_run, ..write_target.clone() };
     exchange.write(|state| {
         // A single write covers budget and deletion, so concurrent evictions cannot exceed the
         // budget.
-        let budget = state.disruption(&write_target)?;
+        let budget = state.check_disruption(&write_target)?;
         let deletion = Deletion { uid: uid.to_owned(), ..Deletion::default() };
         state.delete(&write_target, &deletion)?;
-        if let Some(budget) = budget.filter(|_| !write_target.dry_run) {
+        if let Some(budget) = budget.filter(|_| !write_target.is_dry_run) {
             state.spend_disruption(&write_target.namespace, &budget)?;
         }
         Ok::<_, Status>(())
     })?;
-    Ok(ApiResponse::object(201, &success()))
+    Ok(ApiResponse::object(201, &success_status()))
 }
 
 /// Returns random bytes of the system. A token must not be predictable from the seed of the server.
@@ -186,23 +186,26 @@ fn token(
     request: &Value,
     account: &Value,
 ) -> Result<ApiResponse, Status> {
-    let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
-    let rejected = |why: &str| {
-        let why = format!("Invalid value: {seconds}: {why}");
-        Status::invalid("authentication.k8s.io", "TokenRequest", "", &[("spec.expirationSeconds", why)])
+    let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_TOKEN_SECONDS);
+    let invalid_lifetime = |detail: &str| {
+        let detail = format!("Invalid value: {seconds}: {detail}");
+        Status::invalid("authentication.k8s.io", "TokenRequest", "", &[("spec.expirationSeconds", detail)])
     };
     if seconds < MIN_TOKEN_SECONDS {
-        return Err(rejected("may not specify a duration less than 10 minutes"));
+        return Err(invalid_lifetime("may not specify a duration less than 10 minutes"));
     }
     if seconds > MAX_TOKEN_SECONDS {
-        return Err(rejected("may not specify a duration larger than 2^32 seconds"));
+        return Err(invalid_lifetime("may not specify a duration larger than 2^32 seconds"));
     }
     let clock = &exchange.cluster.clock;
     let (issued, expires) = (clock.seconds(), clock.seconds().saturating_add(seconds));
-    let requested =
-        request.pointer("/spec/audiences").and_then(Value::as_array).filter(|requested| !requested.is_empty());
-    let audiences =
-        requested.cloned().map_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]), Value::Array);
+    let requested_audiences = request
+        .pointer("/spec/audiences")
+        .and_then(Value::as_array)
+        .filter(|requested_audiences| !requested_audiences.is_empty());
+    let audiences = requested_audiences
+        .cloned()
+        .map_or_else(|| json!(["https://kubernetes.default.svc.cluster.local"]), Value::Array);
     let user = format!("system:serviceaccount:{}:{}", write_target.namespace, write_target.name);
     let claims = json!({
         "aud": audiences, "exp": expires, "iat": issued, "nbf": issued, "sub": user,
@@ -218,7 +221,7 @@ fn token(
     let header = encode(&json!({"alg": "none", "typ": "JWT"}));
     let token = format!("{header}.{}.{signature}", encode(&claims));
     // A dry run returns a token that the server does not accept.
-    if !write_target.dry_run {
+    if !write_target.is_dry_run {
         exchange.cluster.issued_tokens.add(&token, &user, expires);
     }
     let mut spec = request.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));

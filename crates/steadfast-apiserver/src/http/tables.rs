@@ -23,7 +23,7 @@ use no_defined as defined;
 
 /// Returns the columns of a resource's table, if no definition declares the columns.
 fn columns(resource: &ServedResource) -> &'static [Column] {
-    if resource.custom { columns::CUSTOM } else { columns::of(resource.name.group(), &resource.kind) }
+    if resource.is_custom { columns::CUSTOM } else { columns::for_kind(resource.name.group(), &resource.kind) }
 }
 
 /// Returns the column definitions of the table of a version.
@@ -34,7 +34,7 @@ pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value
     let definition = |column: &Column| {
         json!({
             "name": column.name, "type": column.kind, "format": column.format(), "description": column.description(),
-            "priority": u8::from(column.wide),
+            "priority": u8::from(column.is_wide),
         })
     };
     columns(resource).iter().map(definition).collect()
@@ -45,7 +45,7 @@ pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, cl
     if let Some(declared) = defined::cells(resource, version, object, clock) {
         return declared;
     }
-    let object = resource.in_table(object, version);
+    let object = resource.table_form(object, version);
     columns(resource).iter().map(|column| column.cell(&object, clock)).collect()
 }
 

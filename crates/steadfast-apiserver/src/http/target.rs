@@ -16,14 +16,14 @@ pub(super) struct Target {
 
 impl Target {
     /// Returns the target of a path; `None` if the resource is not served.
-    pub(super) fn of(backend: &dyn Backend, path: &ResourcePath) -> Option<Self> {
+    pub(super) fn find(backend: &dyn Backend, path: &ResourcePath) -> Option<Self> {
         let name = GroupResource::new(&path.group, &path.plural);
         let resource = backend.resource(&name)?;
         // A cluster-scoped resource has no path within a namespace.
-        let in_scope = resource.namespaced || path.namespace.is_none();
+        let is_in_scope = resource.namespaced || path.namespace.is_none();
         // A path without a namespace can list a namespaced resource, but not name an object.
         let is_complete = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
-        (resource.serves(&path.version) && in_scope && is_complete).then(|| Self {
+        (resource.serves(&path.version) && is_in_scope && is_complete).then(|| Self {
             resource,
             namespace: path.namespace.clone(),
             version: path.version.clone(),

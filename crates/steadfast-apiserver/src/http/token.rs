@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::status::Status;
 use crate::storage::ObjectKey;
 
-const VERSION: &str = "meta.k8s.io/v1";
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Position at which a list continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,19 +23,19 @@ impl ContinueToken {
     /// Creates a token that continues a list of a namespace, or of all namespaces, after an object.
     pub(super) fn after(rv: i64, key: &ObjectKey, namespace: Option<&str>) -> Self {
         let all_namespaces = namespace.is_none() && !key.namespace.is_empty();
-        let place = if all_namespaces { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
+        let start_key = if all_namespaces { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
         // The zero byte sorts directly behind the key, so the next page starts behind the last
         // object.
-        Self { v: VERSION.to_owned(), rv, start: format!("{place}\0") }
+        Self { v: TOKEN_VERSION.to_owned(), rv, start: format!("{start_key}\0") }
     }
 
     /// Returns the first possible key of the next page, in a list of a namespace or of all namespaces.
-    pub(super) fn key(&self, namespace: Option<&str>, namespaced: bool) -> ObjectKey {
+    pub(super) fn key(&self, namespace: Option<&str>, is_namespaced: bool) -> ObjectKey {
         let start = self.start.strip_prefix('/').unwrap_or(&self.start);
         match namespace {
             // The prefix of the list is not part of the token, so the namespace comes from the request.
             Some(namespace) => ObjectKey::new(namespace, start),
-            None if namespaced => {
+            None if is_namespaced => {
                 let (namespace, name) = start.split_once('/').unwrap_or((start, ""));
                 ObjectKey::new(namespace, name)
             }
@@ -55,24 +55,24 @@ impl ContinueToken {
     }
 
     pub(super) fn decode(text: &str) -> Result<Self, Status> {
-        let invalid = |why: &dyn std::fmt::Display| {
-            Status::bad_request(format_args!("invalid continue token: continue key is not valid: {why}"))
+        let invalid = |detail: &dyn std::fmt::Display| {
+            Status::bad_request(format_args!("invalid continue token: continue key is not valid: {detail}"))
         };
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|error| invalid(&error))?;
         let token: Self = serde_json::from_slice(&json).map_err(|error| invalid(&error))?;
-        if token.v != VERSION {
+        if token.v != TOKEN_VERSION {
             return Err(invalid(&format_args!("server does not recognize this encoded version {}", token.v)));
         }
         // Version 0 would mean "any", which cannot continue a list.
         if token.rv == 0 {
-            return Err(invalid(&format_args!("incorrect encoded start resourceVersion (version {VERSION})")));
+            return Err(invalid(&format_args!("incorrect encoded start resourceVersion (version {TOKEN_VERSION})")));
         }
         if token.start.is_empty() {
-            return Err(invalid(&format_args!("encoded start key empty (version {VERSION})")));
+            return Err(invalid(&format_args!("encoded start key empty (version {TOKEN_VERSION})")));
         }
         // A path with dots must not leave the collection.
-        let place = token.start.strip_prefix('/').unwrap_or(&token.start);
-        if place.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        let start_key = token.start.strip_prefix('/').unwrap_or(&token.start);
+        if start_key.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(invalid(&token.start));
         }
         Ok(token)

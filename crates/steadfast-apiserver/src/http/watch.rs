@@ -36,16 +36,16 @@ const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
 const MAX_BATCH_CHANGES: usize = 256;
 
 /// Start of a watch.
-struct Start {
+struct WatchStart {
     source: Source,
     /// Events above this revision are sent.
-    after: u64,
+    after_revision: u64,
     /// Objects sent first, as `ADDED`.
-    initial: VecDeque<Arc<Change>>,
+    initial_objects: VecDeque<Arc<Change>>,
     /// True if a bookmark with this revision ends the initial objects.
     announce_end: bool,
     /// Revision that bookmarks must exceed.
-    floor: u64,
+    bookmark_floor: u64,
 }
 
 /// Responds with a stream of events.
@@ -61,12 +61,12 @@ pub(super) async fn watch(
     let cluster = Arc::clone(&exchange.cluster);
     // The timeout counts from the request, including the wait for the initial state.
     let now = Instant::now();
-    let start = match start(exchange, target, options, &selector).await {
+    let start = match determine_start(exchange, target, options, &selector).await {
         Ok(start) => start,
         Err(WatchRejection::Plain(status)) => return Err(status),
         Err(WatchRejection::InStream(status)) => return Ok(error_event(&status, rendering.encoding)),
     };
-    let content_type = rendering.encoding.of_events();
+    let content_type = rendering.encoding.event_content_type();
     let deadline = now + options.timeout.unwrap_or_else(|| cluster.draw_watch_timeout());
     let mut stream = WatchStream {
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
@@ -79,17 +79,17 @@ pub(super) async fn watch(
         selector,
         rendering,
         source: start.source,
-        cursor: start.after,
-        last_sent: start.after,
-        floor: start.floor,
-        initial: start.initial,
+        cursor: start.after_revision,
+        last_sent: start.after_revision,
+        bookmark_floor: start.bookmark_floor,
+        initial_objects: start.initial_objects,
         announce_end: start.announce_end,
         transfer,
-        bookmarks: options.bookmarks,
+        allow_bookmarks: options.allow_bookmarks,
         deadline,
         next_bookmark: now,
         last_read_at: now,
-        finished: false,
+        is_finished: false,
         cluster,
     };
     stream.schedule_bookmark(now);
@@ -119,55 +119,55 @@ pub(super) fn error_object(object: &Value, encoding: Encoding) -> ApiResponse {
         || [&encode::json(&json!({"type": "ERROR", "object": object}))[..], b"\n"].concat(),
         |object| protobuf::event("ERROR", &object),
     );
-    ApiResponse::stream(Box::pin(stream::iter([Bytes::from(event)]))).with_content_type(encoding.of_events())
+    ApiResponse::stream(Box::pin(stream::iter([Bytes::from(event)]))).with_content_type(encoding.event_content_type())
 }
 
-async fn start(
+async fn determine_start(
     exchange: &Exchange,
     target: &Target,
     options: &ListOptions,
     selector: &Selector,
-) -> Result<Start, WatchRejection> {
+) -> Result<WatchStart, WatchRejection> {
     let backend = exchange.backend();
-    let (reject, ignore, repeat) = exchange
+    let (rejects_streamed_lists, ignores_streamed_lists, repeat) = exchange
         .replica()
         .conditions
-        .read(|now| (now.refuse_streamed_lists, now.ignore_streamed_lists, now.repeat_events));
-    if options.send_initial_events == Some(true) && reject {
-        let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        return Err(WatchRejection::Plain(invalid("sendInitialEvents", why)));
+        .read(|condition| (condition.refuse_streamed_lists, condition.ignore_streamed_lists, condition.repeat_events));
+    if options.send_initial_events == Some(true) && rejects_streamed_lists {
+        let detail = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        return Err(WatchRejection::Plain(invalid("sendInitialEvents", detail)));
     }
     // A server without streamed lists ignores `sendInitialEvents`.
-    let streamed = options.send_initial_events.filter(|_| !ignore);
+    let requested_initial_events = options.send_initial_events.filter(|_| !ignores_streamed_lists);
     // A server with streamed lists treats a watch without a version as a streamed list, and marks the end of its
     // initial events.
-    let streams = !reject && !ignore;
-    if streamed == Some(true) {
+    let announces_end = !rejects_streamed_lists && !ignores_streamed_lists;
+    if requested_initial_events == Some(true) {
         let version = match options.version {
             None => {
                 backend.confirm().await.map_err(WatchRejection::Plain)?;
-                backend.current()
+                backend.newest_revision()
             }
             Some(version) => version,
         };
         // A streamed list waits until the watch cache has reached the version.
-        let reached = read::not_older_than(exchange, version).await.map_err(WatchRejection::InStream)?;
+        let reached = read::revision_not_older_than(exchange, version).await.map_err(WatchRejection::InStream)?;
         return from_objects(exchange, target, selector, Source::Cache, reached, true).await;
     }
     match options.version {
         // An unset version is a consistent read, followed by the changes.
-        None if streamed.is_none() => {
+        None if requested_initial_events.is_none() => {
             backend.confirm().await.map_err(WatchRejection::Plain)?;
-            from_objects(exchange, target, selector, Source::Etcd, backend.current(), streams).await
+            from_objects(exchange, target, selector, Source::Etcd, backend.newest_revision(), announces_end).await
         }
         // Version `0` accepts the state of the cache at any age.
-        Some(0) if streamed.is_none() => {
-            from_objects(exchange, target, selector, Source::Cache, backend.cached(), streams).await
+        Some(0) if requested_initial_events.is_none() => {
+            from_objects(exchange, target, selector, Source::Cache, backend.cached_revision(), announces_end).await
         }
         // `sendInitialEvents=false` without a version starts at the current state of the cache.
         None | Some(0) => {
-            let cached = backend.cached();
-            Ok(from_position(WatchPosition { after: cached, floor: cached }))
+            let cached = backend.cached_revision();
+            Ok(from_position(WatchPosition { after_revision: cached, bookmark_floor: cached }))
         }
         Some(version) => {
             // The real server accepts the request with HTTP 200 and reports the expired version in the stream.
@@ -177,8 +177,14 @@ async fn start(
     }
 }
 
-fn from_position(WatchPosition { after, floor }: WatchPosition) -> Start {
-    Start { source: Source::Cache, after, initial: VecDeque::new(), announce_end: false, floor }
+fn from_position(WatchPosition { after_revision, bookmark_floor }: WatchPosition) -> WatchStart {
+    WatchStart {
+        source: Source::Cache,
+        after_revision,
+        initial_objects: VecDeque::new(),
+        announce_end: false,
+        bookmark_floor,
+    }
 }
 
 async fn from_objects(
@@ -188,7 +194,7 @@ async fn from_objects(
     source: Source,
     revision: u64,
     announce_end: bool,
-) -> Result<Start, WatchRejection> {
+) -> Result<WatchStart, WatchRejection> {
     let query = ListQuery {
         resource: &target.resource,
         namespace: target.namespace.as_deref(),
@@ -198,7 +204,13 @@ async fn from_objects(
         selector,
     };
     let page = exchange.backend().list(query).await.map_err(WatchRejection::Plain)?;
-    Ok(Start { source, after: revision, initial: page.objects.into(), announce_end, floor: revision })
+    Ok(WatchStart {
+        source,
+        after_revision: revision,
+        initial_objects: page.objects.into(),
+        announce_end,
+        bookmark_floor: revision,
+    })
 }
 
 /// A running watch.
@@ -221,23 +233,23 @@ struct WatchStream {
     /// Revision that bookmarks must exceed. A real server remembers the start version of the watch, and the last change
     /// in its cache at the start. It drops all bookmarks that are not above both. Changes that the watch did not
     /// receive count too.
-    floor: u64,
-    initial: VecDeque<Arc<Change>>,
+    bookmark_floor: u64,
+    initial_objects: VecDeque<Arc<Change>>,
     announce_end: bool,
     /// Full transfer until the initial objects are sent.
     transfer: Option<Transfer>,
-    bookmarks: bool,
+    allow_bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
     /// Time at which the client last read data.
     last_read_at: Instant,
-    finished: bool,
+    is_finished: bool,
 }
 
 impl WatchStream {
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            if self.finished || self.is_expired() {
+            if self.is_finished || self.is_expired() {
                 return None;
             }
             // The signal is reset before the read: a change that arrives during the read then wakes the next wait.
@@ -257,22 +269,23 @@ impl WatchStream {
                 continue;
             }
             // The real watch cache also ends a watch whose client reads too slowly.
-            if pending.ended || self.is_too_slow(pending.remaining) {
+            if pending.has_ended || self.is_too_slow(pending.remaining) {
                 return None;
             }
             self.cursor = self.cursor.max(pending.cursor);
             // The client read the previous chunk before requesting another.
             self.last_read_at = Instant::now();
             let mut buffer = BytesMut::new();
-            self.rendering.corrupted_objects =
-                self.cluster.replicas[self.replica].conditions.read(|now| Arc::clone(&now.corrupted_objects));
+            self.rendering.corrupted_objects = self.cluster.replicas[self.replica]
+                .conditions
+                .read(|condition| Arc::clone(&condition.corrupted_objects));
             for change in &pending.changes {
                 self.put_event(&mut buffer, change);
                 self.last_sent = change.revision;
             }
             // A bookmark's version covers all earlier events, so no event may be pending.
-            if buffer.is_empty() && pending.remaining == 0 && self.bookmark_is_due() {
-                self.put_bookmark(&mut buffer, self.reached(), false);
+            if buffer.is_empty() && pending.remaining == 0 && self.is_bookmark_due() {
+                self.put_bookmark(&mut buffer, self.bookmark_revision(), false);
             }
             if !buffer.is_empty() {
                 return Some(buffer.freeze());
@@ -289,7 +302,8 @@ impl WatchStream {
     }
 
     fn is_blocked(&self) -> bool {
-        self.control.is_stalled() || self.cluster.replicas[self.replica].conditions.read(|now| now.frozen)
+        self.control.is_stalled()
+            || self.cluster.replicas[self.replica].conditions.read(|condition| condition.is_frozen)
     }
 
     /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
@@ -300,12 +314,13 @@ impl WatchStream {
 
     /// Waits for a change, for the next bookmark, or for the end.
     async fn wait(&mut self, for_bookmark: bool) {
-        let until = if for_bookmark && self.bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
+        let until =
+            if for_bookmark && self.allow_bookmarks { self.deadline.min(self.next_bookmark) } else { self.deadline };
         tokio::select! {
             // A change takes precedence over a deadline of the same instant, so that runs in virtual time are
             // reproducible.
             biased;
-            changed = self.changes.changed() => self.finished |= changed.is_err(),
+            changed = self.changes.changed() => self.is_finished |= changed.is_err(),
             () = sleep_until(until) => {}
         }
     }
@@ -313,18 +328,18 @@ impl WatchStream {
     fn initial_chunk(&mut self) -> Option<Bytes> {
         let mut buffer = BytesMut::new();
         while buffer.len() < CHUNK_BYTES
-            && let Some(change) = self.initial.pop_front()
+            && let Some(change) = self.initial_objects.pop_front()
         {
             self.put_line(&mut buffer, "ADDED", &change, ObjectState::Current);
         }
-        if self.initial.is_empty() {
+        if self.initial_objects.is_empty() {
             // All initial objects are sent, which ends the full transfer.
             self.transfer = None;
             if std::mem::take(&mut self.announce_end) {
                 let conditions = &self.cluster.replicas[self.replica].conditions;
-                let (silent, unannotated) =
-                    conditions.read(|now| (now.no_initial_events_end, now.unannotated_initial_events_end));
-                if self.bookmarks && !silent {
+                let (is_silent, unannotated) = conditions
+                    .read(|condition| (condition.no_initial_events_end, condition.unannotated_initial_events_end));
+                if self.allow_bookmarks && !is_silent {
                     self.put_bookmark(&mut buffer, self.cursor, !unannotated);
                 }
             }
@@ -336,7 +351,7 @@ impl WatchStream {
         self.cluster.replicas[self.replica].backend.changes(&ChangesQuery {
             resource: &self.rendering.resource,
             source: self.source,
-            after: self.cursor,
+            after_revision: self.cursor,
             restarts: self.restarts,
             limit: MAX_BATCH_CHANGES,
         })
@@ -347,12 +362,12 @@ impl WatchStream {
         if self.namespace.is_some() && change.namespace != self.namespace {
             return;
         }
-        let selected = |object: Option<&Arc<serde_json::Value>>| {
+        let is_selected = |object: Option<&Arc<serde_json::Value>>| {
             object.is_some_and(|object| self.selector.is_everything() || self.selector.matches(object))
         };
         // The event depends on the selector before and after the change: a client sees an object that leaves the
         // selector as deleted.
-        match (selected(change.previous.as_ref()), selected(change.object.as_ref())) {
+        match (is_selected(change.previous.as_ref()), is_selected(change.object.as_ref())) {
             (false, true) => self.put_line(buffer, "ADDED", change, ObjectState::Current),
             (true, true) => self.put_line(buffer, "MODIFIED", change, ObjectState::Current),
             (true, false) => self.put_line(buffer, "DELETED", change, ObjectState::Deleted),
@@ -363,24 +378,24 @@ impl WatchStream {
     fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, state: ObjectState) {
         // Every event is written as a whole, so that chunks contain complete events only.
         self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, state));
-        self.rendering.with_columns = false;
+        self.rendering.includes_columns = false;
     }
 
-    fn bookmark_is_due(&mut self) -> bool {
+    fn is_bookmark_due(&mut self) -> bool {
         let now = Instant::now();
-        if !self.bookmarks || now < self.next_bookmark {
+        if !self.allow_bookmarks || now < self.next_bookmark {
             return false;
         }
         self.schedule_bookmark(now);
         // The schedule also advances if the bookmark is not sent.
-        let silent = self.cluster.replicas[self.replica].conditions.read(|now| now.no_bookmarks);
-        !silent && self.reached() > self.floor
+        let is_silent = self.cluster.replicas[self.replica].conditions.read(|condition| condition.no_bookmarks);
+        !is_silent && self.bookmark_revision() > self.bookmark_floor
     }
 
     /// Returns the revision for a bookmark.
-    fn reached(&self) -> u64 {
+    fn bookmark_revision(&self) -> u64 {
         let replica = &self.cluster.replicas[self.replica];
-        if replica.conditions.read(|now| now.rare_progress) {
+        if replica.conditions.read(|condition| condition.rare_progress) {
             return self.last_sent.max(self.cursor.min(replica.requested_revision.load(Ordering::Relaxed)));
         }
         self.cursor
@@ -391,8 +406,11 @@ impl WatchStream {
         let heartbeat = now + self.cluster.settings.bookmark_period;
         // kube-apiserver sends a last bookmark about two seconds before the timeout, so that
         // clients resume from a recent version.
-        let last = self.deadline.checked_sub(LAST_BOOKMARK_LEAD).filter(|&last| last > now && last < heartbeat);
-        self.next_bookmark = last.unwrap_or(heartbeat);
+        let last_bookmark = self
+            .deadline
+            .checked_sub(LAST_BOOKMARK_LEAD)
+            .filter(|&last_bookmark| last_bookmark > now && last_bookmark < heartbeat);
+        self.next_bookmark = last_bookmark.unwrap_or(heartbeat);
     }
 
     fn put_bookmark(&mut self, buffer: &mut BytesMut, reached: u64, initial_events_end: bool) {
@@ -400,7 +418,7 @@ impl WatchStream {
             rendering.put_bookmark(buffer, reached, initial_events_end);
         };
         self.rendering.put_event(buffer, "BOOKMARK", bookmark);
-        self.rendering.with_columns = false;
+        self.rendering.includes_columns = false;
     }
 }
 

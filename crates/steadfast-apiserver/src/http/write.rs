@@ -37,10 +37,10 @@ pub(super) async fn write(
     // Writes need etcd. While etcd is frozen, a write ends in a timeout.
     exchange.backend().confirm().await?;
     let warnings = target.request.warnings.clone();
-    Ok(ApiResponse::with_warnings(carry_out(exchange, verb, write, target, rendering), &warnings))
+    Ok(ApiResponse::with_warnings(perform_write(exchange, verb, write, target, rendering), &warnings))
 }
 
-fn carry_out(
+fn perform_write(
     exchange: &Exchange,
     verb: Verb,
     write: &WriteRequest<'_>,
@@ -57,25 +57,26 @@ fn carry_out(
         Verb::Update => {
             let object = write.object()?;
             // Some kinds are created by an update of an absent object, which responds with 201.
-            let (stored, created) = exchange.write_with_rules(&target, |state| state.put(&target, object.clone()))?;
+            let (stored, created) =
+                exchange.write_with_rules(&target, |state| state.update_or_create(&target, object.clone()))?;
             Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
-        Verb::Patch if write.applies() => {
+        Verb::Patch if write.is_apply() => {
             let applied = apply::parse(&write.body)?;
             let (stored, created) = exchange.write_with_rules(&target, |state| state.apply(&target, &applied))?;
             Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
-            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
+            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
             let outcome = exchange.write_with_rules(&target, |state| state.update(&target, &update))?;
             Ok(object_response(200, rendering, outcome.object()))
         }
         _ => {
-            let options = deletions::read(write)?;
-            let target = WriteTarget { dry_run: options.dry_run, ..target };
+            let options = deletions::parse_options(write)?;
+            let target = WriteTarget { is_dry_run: options.is_dry_run, ..target };
             options.warn(&target);
             let outcome = exchange.write(|state| state.delete(&target, &options.deletion))?;
-            let mut response = deleted(&target, &outcome, rendering);
+            let mut response = deletion_response(&target, &outcome, rendering);
             // As on a real server, the code is 202 if the object still exists and the request sets `orphanDependents`
             // to false. Such a client waits for the deletion of the dependents.
             if matches!(outcome, Outcome::Stored(_)) && options.deletes_dependents {
@@ -94,17 +95,17 @@ pub(super) async fn delete_collection(
     selector: &Selector,
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
-    let deletion_options = deletions::read(write)?;
-    let target = WriteTarget { dry_run: deletion_options.dry_run, ..write.write_target(None)? };
+    let deletion_options = deletions::parse_options(write)?;
+    let target = WriteTarget { is_dry_run: deletion_options.is_dry_run, ..write.write_target(None)? };
     deletion_options.warn(&target);
-    let deleted = delete_found(exchange, write, (&target, &deletion_options), options, selector, rendering).await;
+    let deleted = delete_selected(exchange, write, (&target, &deletion_options), options, selector, rendering).await;
     Ok(ApiResponse::with_warnings(deleted, &target.request.warnings))
 }
 
-async fn delete_found(
+async fn delete_selected(
     exchange: &Exchange,
     write: &WriteRequest<'_>,
-    (target, deletion_options): (&WriteTarget, &deletions::Options),
+    (target, deletion_options): (&WriteTarget, &deletions::DeletionOptions),
     options: &ListOptions,
     selector: &Selector,
     rendering: Rendering,
@@ -131,7 +132,7 @@ async fn delete_found(
 }
 
 /// Creates the response of a deletion: usually a `Status`; the object for a few kinds, and if the object still exists.
-fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> ApiResponse {
+fn deletion_response(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> ApiResponse {
     let resource = &target.resource.name;
     let returns_object = match resource.group() {
         "" => matches!(
@@ -157,7 +158,7 @@ fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> Ap
     let success =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
     // For custom resources, this status is always JSON.
-    if target.resource.custom { ApiResponse::json(200, &success) } else { ApiResponse::object(200, &success) }
+    if target.resource.is_custom { ApiResponse::json(200, &success) } else { ApiResponse::object(200, &success) }
 }
 
 /// Creates the response with an object in the requested form and encoding.

@@ -16,7 +16,7 @@ enum Scalar<'a> {
 }
 
 impl<'a> Scalar<'a> {
-    fn of(found: JsonPathValue<'a>) -> Result<Self, String> {
+    fn from_value(found: JsonPathValue<'a>) -> Result<Self, String> {
         Ok(match found {
             JsonPathValue::Json(Value::Bool(flag)) => Self::Bool(*flag),
             JsonPathValue::Bool(flag) => Self::Bool(flag),
@@ -59,8 +59,12 @@ fn invalid_type() -> String {
 }
 
 /// Evaluates `left operator right`.
-pub(super) fn holds(left: JsonPathValue<'_>, operator: &str, right: JsonPathValue<'_>) -> Result<bool, String> {
-    let (left, right) = (Scalar::of(left)?, Scalar::of(right)?);
+pub(super) fn evaluate_operator(
+    left: JsonPathValue<'_>,
+    operator: &str,
+    right: JsonPathValue<'_>,
+) -> Result<bool, String> {
+    let (left, right) = (Scalar::from_value(left)?, Scalar::from_value(right)?);
     let at_most = || Ok(left.is_less(right)? || left.is_equal(right)?);
     match operator {
         "==" => left.is_equal(right),

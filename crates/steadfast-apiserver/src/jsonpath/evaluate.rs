@@ -10,21 +10,21 @@ use super::value::JsonPathValue;
 
 /// Maximum number of values that an evaluation may visit. `..` followed by `..` would visit a power of the object's
 /// size.
-const MAX_VISITED: usize = 100_000;
+const MAX_VISITED_VALUES: usize = 100_000;
 /// Maximum nesting of `range` blocks.
-const MAX_RANGES: usize = 32;
+const MAX_NESTED_RANGES: usize = 32;
 
 /// Failed evaluation.
 #[derive(Clone, Debug)]
 pub(super) struct EvaluationError {
-    pub(super) why: String,
+    pub(super) detail: String,
     /// True if the failed step had input values. A filter without an operator then counts as passed.
     has_values: bool,
 }
 
 impl EvaluationError {
-    fn with(values: bool, why: impl Into<String>) -> Self {
-        Self { why: why.into(), has_values: values }
+    fn new(values: bool, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), has_values: values }
     }
 }
 
@@ -33,59 +33,62 @@ type Results<'a> = Vec<JsonPathValue<'a>>;
 /// Evaluation of one path over one object.
 pub(super) struct Evaluation<'a> {
     nodes: &'a [Node],
-    visited: usize,
+    visited_values: usize,
     /// Number of `range` words whose block has not started.
-    starting: usize,
+    starting_ranges: usize,
     /// Number of open blocks.
-    open: usize,
+    open_blocks: usize,
     /// Number of `end` words whose block has not ended.
-    ending: usize,
+    pending_ends: usize,
     /// Position of the last action with an `end`.
     last_end: Option<usize>,
 }
 
 impl<'a> Evaluation<'a> {
     pub(super) fn new(nodes: &'a [Node]) -> Self {
-        Self { nodes, visited: 0, starting: 0, open: 0, ending: 0, last_end: None }
+        Self { nodes, visited_values: 0, starting_ranges: 0, open_blocks: 0, pending_ends: 0, last_end: None }
     }
 
     /// Returns the results of each action.
     pub(super) fn find(mut self, object: &'a Value) -> Result<Vec<Results<'a>>, EvaluationError> {
-        self.actions(0, JsonPathValue::Json(object))
+        self.evaluate_actions(0, JsonPathValue::Json(object))
     }
 
     /// Evaluates the actions from a position to the `end` of the enclosing block.
-    fn actions(&mut self, from: usize, input: JsonPathValue<'a>) -> Result<Vec<Results<'a>>, EvaluationError> {
+    fn evaluate_actions(&mut self, from: usize, input: JsonPathValue<'a>) -> Result<Vec<Results<'a>>, EvaluationError> {
         let mut all = Vec::new();
         let mut position = from;
         while let Some(node) = self.nodes.get(position) {
             let results = self.walk(vec![input], node)?;
             // An `end` was found, so the innermost range is complete.
-            if self.ending > 0 && self.ending <= self.open {
-                self.ending -= 1;
+            if self.pending_ends > 0 && self.pending_ends <= self.open_blocks {
+                self.pending_ends -= 1;
                 self.last_end = Some(position);
                 break;
             }
-            if self.starting == 0 {
+            if self.starting_ranges == 0 {
                 all.push(results);
                 position += 1;
                 continue;
             }
-            self.starting -= 1;
-            self.open += 1;
-            if self.open > MAX_RANGES {
-                return Err(EvaluationError::with(false, format!("more than {MAX_RANGES} ranges within each other")));
+            self.starting_ranges -= 1;
+            self.open_blocks += 1;
+            if self.open_blocks > MAX_NESTED_RANGES {
+                return Err(EvaluationError::new(
+                    false,
+                    format!("more than {MAX_NESTED_RANGES} ranges within each other"),
+                ));
             }
             // A block without results is evaluated once, to find its end.
             let is_empty = results.is_empty();
             let inputs = if is_empty { vec![JsonPathValue::Json(&Value::Null)] } else { results };
             for input in inputs {
-                let within = self.actions(position + 1, input)?;
+                let inner_results = self.evaluate_actions(position + 1, input)?;
                 if !is_empty {
-                    all.extend(within);
+                    all.extend(inner_results);
                 }
             }
-            self.open -= 1;
+            self.open_blocks -= 1;
             // Continues behind the `end` of the range.
             position = self.last_end.filter(|end| *end > position).unwrap_or(position) + 1;
         }
@@ -102,7 +105,7 @@ impl<'a> Evaluation<'a> {
             Node::Field(name) => field(&input, name),
             Node::Wildcard => self.wildcard(&input)?,
             Node::Recursive => self.descend(input)?,
-            Node::Slice(of) => self.slice(&input, of)?,
+            Node::Slice(slice) => self.slice(&input, slice)?,
             Node::Union(alternatives) => self.union(&input, alternatives)?,
             Node::Filter(filter) => self.filter(&input, filter)?,
             Node::Word(word) => self.word(input, word)?,
@@ -113,11 +116,11 @@ impl<'a> Evaluation<'a> {
     }
 
     fn charge(&mut self, values: usize) -> Result<(), EvaluationError> {
-        self.visited = self.visited.saturating_add(values);
-        if self.visited <= MAX_VISITED {
+        self.visited_values = self.visited_values.saturating_add(values);
+        if self.visited_values <= MAX_VISITED_VALUES {
             return Ok(());
         }
-        Err(EvaluationError::with(false, format!("the path visits more than {MAX_VISITED} values")))
+        Err(EvaluationError::new(false, format!("the path visits more than {MAX_VISITED_VALUES} values")))
     }
 
     fn list(&mut self, input: Results<'a>, nodes: &'a [Node]) -> Result<Results<'a>, EvaluationError> {
@@ -127,15 +130,15 @@ impl<'a> Evaluation<'a> {
     fn word(&mut self, input: Results<'a>, word: &str) -> Result<Results<'a>, EvaluationError> {
         match word {
             "range" => {
-                self.starting += 1;
+                self.starting_ranges += 1;
                 Ok(input)
             }
-            "end" if self.open > 0 => {
-                self.ending += 1;
+            "end" if self.open_blocks > 0 => {
+                self.pending_ends += 1;
                 Ok(Vec::new())
             }
-            "end" => Err(EvaluationError::with(false, "not in range, nothing to end")),
-            other => Err(EvaluationError::with(!input.is_empty(), format!("unrecognized identifier {other}"))),
+            "end" => Err(EvaluationError::new(false, "not in range, nothing to end")),
+            other => Err(EvaluationError::new(!input.is_empty(), format!("unrecognized identifier {other}"))),
         }
     }
 
@@ -147,11 +150,11 @@ impl<'a> Evaluation<'a> {
         while let Some(value) = pending.pop() {
             // Every value counts, since `..` can multiply the work.
             self.charge(1)?;
-            let within = children(value);
-            if !within.is_empty() {
+            let child_values = children(value);
+            if !child_values.is_empty() {
                 results.push(value);
                 // Reversed, because the stack returns the last value first.
-                pending.extend(within.into_iter().rev());
+                pending.extend(child_values.into_iter().rev());
             }
         }
         Ok(results)
@@ -160,29 +163,29 @@ impl<'a> Evaluation<'a> {
     fn wildcard(&mut self, input: &[JsonPathValue<'a>]) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         for value in input {
-            let within = children(*value);
-            self.charge(within.len())?;
-            results.extend(within);
+            let child_values = children(*value);
+            self.charge(child_values.len())?;
+            results.extend(child_values);
         }
         Ok(results)
     }
 
-    fn slice(&mut self, input: &[JsonPathValue<'a>], of: &Slice) -> Result<Results<'a>, EvaluationError> {
+    fn slice(&mut self, input: &[JsonPathValue<'a>], slice: &Slice) -> Result<Results<'a>, EvaluationError> {
         let mut results = Vec::new();
         for value in input {
             let items = match value {
                 JsonPathValue::Json(Value::Null) => continue,
                 JsonPathValue::Json(Value::Array(items)) => items,
-                _ => return Err(EvaluationError::with(true, "a value is not array or slice")),
+                _ => return Err(EvaluationError::new(true, "a value is not array or slice")),
             };
             // As in client-go, an empty slice ends the node for all inputs that follow.
-            let Some((start, end)) = bounds(of, items.len())? else { return Ok(results) };
-            let step = match of.step {
+            let Some((start, end)) = bounds(slice, items.len())? else { return Ok(results) };
+            let step = match slice.step {
                 None => 1,
                 Some(step) => usize::try_from(step)
                     .ok()
                     .filter(|step| *step > 0)
-                    .ok_or_else(|| EvaluationError::with(true, "step must be > 0"))?,
+                    .ok_or_else(|| EvaluationError::new(true, "step must be > 0"))?,
             };
             self.charge(end - start)?;
             results.extend(items[start..end].iter().step_by(step).map(JsonPathValue::Json));
@@ -194,7 +197,7 @@ impl<'a> Evaluation<'a> {
         let mut results = Vec::new();
         for alternative in alternatives {
             let found = self.list(input.clone(), alternative);
-            results.extend(found.map_err(|failed| EvaluationError::with(!input.is_empty(), failed.why))?);
+            results.extend(found.map_err(|failed| EvaluationError::new(!input.is_empty(), failed.detail))?);
         }
         Ok(results)
     }
@@ -203,11 +206,11 @@ impl<'a> Evaluation<'a> {
         let mut results = Vec::new();
         for value in input {
             let JsonPathValue::Json(Value::Array(items)) = value else {
-                return Err(EvaluationError::with(true, "a value is not array or slice and cannot be filtered"));
+                return Err(EvaluationError::new(true, "a value is not array or slice and cannot be filtered"));
             };
             for item in items {
                 let item = JsonPathValue::Json(item);
-                if self.passes(item, filter).map_err(|failed| EvaluationError::with(true, failed.why))? {
+                if self.passes_filter(item, filter).map_err(|failed| EvaluationError::new(true, failed.detail))? {
                     results.push(item);
                 }
             }
@@ -215,20 +218,20 @@ impl<'a> Evaluation<'a> {
         Ok(results)
     }
 
-    fn passes(&mut self, item: JsonPathValue<'a>, filter: &'a Filter) -> Result<bool, EvaluationError> {
+    fn passes_filter(&mut self, item: JsonPathValue<'a>, filter: &'a Filter) -> Result<bool, EvaluationError> {
         let left = self.list(vec![item], &filter.left);
         let Some((operator, right)) = &filter.comparison else {
             return match left {
                 Ok(values) => Ok(!values.is_empty()),
                 // An exhausted budget cannot be absorbed.
-                Err(failed) if self.visited > MAX_VISITED => Err(failed),
+                Err(failed) if self.visited_values > MAX_VISITED_VALUES => Err(failed),
                 Err(failed) => Ok(failed.has_values),
             };
         };
         let Some(left) = single(&left?)? else { return Ok(false) };
         // The right operand may be a path too, evaluated on the item.
         let Some(right) = single(&self.list(vec![item], right)?)? else { return Ok(false) };
-        compare::holds(left, operator, right).map_err(|why| EvaluationError::with(true, why))
+        compare::evaluate_operator(left, operator, right).map_err(|detail| EvaluationError::new(true, detail))
     }
 }
 
@@ -236,7 +239,7 @@ fn single<'a>(values: &[JsonPathValue<'a>]) -> Result<Option<JsonPathValue<'a>>,
     match values {
         [] => Ok(None),
         [value] => Ok(Some(*value)),
-        _ => Err(EvaluationError::with(true, "can only compare one element at a time")),
+        _ => Err(EvaluationError::new(true, "can only compare one element at a time")),
     }
 }
 
@@ -261,31 +264,31 @@ fn children(value: JsonPathValue<'_>) -> Results<'_> {
 
 /// Returns the positions of the first item and after the last; `None` for an empty slice, which ends the evaluation of
 /// the node.
-fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, EvaluationError> {
+fn bounds(slice: &Slice, length: usize) -> Result<Option<(usize, usize)>, EvaluationError> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
-    let mut start = of.start.unwrap_or(0);
+    let mut start = slice.start.unwrap_or(0);
     if start < 0 {
         start = start.saturating_add(length);
     }
-    let mut end = match (of.is_index, of.end) {
-        (true, _) => of.start.unwrap_or(0).saturating_add(1),
+    let mut end = match (slice.is_index, slice.end) {
+        (true, _) => slice.start.unwrap_or(0).saturating_add(1),
         (false, Some(end)) => end,
         (false, None) => length,
     };
     // Index `-1` denotes the last item, so its end is the length.
-    if end < 0 || (end == 0 && of.is_index) {
+    if end < 0 || (end == 0 && slice.is_index) {
         end = end.saturating_add(length);
     }
     if start == end {
         return Ok(None);
     }
     let out_of_bounds =
-        |index: i64| EvaluationError::with(true, format!("array index out of bounds: index {index}, length {length}"));
-    let place = |index: i64| usize::try_from(index).ok().filter(|_| index <= length);
-    let first = place(start).filter(|_| start < length).ok_or_else(|| out_of_bounds(start))?;
-    let last = place(end).ok_or_else(|| out_of_bounds(end.saturating_sub(1)))?;
+        |index: i64| EvaluationError::new(true, format!("array index out of bounds: index {index}, length {length}"));
+    let checked_index = |index: i64| usize::try_from(index).ok().filter(|_| index <= length);
+    let first = checked_index(start).filter(|_| start < length).ok_or_else(|| out_of_bounds(start))?;
+    let last = checked_index(end).ok_or_else(|| out_of_bounds(end.saturating_sub(1)))?;
     if first > last {
-        return Err(EvaluationError::with(true, format!("starting index {start} is greater than ending index {end}")));
+        return Err(EvaluationError::new(true, format!("starting index {start} is greater than ending index {end}")));
     }
     Ok(Some((first, last)))
 }

@@ -74,7 +74,7 @@ impl JsonPath {
 
     /// Returns the results of each action, in order. A missing field has no result.
     pub(crate) fn find<'a>(&'a self, object: &'a Value) -> Result<Vec<Vec<JsonPathValue<'a>>>, String> {
-        Evaluation::new(&self.nodes).find(object).map_err(|EvaluationError { why, .. }| why)
+        Evaluation::new(&self.nodes).find(object).map_err(|EvaluationError { detail, .. }| detail)
     }
 
     /// Returns the first result of the first action, as in a printer column; `None` if the evaluation fails.

@@ -12,36 +12,36 @@ const MAX_NESTING: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParseError {
     /// Byte offset in the path.
-    pub(crate) at: usize,
+    pub(crate) offset: usize,
     message: String,
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {}", self.message, self.at)
+        write!(f, "{} at byte {}", self.message, self.offset)
     }
 }
 
 /// Parses a path without its outer braces.
 pub(super) fn action_list(path: &str) -> Result<Vec<Node>, ParseError> {
-    template(path, 0, 0)
+    parse_braced(path, 0, 0)
 }
 
 /// Parses text with actions in braces, as in `kubectl -o jsonpath=…`.
 pub(super) fn text_with_actions(text: &str) -> Result<Vec<Node>, ParseError> {
-    // `PathParser` subtracts one from the offset of an error, for the brace that `template` adds. This text has no
+    // `PathParser` subtracts one from the offset of an error, for the brace that `parse_braced` adds. This text has no
     // added brace, so its offset starts at 1.
-    nodes(text, 1, 0)
+    parse_nodes(text, 1, 0)
 }
 
 /// Parses `{text}`. `offset` is the offset of the text in the whole path.
-fn template(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
-    nodes(&format!("{{{text}}}"), offset, nesting)
+fn parse_braced(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
+    parse_nodes(&format!("{{{text}}}"), offset, nesting)
 }
 
-fn nodes(braced: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
+fn parse_nodes(braced: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
     if nesting > MAX_NESTING {
-        return Err(ParseError { at: offset, message: format!("more than {MAX_NESTING} actions within each other") });
+        return Err(ParseError { offset, message: format!("more than {MAX_NESTING} actions within each other") });
     }
     let mut parser = PathParser { text: braced, position: 0, start: 0, offset, nesting };
     let mut nodes = Vec::new();
@@ -63,8 +63,8 @@ fn nodes(braced: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, Parse
 }
 
 /// Parses an operand: the first action of the text.
-fn operand(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
-    let first = template(text, offset, nesting + 1)?.into_iter().next();
+fn parse_operand(text: &str, offset: usize, nesting: usize) -> Result<Vec<Node>, ParseError> {
+    let first = parse_braced(text, offset, nesting + 1)?.into_iter().next();
     Ok(match first {
         Some(Node::List(nodes)) => nodes,
         other => other.into_iter().collect(),
@@ -84,7 +84,7 @@ struct PathParser<'t> {
 impl<'t> PathParser<'t> {
     fn error(&self, message: impl Into<String>) -> ParseError {
         // The offset excludes the added brace.
-        ParseError { at: self.offset + self.position.saturating_sub(1), message: message.into() }
+        ParseError { offset: self.offset + self.position.saturating_sub(1), message: message.into() }
     }
 
     fn peek(&self) -> Option<char> {
@@ -97,7 +97,7 @@ impl<'t> PathParser<'t> {
         Some(letter)
     }
 
-    fn takes(&mut self, prefix: &str) -> bool {
+    fn take_prefix(&mut self, prefix: &str) -> bool {
         let is_next = self.text[self.position..].starts_with(prefix);
         if is_next {
             self.position += prefix.len();
@@ -106,7 +106,7 @@ impl<'t> PathParser<'t> {
     }
 
     /// Returns the text since the start of the node.
-    fn taken(&self) -> &'t str {
+    fn node_text(&self) -> &'t str {
         &self.text[self.start..self.position]
     }
 
@@ -115,14 +115,14 @@ impl<'t> PathParser<'t> {
         let mut nodes = Vec::new();
         loop {
             self.start = self.position;
-            if self.takes("}") {
+            if self.take_prefix("}") {
                 return Ok(nodes);
             }
-            if self.takes("[?(") {
+            if self.take_prefix("[?(") {
                 nodes.push(self.filter()?);
                 continue;
             }
-            if self.takes("..") {
+            if self.take_prefix("..") {
                 self.recursive(&mut nodes)?;
                 continue;
             }
@@ -174,7 +174,7 @@ impl<'t> PathParser<'t> {
         while self.peek().is_some_and(|letter| !is_terminator(letter)) {
             self.next();
         }
-        match self.taken() {
+        match self.node_text() {
             "true" => Node::Bool(true),
             "false" => Node::Bool(false),
             word => Node::Word(word.to_owned()),
@@ -185,7 +185,7 @@ impl<'t> PathParser<'t> {
         while self.peek().is_some_and(|letter| letter == '.' || letter.is_ascii_digit()) {
             self.next();
         }
-        let text = self.taken();
+        let text = self.node_text();
         // A sign or a dot alone fails both conversions and is an error.
         if let Ok(number) = text.parse() {
             return Ok(Node::Int(number));
@@ -204,7 +204,7 @@ impl<'t> PathParser<'t> {
                 Some(_) => {}
             }
         }
-        let text = self.taken();
+        let text = self.node_text();
         let unquoted =
             unquote(text).ok_or_else(|| self.error(format!("unquote string {text} error invalid syntax")))?;
         Ok(Node::Text(unquoted))
@@ -224,12 +224,16 @@ impl<'t> PathParser<'t> {
         let offset = self.offset + from - 1;
         if text.contains(',') {
             let mut alternatives = Vec::new();
-            let mut at = offset;
+            let mut alternative_offset = offset;
             for alternative in text.split(',') {
                 let trimmed = alternative.trim_matches(' ');
                 // The offset excludes the added bracket.
-                alternatives.push(operand(&format!("[{trimmed}]"), at.saturating_sub(1), self.nesting)?);
-                at += alternative.len() + 1;
+                alternatives.push(parse_operand(
+                    &format!("[{trimmed}]"),
+                    alternative_offset.saturating_sub(1),
+                    self.nesting,
+                )?);
+                alternative_offset += alternative.len() + 1;
             }
             nodes.push(Node::Union(alternatives));
             return Ok(());
@@ -237,7 +241,7 @@ impl<'t> PathParser<'t> {
         let name = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
         if let Some(name) = name.filter(|name| !name.contains('\'')) {
             // A dot within the name separates names unless it is escaped.
-            nodes.extend(operand(&format!(".{name}"), offset, self.nesting)?);
+            nodes.extend(parse_operand(&format!(".{name}"), offset, self.nesting)?);
             return Ok(());
         }
         nodes.push(Node::Slice(self.slice(text)?));
@@ -268,7 +272,11 @@ impl<'t> PathParser<'t> {
                 None | Some('\n') => return Err(self.error("unterminated filter")),
                 Some(letter @ ('"' | '\'')) => match quote {
                     None => quote = Some(letter),
-                    Some(open) if open == letter && !self.text[..self.position - 1].ends_with('\\') => is_closed = true,
+                    Some(opening_quote)
+                        if opening_quote == letter && !self.text[..self.position - 1].ends_with('\\') =>
+                    {
+                        is_closed = true;
+                    }
                     Some(_) => {}
                 },
                 // Within a quoted operand, a parenthesis is text.
@@ -282,12 +290,12 @@ impl<'t> PathParser<'t> {
         }
         let offset = self.offset + from - 1;
         let Some((left, operator, right)) = comparison(text) else {
-            return Ok(Node::Filter(Filter { left: operand(text, offset, self.nesting)?, comparison: None }));
+            return Ok(Node::Filter(Filter { left: parse_operand(text, offset, self.nesting)?, comparison: None }));
         };
         let behind = offset + left.len() + operator.len();
         Ok(Node::Filter(Filter {
-            left: operand(left, offset, self.nesting)?,
-            comparison: Some((operator.to_owned(), operand(right, behind, self.nesting)?)),
+            left: parse_operand(left, offset, self.nesting)?,
+            comparison: Some((operator.to_owned(), parse_operand(right, behind, self.nesting)?)),
         }))
     }
 }

@@ -19,7 +19,7 @@ fn object() -> Value {
 fn texts(path: &str) -> Vec<String> {
     let parsed = JsonPath::parse(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let object = object();
-    let found = parsed.find(&object).unwrap_or_else(|why| panic!("{path}: {why}"));
+    let found = parsed.find(&object).unwrap_or_else(|detail| panic!("{path}: {detail}"));
     found.first().into_iter().flatten().map(super::JsonPathValue::text).collect()
 }
 
@@ -130,8 +130,8 @@ fn parser_errors_have_a_position() {
 fn nested_descents_are_bounded() {
     let nested = (0..9).fold(json!([1]), |within, _| json!({"a": [within.clone(), within, "x"]}));
     let parsed = JsonPath::parse("..a..a..a..a..a..a..a").expect("a valid path");
-    let why = parsed.find(&nested).expect_err("too many values");
-    assert_eq!(why, "the path visits more than 100000 values");
+    let detail = parsed.find(&nested).expect_err("too many values");
+    assert_eq!(detail, "the path visits more than 100000 values");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn random_paths_end_without_panic() {
                 let found = parsed.find(&nested).unwrap_or_default();
                 assert!(found.iter().map(Vec::len).sum::<usize>() <= 200_000, "{path}");
             }
-            Err(error) => assert!(error.at <= path.len() + 1, "{path}: {error}"),
+            Err(error) => assert!(error.offset <= path.len() + 1, "{path}: {error}"),
         }
     }
     assert!(evaluated > 50, "only {evaluated} paths are valid");

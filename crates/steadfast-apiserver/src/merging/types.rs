@@ -62,20 +62,20 @@ pub(crate) enum MergeStrategy {
 /// A struct, a map, or both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MapAtom {
-    pub(crate) named: BTreeMap<String, StructField>,
+    pub(crate) declared_fields: BTreeMap<String, StructField>,
     /// Type of fields that have no entry here; `None` if no such fields are allowed.
-    pub(crate) others: Option<TypeRef>,
-    pub(crate) atomic: bool,
+    pub(crate) other_fields: Option<TypeRef>,
+    pub(crate) is_atomic: bool,
 }
 
 /// A field of a struct.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StructField {
-    pub(crate) of: TypeRef,
+    pub(crate) type_ref: TypeRef,
     /// Default of an absent key of a list item.
     pub(crate) default: Option<Value>,
     /// Value that stands for an absent field, if the real server's typed structs always contain the field.
-    pub(crate) always: Option<Value>,
+    pub(crate) absent_value: Option<Value>,
 }
 
 /// Form of a value in its type.
@@ -84,7 +84,7 @@ pub(crate) enum Shape<'a> {
     List(&'a ListAtom),
     Map(&'a MapAtom),
     /// No value is valid.
-    Nothing,
+    NoValue,
 }
 
 impl Shape<'_> {
@@ -94,7 +94,7 @@ impl Shape<'_> {
             (Shape::Scalar(_), Shape::Scalar(_))
                 | (Shape::List(_), Shape::List(_))
                 | (Shape::Map(_), Shape::Map(_))
-                | (Shape::Nothing, Shape::Nothing)
+                | (Shape::NoValue, Shape::NoValue)
         )
     }
 }
@@ -110,14 +110,14 @@ impl Atom {
             (_, Self { map: Some(map), .. }) => Shape::Map(map),
             (_, Self { scalar: Some(scalar), .. }) => Shape::Scalar(*scalar),
             (_, Self { list: Some(list), .. }) => Shape::List(list),
-            _ => Shape::Nothing,
+            _ => Shape::NoValue,
         }
     }
 }
 
 impl MapAtom {
     /// Returns the type of a field; `None` if the field does not exist.
-    pub(crate) fn of(&self, name: &str) -> Option<&TypeRef> {
-        self.named.get(name).map(|field| &field.of).or(self.others.as_ref())
+    pub(crate) fn field_type(&self, name: &str) -> Option<&TypeRef> {
+        self.declared_fields.get(name).map(|field| &field.type_ref).or(self.other_fields.as_ref())
     }
 }

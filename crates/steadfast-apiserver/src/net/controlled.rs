@@ -33,17 +33,17 @@ pub(crate) struct ControlledStream<T: Transport> {
     link: Arc<Link>,
     clock: Clock,
     /// Bytes that were read ahead. The next reads return them again.
-    ahead: Bytes,
+    read_ahead: Bytes,
 }
 
 impl<T: Transport> ControlledStream<T> {
     pub(crate) fn new(transport: T, link: Arc<Link>, clock: Clock) -> Self {
-        Self { transport, link, clock, ahead: Bytes::new() }
+        Self { transport, link, clock, read_ahead: Bytes::new() }
     }
 
     /// Puts back bytes that were read ahead.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
-        self.ahead = bytes;
+        self.read_ahead = bytes;
     }
 
     fn poll_passage(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
@@ -55,15 +55,19 @@ impl<T: Transport> ControlledStream<T> {
 }
 
 impl<T: Transport> AsyncRead for ControlledStream<T> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         ready!(self.poll_passage(context))?;
         // Bytes that were read to detect HTTP/2 come first.
-        if self.ahead.has_remaining() {
-            let taken = self.ahead.len().min(into.remaining());
-            into.put_slice(&self.ahead.split_to(taken));
+        if self.read_ahead.has_remaining() {
+            let taken = self.read_ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.read_ahead.split_to(taken));
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.transport).poll_read(context, into)
+        Pin::new(&mut self.transport).poll_read(context, buffer)
     }
 }
 

@@ -32,62 +32,63 @@ pub(crate) struct Link {
 
 #[derive(Debug, Default)]
 struct LinkState {
-    reset: bool,
+    is_reset: bool,
     failed_at: Option<Duration>,
-    goaway: bool,
-    black_hole: bool,
+    must_drain: bool,
+    is_black_hole: bool,
     /// Bytes that may still be written before the connection is reset.
-    budget: Option<u64>,
-    waiting: Vec<Waker>,
-    ended: Option<(Duration, LinkEnd)>,
+    remaining_bytes: Option<u64>,
+    wakers: Vec<Waker>,
+    end: Option<(Duration, LinkEnd)>,
 }
 
 impl Link {
-    pub(crate) fn new(id: u64, replica: usize, opened_at: Duration, black_hole: bool) -> Self {
-        let state = LinkState { black_hole, ..LinkState::default() };
+    pub(crate) fn new(id: u64, replica: usize, opened_at: Duration, is_black_hole: bool) -> Self {
+        let state = LinkState { is_black_hole, ..LinkState::default() };
         Self { id, replica, opened_at, certificate: OnceLock::new(), state: Mutex::new(state), changed: Signal::new() }
     }
 
     /// Resets the connection. Data in flight is lost.
     pub(crate) fn reset(&self, now: Duration) {
         self.change(|state| {
-            state.reset = true;
+            state.is_reset = true;
             // Keep the time of the first fault: a black hole before the reset already broke the connection.
             state.failed_at.get_or_insert(now);
         });
     }
 
     pub(crate) fn reset_after(&self, bytes: u64) {
-        self.change(|state| state.budget = Some(bytes));
+        self.change(|state| state.remaining_bytes = Some(bytes));
     }
 
     pub(crate) fn set_black_hole(&self, on: bool, now: Duration) {
         self.change(|state| {
-            state.black_hole = on;
+            state.is_black_hole = on;
             // The end of a black hole repairs the connection, unless it was reset in the meantime.
-            state.failed_at = if on { state.failed_at.or(Some(now)) } else { state.failed_at.filter(|_| state.reset) };
+            state.failed_at =
+                if on { state.failed_at.or(Some(now)) } else { state.failed_at.filter(|_| state.is_reset) };
         });
     }
 
     pub(crate) fn go_away(&self) {
-        self.change(|state| state.goaway = true);
+        self.change(|state| state.must_drain = true);
     }
 
     pub(crate) fn end(&self, now: Duration) {
         self.change(|state| {
-            let how = if state.reset { LinkEnd::Reset } else { LinkEnd::Closed };
+            let end_kind = if state.is_reset { LinkEnd::Reset } else { LinkEnd::Closed };
             // The first end counts. A drop after a reset changes nothing.
-            state.ended.get_or_insert((now, how));
+            state.end.get_or_insert((now, end_kind));
         });
     }
 
     pub(crate) fn is_reset(&self) -> bool {
-        self.read(|state| state.reset)
+        self.read(|state| state.is_reset)
     }
 
     /// Returns the time and the kind of the end; `None` while the connection is open.
-    pub(crate) fn ended(&self) -> Option<(Duration, LinkEnd)> {
-        self.read(|state| state.ended)
+    pub(crate) fn end_state(&self) -> Option<(Duration, LinkEnd)> {
+        self.read(|state| state.end)
     }
 
     /// Returns the time at which a fault broke the connection, if one did.
@@ -102,45 +103,49 @@ impl Link {
 
     /// Waits until the connection must be drained.
     pub(crate) async fn until_goaway(&self) {
-        self.changed.until(|| self.read(|state| state.goaway)).await;
+        self.changed.until(|| self.read(|state| state.must_drain)).await;
     }
 
     /// Returns whether bytes may pass: pending in a black hole, `false` after a reset.
     pub(super) fn poll_passage(&self, context: &Context<'_>) -> Poll<bool> {
         self.write(|state| {
-            if state.reset {
+            if state.is_reset {
                 return Poll::Ready(false);
             }
-            if state.black_hole {
+            if state.is_black_hole {
                 // A black hole neither fails nor ends: the task waits until the link changes.
-                state.waiting.push(context.waker().clone());
+                state.wakers.push(context.waker().clone());
                 return Poll::Pending;
             }
             Poll::Ready(true)
         })
     }
 
-    /// Returns how many of `wanted` bytes may be written now; 0 if the budget is spent.
-    pub(super) fn allowance(&self, wanted: usize) -> usize {
-        self.read(|state| state.budget.map_or(wanted, |left| wanted.min(usize::try_from(left).unwrap_or(usize::MAX))))
+    /// Returns how many of `requested_bytes` bytes may be written now; 0 if the budget is spent.
+    pub(super) fn allowance(&self, requested_bytes: usize) -> usize {
+        self.read(|state| {
+            state.remaining_bytes.map_or(requested_bytes, |remaining| {
+                requested_bytes.min(usize::try_from(remaining).unwrap_or(usize::MAX))
+            })
+        })
     }
 
     /// Subtracts written bytes from the budget.
     pub(super) fn spend(&self, written: usize) {
         self.write(|state| {
-            if let Some(left) = &mut state.budget {
-                *left = left.saturating_sub(written as u64);
+            if let Some(remaining) = &mut state.remaining_bytes {
+                *remaining = remaining.saturating_sub(written as u64);
             }
         });
     }
 
     fn change(&self, change: impl FnOnce(&mut LinkState)) {
-        let waiting = self.write(|state| {
+        let wakers = self.write(|state| {
             change(state);
-            std::mem::take(&mut state.waiting)
+            std::mem::take(&mut state.wakers)
         });
         // Wake without the lock: a woken task may poll the link at once.
-        waiting.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
         self.changed.raise();
     }
 

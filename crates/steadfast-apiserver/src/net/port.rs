@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Maximum number of connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
+const MAX_PENDING_CONNECTIONS: i32 = 1024;
 
 /// Reserved port of 127.0.0.1 that a test opens and closes. Starts closed.
 ///
@@ -25,18 +25,18 @@ pub struct Port {
 
 #[derive(Default)]
 struct PortState {
-    listener: Listening,
+    listener: ListenerState,
     /// Waker of the task in [`accept`](Self::accept).
-    waiting: Option<Waker>,
+    waker: Option<Waker>,
 }
 
 #[derive(Default)]
-enum Listening {
+enum ListenerState {
     #[default]
     Closed,
     /// Listening socket that is not registered with the runtime yet.
-    Opened(Socket),
-    Served(TcpListener),
+    Unregistered(Socket),
+    Registered(TcpListener),
 }
 
 impl Port {
@@ -64,17 +64,17 @@ impl Port {
     pub fn set_open(&self, open: bool) -> io::Result<()> {
         let mut state = self.state();
         match (open, &state.listener) {
-            (false, _) => state.listener = Listening::Closed,
-            (true, Listening::Closed) => {
+            (false, _) => state.listener = ListenerState::Closed,
+            (true, ListenerState::Closed) => {
                 // The reservation keeps the port, so no other process can take a closed port.
                 let socket = bound_socket(self.address)?;
-                socket.listen(BACKLOG)?;
-                state.listener = Listening::Opened(socket);
+                socket.listen(MAX_PENDING_CONNECTIONS)?;
+                state.listener = ListenerState::Unregistered(socket);
             }
             (true, _) => {}
         }
-        if let Some(waiting) = state.waiting.take() {
-            waiting.wake();
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
         }
         Ok(())
     }
@@ -95,15 +95,15 @@ impl Port {
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         let mut state = self.state();
         // Stored under the lock, so that `set_open` cannot miss this task.
-        state.waiting = Some(context.waker().clone());
+        state.waker = Some(context.waker().clone());
         // Registration needs the runtime of the accepting task.
-        if let Listening::Opened(_) = &state.listener
-            && let Listening::Opened(socket) = std::mem::take(&mut state.listener)
+        if let ListenerState::Unregistered(_) = &state.listener
+            && let ListenerState::Unregistered(socket) = std::mem::take(&mut state.listener)
         {
-            state.listener = Listening::Served(TcpListener::from_std(socket.into())?);
+            state.listener = ListenerState::Registered(TcpListener::from_std(socket.into())?);
         }
         match &state.listener {
-            Listening::Served(listener) => listener.poll_accept(context).map_ok(|(near, _)| near),
+            ListenerState::Registered(listener) => listener.poll_accept(context).map_ok(|(stream, _)| stream),
             _ => Poll::Pending,
         }
     }

@@ -19,11 +19,11 @@ struct Tasks {
     handles: Vec<AbortHandle>,
     /// Number of tasks at which finished tasks are removed.
     prune_at: usize,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl TaskGroup {
-    pub(crate) fn on(runtime: Handle) -> Arc<Self> {
+    pub(crate) fn with_runtime(runtime: Handle) -> Arc<Self> {
         Arc::new(Self { runtime, tasks: Mutex::new(Tasks { prune_at: 64, ..Tasks::default() }) })
     }
 
@@ -34,7 +34,7 @@ impl TaskGroup {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock();
         // A closed group starts no task, so no task outlives its connection.
-        if tasks.closed {
+        if tasks.is_closed {
             return;
         }
         tasks.handles.push(self.runtime.spawn(task).abort_handle());
@@ -48,7 +48,7 @@ impl TaskGroup {
     /// Aborts all tasks and rejects new ones.
     pub(crate) fn close(&self) {
         let mut tasks = self.tasks.lock();
-        tasks.closed = true;
+        tasks.is_closed = true;
         for handle in tasks.handles.drain(..) {
             handle.abort();
         }

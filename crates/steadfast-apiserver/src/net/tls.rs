@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::error::StartError;
 
 /// Names in the server's certificate; the last one is the name of a service in a cluster.
-const NAMES: [&str; 4] = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"];
+const CERTIFICATE_NAMES: [&str; 4] = ["127.0.0.1", "::1", "localhost", "kubernetes.default.svc"];
 
 /// TLS configuration of all replicas.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(crate) struct ServerTls {
     pub(crate) acceptor: TlsAcceptor,
     pub(crate) ca_pem: String,
     clients: Arc<Clients>,
-    http2: bool,
+    offers_http2: bool,
 }
 
 /// Certificate and key of a client, in PEM.
@@ -37,24 +37,25 @@ pub struct ClientIdentity {
 struct Clients {
     authority: CertifiedIssuer<'static, KeyPair>,
     /// Accepted certificates and their users.
-    issued: Mutex<BTreeMap<Vec<u8>, String>>,
+    user_by_certificate: Mutex<BTreeMap<Vec<u8>, String>>,
 }
 
 impl ServerTls {
-    /// Creates the authorities and a server certificate. With `http2`, HTTP/2 is offered first.
-    pub(crate) fn generate(http2: bool) -> Result<Self, StartError> {
-        let clients = Clients { authority: authority("steadfast embedded client CA")?, issued: Mutex::default() };
-        Self::with_clients(http2, Arc::new(clients))
+    /// Creates the authorities and a server certificate. With `offers_http2`, HTTP/2 is offered first.
+    pub(crate) fn generate(offers_http2: bool) -> Result<Self, StartError> {
+        let clients =
+            Clients { authority: authority("steadfast embedded client CA")?, user_by_certificate: Mutex::default() };
+        Self::with_clients(offers_http2, Arc::new(clients))
     }
 
     /// Creates a new server authority and certificate, and keeps the clients.
-    pub(crate) fn rotated(&self) -> Result<Self, StartError> {
-        Self::with_clients(self.http2, self.clients.clone())
+    pub(crate) fn with_new_authority(&self) -> Result<Self, StartError> {
+        Self::with_clients(self.offers_http2, self.clients.clone())
     }
 
-    fn with_clients(http2: bool, clients: Arc<Clients>) -> Result<Self, StartError> {
+    fn with_clients(offers_http2: bool, clients: Arc<Clients>) -> Result<Self, StartError> {
         let authority = authority("steadfast embedded CA")?;
-        let mut server = CertificateParams::new(NAMES.map(str::to_owned))?;
+        let mut server = CertificateParams::new(CERTIFICATE_NAMES.map(str::to_owned))?;
         server.distinguished_name.push(DnType::CommonName, "steadfast embedded API server");
         server.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
@@ -74,8 +75,8 @@ impl ServerTls {
             .with_single_cert(vec![certificate.der().clone()], key)?;
         let http1 = b"http/1.1".to_vec();
         // The order is the preference of the server.
-        config.alpn_protocols = if http2 { vec![b"h2".to_vec(), http1] } else { vec![http1] };
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem: authority.pem(), clients, http2 })
+        config.alpn_protocols = if offers_http2 { vec![b"h2".to_vec(), http1] } else { vec![http1] };
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem: authority.pem(), clients, offers_http2 })
     }
 
     /// Issues a client certificate for the user `name`.
@@ -86,24 +87,24 @@ impl ServerTls {
         let key = KeyPair::generate()?;
         let certificate = client.signed_by(&key, &self.clients.authority)?;
         // Only listed certificates are accepted, so a revocation removes the entry.
-        self.clients.issued().insert(certificate.der().to_vec(), name.to_owned());
+        self.clients.lock_users().insert(certificate.der().to_vec(), name.to_owned());
         Ok(ClientIdentity { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
     /// Revokes the certificates of the user `name`.
     pub(crate) fn revoke(&self, name: &str) {
-        self.clients.issued().retain(|_, known| known != name);
+        self.clients.lock_users().retain(|_, user| user != name);
     }
 
     /// Returns the user of `certificate`.
-    pub(crate) fn client(&self, certificate: &[u8]) -> Option<String> {
-        self.clients.issued().get(certificate).cloned()
+    pub(crate) fn user_of_certificate(&self, certificate: &[u8]) -> Option<String> {
+        self.clients.lock_users().get(certificate).cloned()
     }
 }
 
 impl Clients {
-    fn issued(&self) -> parking_lot::MutexGuard<'_, BTreeMap<Vec<u8>, String>> {
-        self.issued.lock()
+    fn lock_users(&self) -> parking_lot::MutexGuard<'_, BTreeMap<Vec<u8>, String>> {
+        self.user_by_certificate.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::wire::{FieldIter, MAGIC, Wire};
+use super::wire::{FieldIter, MAGIC, WireValue};
 use crate::status::Status;
 use crate::types::{self, Field, FieldShape, ValueType};
 
@@ -23,46 +23,46 @@ const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.J
 /// Returns a `Status` with code 400 if the body has no valid envelope. The code is 415 if the kind or one of its fields
 /// is unknown.
 pub fn decode(body: &[u8]) -> Result<Value, Status> {
-    let unreadable = || Status::bad_request("the body is not a valid object in protobuf");
-    let envelope = body.strip_prefix(MAGIC).ok_or_else(unreadable)?;
+    let malformed_body = || Status::bad_request("the body is not a valid object in protobuf");
+    let envelope = body.strip_prefix(MAGIC).ok_or_else(malformed_body)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for (number, value) in FieldIter(envelope) {
-        match (number, value.ok_or_else(unreadable)?) {
-            (1, Wire::Bytes(identity)) => {
+        match (number, value.ok_or_else(malformed_body)?) {
+            (1, WireValue::Bytes(identity)) => {
                 for (number, value) in FieldIter(identity) {
-                    let Some(Wire::Bytes(text)) = value else { return Err(unreadable()) };
-                    let text = plain(text);
+                    let Some(WireValue::Bytes(text)) = value else { return Err(malformed_body()) };
+                    let text = decode_text(text);
                     *(if number == 1 { &mut api_version } else { &mut kind }) = text;
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, WireValue::Bytes(bytes)) => raw = bytes,
             _ => {}
         }
     }
-    let mut object = content(&api_version, &kind, raw).map_err(|failure| match failure {
-        Failure::Malformed => unreadable(),
-        Failure::UnknownKind => unsupported(&kind, None),
-        Failure::UnknownField(number) => unsupported(&kind, Some(number)),
+    let mut object = decode_content(&api_version, &kind, raw).map_err(|failure| match failure {
+        DecodeFailure::Malformed => malformed_body(),
+        DecodeFailure::UnknownKind => unsupported(&kind, None),
+        DecodeFailure::UnknownField(number) => unsupported(&kind, Some(number)),
     })?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
 }
 
-fn content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Value>, Failure> {
-    let fields = |kind| types::of_kind(api_version, kind).and_then(types::fields);
+fn decode_content(api_version: &str, kind: &str, raw: &[u8]) -> Result<Map<String, Value>, DecodeFailure> {
+    let fields = |kind| types::type_for_kind(api_version, kind).and_then(types::fields);
     let mut object = Map::new();
     if let Some(fields) = fields(kind) {
-        message(raw, fields, &mut Vec::new(), &mut object)?;
+        decode_message(raw, fields, &mut Vec::new(), &mut object)?;
         return Ok(object);
     }
-    let of_items = kind.strip_suffix("List").and_then(fields).ok_or(Failure::UnknownKind)?;
+    let item_fields = kind.strip_suffix("List").and_then(fields).ok_or(DecodeFailure::UnknownKind)?;
     let mut items = Vec::new();
     for (number, value) in FieldIter(raw) {
-        let (Some(Wire::Bytes(bytes)), 1 | 2) = (value, number) else { return Err(Failure::Malformed) };
+        let (Some(WireValue::Bytes(bytes)), 1 | 2) = (value, number) else { return Err(DecodeFailure::Malformed) };
         let mut found = Map::new();
-        let fields = if number == 1 { types::fields("meta.v1.ListMeta").unwrap_or_default() } else { of_items };
-        message(bytes, fields, &mut Vec::new(), &mut found)?;
+        let fields = if number == 1 { types::fields("meta.v1.ListMeta").unwrap_or_default() } else { item_fields };
+        decode_message(bytes, fields, &mut Vec::new(), &mut found)?;
         if number == 1 {
             object.insert("metadata".to_owned(), found.into());
         } else {
@@ -80,57 +80,57 @@ fn unsupported(kind: &str, field: Option<u64>) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
-enum Failure {
+enum DecodeFailure {
     Malformed,
     UnknownKind,
     UnknownField(u64),
 }
 
 /// Decodes a message into an object. `path` contains the numbers of the enclosing embedded structs.
-fn message(
+fn decode_message(
     bytes: &[u8],
     fields: &'static [Field],
     path: &mut Vec<u64>,
     object: &mut Map<String, Value>,
-) -> Result<(), Failure> {
+) -> Result<(), DecodeFailure> {
     for (number, value) in FieldIter(bytes) {
-        let value = value.ok_or(Failure::Malformed)?;
+        let value = value.ok_or(DecodeFailure::Malformed)?;
         // The path identifies fields of nested inline structs. Only success must restore the path, since an error ends
         // the decoding.
         path.push(number);
         if let Some(field) = fields.iter().find(|field| field.numbers == *path) {
-            put(field, &value, object)?;
+            put_field(field, &value, object)?;
         } else if fields.iter().any(|field| field.numbers.starts_with(path)) {
             // Inline structs of Go are embedded messages, at a path of several field numbers.
-            let Wire::Bytes(embedded) = value else { return Err(Failure::Malformed) };
-            message(embedded, fields, path, object)?;
+            let WireValue::Bytes(embedded) = value else { return Err(DecodeFailure::Malformed) };
+            decode_message(embedded, fields, path, object)?;
         } else if !value.is_zero() {
             // Without this field, the stored object would lose data.
-            return Err(Failure::UnknownField(number));
+            return Err(DecodeFailure::UnknownField(number));
         }
         path.pop();
     }
     Ok(())
 }
 
-fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Result<(), Failure> {
+fn put_field(field: &Field, value: &WireValue<'_>, object: &mut Map<String, Value>) -> Result<(), DecodeFailure> {
     match field.shape {
         FieldShape::Map(kind) => {
-            let (key, value) = map_entry(value, |value| decoded(value, kind), kind)?;
+            let (key, value) = map_entry(value, |value| decode_value(value, kind), kind)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
         FieldShape::MapOfLists(kind) => {
-            let (key, value) = map_entry(value, |value| items(value, kind), kind)?;
+            let (key, value) = map_entry(value, |value| decode_items(value, kind), kind)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
         FieldShape::List(kind) => {
-            let item = decoded(value, kind)?;
+            let item = decode_value(value, kind)?;
             if let Value::Array(items) = object.entry(field.name).or_insert_with(|| json!([])) {
                 items.push(item);
             }
         }
         FieldShape::One(kind) => {
-            let decoded = decoded(value, kind)?;
+            let decoded = decode_value(value, kind)?;
             // Messages always contain plain fields. JSON omits their zero values.
             let is_zero = match kind {
                 ValueType::Json(_) => decoded.is_null(),
@@ -140,7 +140,7 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
                 _ => is_empty(&decoded),
             };
             // A pointer distinguishes zero from absent, so that zero must be kept.
-            if field.pointer || !is_zero {
+            if field.is_pointer || !is_zero {
                 object.insert(field.name.to_owned(), decoded);
             }
         }
@@ -148,59 +148,59 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
     Ok(())
 }
 
-fn decoded(value: &Wire<'_>, kind: ValueType) -> Result<Value, Failure> {
+fn decode_value(value: &WireValue<'_>, kind: ValueType) -> Result<Value, DecodeFailure> {
     Ok(match (kind, value) {
-        (ValueType::Text, Wire::Bytes(bytes)) => text(bytes),
-        (ValueType::Bytes, Wire::Bytes(bytes)) => STANDARD.encode(bytes).into(),
-        (ValueType::Bool, Wire::Varint(number)) => (*number != 0).into(),
-        (ValueType::Integer32 | ValueType::Integer64, Wire::Varint(number)) => number.cast_signed().into(),
-        (ValueType::Time, Wire::Bytes(bytes)) => time(bytes, false)?,
-        (ValueType::MicroTime, Wire::Bytes(bytes)) => time(bytes, true)?,
-        (ValueType::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes)?,
-        (ValueType::Quantity, Wire::Bytes(bytes)) => text(only(bytes)?),
-        (ValueType::Double, Wire::Fixed64(bits)) => f64::from_bits(*bits).into(),
-        (ValueType::Json(name), Wire::Bytes(bytes)) => json_of(name, bytes)?,
-        (ValueType::Named(name), Wire::Bytes(bytes)) => named(name, bytes)?,
-        _ => return Err(Failure::Malformed),
+        (ValueType::Text, WireValue::Bytes(bytes)) => text_value(bytes),
+        (ValueType::Bytes, WireValue::Bytes(bytes)) => STANDARD.encode(bytes).into(),
+        (ValueType::Bool, WireValue::Varint(number)) => (*number != 0).into(),
+        (ValueType::Integer32 | ValueType::Integer64, WireValue::Varint(number)) => number.cast_signed().into(),
+        (ValueType::Time, WireValue::Bytes(bytes)) => decode_time(bytes, false)?,
+        (ValueType::MicroTime, WireValue::Bytes(bytes)) => decode_time(bytes, true)?,
+        (ValueType::IntOrString, WireValue::Bytes(bytes)) => int_or_string(bytes)?,
+        (ValueType::Quantity, WireValue::Bytes(bytes)) => text_value(single_field(bytes)?),
+        (ValueType::Double, WireValue::Fixed64(bits)) => f64::from_bits(*bits).into(),
+        (ValueType::Json(name), WireValue::Bytes(bytes)) => decode_union(name, bytes)?,
+        (ValueType::Named(name), WireValue::Bytes(bytes)) => decode_named(name, bytes)?,
+        _ => return Err(DecodeFailure::Malformed),
     })
 }
 
-fn named(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
+fn decode_named(name: &str, bytes: &[u8]) -> Result<Value, DecodeFailure> {
     let mut object = Map::new();
-    message(bytes, types::fields(name).unwrap_or_default(), &mut Vec::new(), &mut object)?;
+    decode_message(bytes, types::fields(name).unwrap_or_default(), &mut Vec::new(), &mut object)?;
     Ok(Value::Object(object))
 }
 
 /// Decodes a type with several forms: verbatim JSON, or a schema and its alternatives.
-fn json_of(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
+fn decode_union(name: &str, bytes: &[u8]) -> Result<Value, DecodeFailure> {
     if !name.starts_with("JSONSchemaPropsOr") {
-        return Ok(match only(bytes)? {
+        return Ok(match single_field(bytes)? {
             [] => Value::Null,
-            json => serde_json::from_slice(json).map_err(|_| Failure::Malformed)?,
+            json => serde_json::from_slice(json).map_err(|_| DecodeFailure::Malformed)?,
         });
     }
-    let (mut found, mut several) = (Value::Null, Vec::new());
+    let (mut found, mut alternatives) = (Value::Null, Vec::new());
     for (number, value) in FieldIter(bytes) {
-        match (name, number, value.ok_or(Failure::Malformed)?) {
-            ("JSONSchemaPropsOrBool", 1, Wire::Varint(allows)) => found = (allows != 0).into(),
+        match (name, number, value.ok_or(DecodeFailure::Malformed)?) {
+            ("JSONSchemaPropsOrBool", 1, WireValue::Varint(allows)) => found = (allows != 0).into(),
             // The message contains the flag before the schema. A schema implies `true`, so it replaces the flag.
-            ("JSONSchemaPropsOrBool", 2, Wire::Bytes(schema)) | (_, 1, Wire::Bytes(schema)) => {
-                found = named(SCHEMA, schema)?;
+            ("JSONSchemaPropsOrBool", 2, WireValue::Bytes(schema)) | (_, 1, WireValue::Bytes(schema)) => {
+                found = decode_named(SCHEMA, schema)?;
             }
-            ("JSONSchemaPropsOrArray", 2, Wire::Bytes(schema)) => several.push(named(SCHEMA, schema)?),
-            ("JSONSchemaPropsOrStringArray", 2, Wire::Bytes(name)) => several.push(text(name)),
-            _ => return Err(Failure::Malformed),
+            ("JSONSchemaPropsOrArray", 2, WireValue::Bytes(schema)) => alternatives.push(decode_named(SCHEMA, schema)?),
+            ("JSONSchemaPropsOrStringArray", 2, WireValue::Bytes(name)) => alternatives.push(text_value(name)),
+            _ => return Err(DecodeFailure::Malformed),
         }
     }
-    Ok(if several.is_empty() { found } else { several.into() })
+    Ok(if alternatives.is_empty() { found } else { alternatives.into() })
 }
 
-fn text(bytes: &[u8]) -> Value {
-    plain(bytes).into()
+fn text_value(bytes: &[u8]) -> Value {
+    decode_text(bytes).into()
 }
 
 /// Decodes a string. Each invalid byte of UTF-8 becomes a replacement character, as in Go's JSON.
-fn plain(bytes: &[u8]) -> String {
+fn decode_text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     // Go replaces each invalid byte separately.
     for chunk in bytes.utf8_chunks() {
@@ -211,33 +211,33 @@ fn plain(bytes: &[u8]) -> String {
 }
 
 /// Returns the content of a message with a single field.
-fn only(bytes: &[u8]) -> Result<&[u8], Failure> {
+fn single_field(bytes: &[u8]) -> Result<&[u8], DecodeFailure> {
     match FieldIter(bytes).next() {
         None => Ok(&[]),
-        Some((1, Some(Wire::Bytes(content)))) => Ok(content),
-        Some(_) => Err(Failure::Malformed),
+        Some((1, Some(WireValue::Bytes(content)))) => Ok(content),
+        Some(_) => Err(DecodeFailure::Malformed),
     }
 }
 
 /// Decodes the items of a list that is wrapped in a message, since map values cannot be lists.
-fn items(value: &Wire<'_>, kind: ValueType) -> Result<Value, Failure> {
-    let Wire::Bytes(bytes) = value else { return Err(Failure::Malformed) };
-    let items = FieldIter(bytes).map(|(_, item)| decoded(&item.ok_or(Failure::Malformed)?, kind));
+fn decode_items(value: &WireValue<'_>, kind: ValueType) -> Result<Value, DecodeFailure> {
+    let WireValue::Bytes(bytes) = value else { return Err(DecodeFailure::Malformed) };
+    let items = FieldIter(bytes).map(|(_, item)| decode_value(&item.ok_or(DecodeFailure::Malformed)?, kind));
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
 fn map_entry(
-    entry: &Wire<'_>,
-    read: impl Fn(&Wire<'_>) -> Result<Value, Failure>,
+    entry: &WireValue<'_>,
+    read: impl Fn(&WireValue<'_>) -> Result<Value, DecodeFailure>,
     kind: ValueType,
-) -> Result<(String, Value), Failure> {
-    let Wire::Bytes(entry) = entry else { return Err(Failure::Malformed) };
+) -> Result<(String, Value), DecodeFailure> {
+    let WireValue::Bytes(entry) = entry else { return Err(DecodeFailure::Malformed) };
     let (mut key, mut found) = (String::new(), None);
     for (number, value) in FieldIter(entry) {
-        match (number, value.ok_or(Failure::Malformed)?) {
-            (1, Wire::Bytes(bytes)) => key = plain(bytes),
+        match (number, value.ok_or(DecodeFailure::Malformed)?) {
+            (1, WireValue::Bytes(bytes)) => key = decode_text(bytes),
             (2, value) => found = Some(read(&value)?),
-            _ => return Err(Failure::Malformed),
+            _ => return Err(DecodeFailure::Malformed),
         }
     }
     // Protobuf omits an empty value of a map entry.
@@ -245,31 +245,33 @@ fn map_entry(
     Ok((key, found.unwrap_or_else(empty)))
 }
 
-/// Decodes a time in seconds, or in microseconds if `micro`, to its JSON form.
-fn time(bytes: &[u8], micro: bool) -> Result<Value, Failure> {
+/// Decodes a time in seconds, or in microseconds if `has_microseconds`, to its JSON form.
+fn decode_time(bytes: &[u8], has_microseconds: bool) -> Result<Value, DecodeFailure> {
     let (mut seconds, mut nanoseconds) = (None, 0);
     for (number, value) in FieldIter(bytes) {
         match (number, value) {
-            (1, Some(Wire::Varint(value))) => seconds = Some(value.cast_signed()),
-            (2, Some(Wire::Varint(value))) => nanoseconds = i32::try_from(value).map_err(|_| Failure::Malformed)?,
-            _ => return Err(Failure::Malformed),
+            (1, Some(WireValue::Varint(value))) => seconds = Some(value.cast_signed()),
+            (2, Some(WireValue::Varint(value))) => {
+                nanoseconds = i32::try_from(value).map_err(|_| DecodeFailure::Malformed)?;
+            }
+            _ => return Err(DecodeFailure::Malformed),
         }
     }
     // An empty message is a null time in Go.
     let Some(seconds) = seconds else { return Ok(Value::Null) };
-    let time = Timestamp::new(seconds, nanoseconds).map_err(|_| Failure::Malformed)?;
-    let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+    let time = Timestamp::new(seconds, nanoseconds).map_err(|_| DecodeFailure::Malformed)?;
+    let format = if has_microseconds { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(time.strftime(format).to_string().into())
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, Failure> {
+fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeFailure> {
     let (mut is_text, mut number, mut text) = (false, 0, String::new());
     for (field, value) in FieldIter(bytes) {
-        match (field, value.ok_or(Failure::Malformed)?) {
-            (1, Wire::Varint(kind)) => is_text = kind != 0,
-            (2, Wire::Varint(value)) => number = value.cast_signed(),
-            (3, Wire::Bytes(value)) => text = plain(value),
-            _ => return Err(Failure::Malformed),
+        match (field, value.ok_or(DecodeFailure::Malformed)?) {
+            (1, WireValue::Varint(kind)) => is_text = kind != 0,
+            (2, WireValue::Varint(value)) => number = value.cast_signed(),
+            (3, WireValue::Bytes(value)) => text = decode_text(value),
+            _ => return Err(DecodeFailure::Malformed),
         }
     }
     Ok(if is_text { text.into() } else { number.into() })
@@ -298,10 +300,10 @@ mod tests {
     }
 
     fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
-        within("v1", kind, raw)
+        versioned_envelope("v1", kind, raw)
     }
 
-    fn within(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    fn versioned_envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
         let identity = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
         [MAGIC.to_vec(), field(1, &identity), field(2, raw)].concat()
     }
@@ -326,7 +328,7 @@ mod tests {
         // Second 1 and 2 ms (2,000,000 ns) after 1970.
         let renewed = [0x08, 1, 0x10, 0x80, 0x89, 0x7a];
         let spec = [field(1, b""), field(4, &renewed)].concat();
-        let lease = decode(&within("coordination.k8s.io/v1", "Lease", &field(2, &spec))).unwrap();
+        let lease = decode(&versioned_envelope("coordination.k8s.io/v1", "Lease", &field(2, &spec))).unwrap();
         assert_eq!(lease["spec"], json!({"holderIdentity": "", "renewTime": "1970-01-01T00:00:01.002000Z"}));
     }
 

@@ -14,9 +14,9 @@ mod wire;
 
 pub use decode::decode;
 pub use encode::encode;
-pub(crate) use encode::{enveloped, event, fields, lengthened, list_head, list_tail, put_item};
+pub(crate) use encode::{enveloped, event, fields, list_head, list_tail, put_item, with_unknown_field};
 
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// Content type of a watch's frames.
-pub(crate) const WATCHED: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+pub(crate) const WATCH_CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";

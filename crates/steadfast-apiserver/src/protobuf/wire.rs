@@ -9,13 +9,13 @@ const DELIMITED: u64 = 2;
 
 /// Value of a field.
 #[derive(Debug)]
-pub(super) enum Wire<'a> {
+pub(super) enum WireValue<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
 }
 
-impl Wire<'_> {
+impl WireValue<'_> {
     /// Returns whether the field is empty. Plain fields are written with zero values, also in nested messages.
     pub(super) fn is_zero(&self) -> bool {
         match self {
@@ -29,25 +29,25 @@ impl Wire<'_> {
 pub(super) struct FieldIter<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for FieldIter<'a> {
-    type Item = (u64, Option<Wire<'a>>);
+    type Item = (u64, Option<WireValue<'a>>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
         }
-        let tag = varint(&mut self.0);
+        let tag = read_varint(&mut self.0);
         let value = tag.and_then(|tag| match tag & 7 {
-            VARINT => varint(&mut self.0).map(Wire::Varint),
+            VARINT => read_varint(&mut self.0).map(WireValue::Varint),
             FIXED64 => {
                 let (number, rest) = self.0.split_first_chunk()?;
                 self.0 = rest;
-                Some(Wire::Fixed64(u64::from_le_bytes(*number)))
+                Some(WireValue::Fixed64(u64::from_le_bytes(*number)))
             }
             DELIMITED => {
-                let length = usize::try_from(varint(&mut self.0)?).ok()?;
+                let length = usize::try_from(read_varint(&mut self.0)?).ok()?;
                 let (bytes, rest) = self.0.split_at_checked(length)?;
                 self.0 = rest;
-                Some(Wire::Bytes(bytes))
+                Some(WireValue::Bytes(bytes))
             }
             _ => None,
         });
@@ -59,7 +59,7 @@ impl<'a> Iterator for FieldIter<'a> {
     }
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     // At most ten groups: a longer varint cannot fit 64 bits and is malformed.
     for shift in (0..64).step_by(7) {
@@ -73,41 +73,41 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn put(mut value: u64, into: &mut Vec<u8>) {
+fn put_varint(mut value: u64, buffer: &mut Vec<u8>) {
     while value >= 0x80 {
-        into.push(value as u8 | 0x80);
+        buffer.push(value as u8 | 0x80);
         value >>= 7;
     }
-    into.push(value as u8);
+    buffer.push(value as u8);
 }
 
 /// Writes an integer field.
-pub(super) fn put_number(number: u64, value: u64, into: &mut Vec<u8>) {
-    put(number << 3 | VARINT, into);
-    put(value, into);
+pub(super) fn put_number(number: u64, value: u64, buffer: &mut Vec<u8>) {
+    put_varint(number << 3 | VARINT, buffer);
+    put_varint(value, buffer);
 }
 
 /// Writes a floating-point field.
-pub(super) fn put_double(number: u64, value: f64, into: &mut Vec<u8>) {
-    put(number << 3 | FIXED64, into);
-    into.extend_from_slice(&value.to_bits().to_le_bytes());
+pub(super) fn put_double(number: u64, value: f64, buffer: &mut Vec<u8>) {
+    put_varint(number << 3 | FIXED64, buffer);
+    buffer.extend_from_slice(&value.to_bits().to_le_bytes());
 }
 
 /// Writes the head of a field of `length` bytes.
-pub(super) fn put_head(number: u64, length: usize, into: &mut Vec<u8>) {
-    put(number << 3 | DELIMITED, into);
-    put(length as u64, into);
+pub(super) fn put_head(number: u64, length: usize, buffer: &mut Vec<u8>) {
+    put_varint(number << 3 | DELIMITED, buffer);
+    put_varint(length as u64, buffer);
 }
 
 /// Writes a field of bytes, a string or a message.
-pub(super) fn put_bytes(number: u64, bytes: &[u8], into: &mut Vec<u8>) {
-    put_head(number, bytes.len(), into);
-    into.extend_from_slice(bytes);
+pub(super) fn put_bytes(number: u64, bytes: &[u8], buffer: &mut Vec<u8>) {
+    put_head(number, bytes.len(), buffer);
+    buffer.extend_from_slice(bytes);
 }
 
 /// Writes a message field with the content that `write` writes.
-pub(super) fn put_message(number: u64, into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn put_message(number: u64, buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let mut message = Vec::new();
     write(&mut message);
-    put_bytes(number, &message, into);
+    put_bytes(number, &message, buffer);
 }

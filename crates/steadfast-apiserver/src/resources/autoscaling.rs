@@ -10,18 +10,18 @@ const V1: &str = "autoscaling/v1";
 /// API version of the stored form.
 const V2: &str = "autoscaling/v2";
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
-const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
-const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
-const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+const METRICS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/metrics";
+const CURRENT_METRICS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+const CONDITIONS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/conditions";
+const BEHAVIOR_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/behavior";
 /// Utilization of an autoscaler of `v1` without a metric.
-const DEFAULT_UTILIZATION: i64 = 80;
+const DEFAULT_UTILIZATION_PERCENT: i64 = 80;
 
 /// Fields of one kind of metric: the name in `v1`, and the JSON pointer in `v2`.
-type Names = &'static [(&'static str, &'static str)];
+type FieldNames = &'static [(&'static str, &'static str)];
 
 /// Kinds of metrics in a specification: the field that contains the metric, and the fields within.
-const SOURCES: &[(&str, Names)] = &[
+const SPEC_METRIC_KINDS: &[(&str, FieldNames)] = &[
     (
         "object",
         &[
@@ -69,7 +69,7 @@ const SOURCES: &[(&str, Names)] = &[
 ];
 
 /// Kinds of metrics in a status: the field that contains the metric, and the fields within.
-const STATUSES: &[(&str, Names)] = &[
+const STATUS_METRIC_KINDS: &[(&str, FieldNames)] = &[
     (
         "object",
         &[
@@ -119,34 +119,35 @@ const STATUSES: &[(&str, Names)] = &[
 /// Converts an autoscaler of `v1` to `v2`.
 pub(super) fn to_v2(mut object: Value) -> Value {
     set_version(&mut object, V2);
-    let mut metrics = kept(&object, METRICS).map(|kept| each(&kept, |metric| metric_to_v2(metric, SOURCES, "target")));
-    if let Some(utilization) = take(&mut object, "spec", "targetCPUUtilizationPercentage") {
+    let mut metrics = annotation_json(&object, METRICS_ANNOTATION)
+        .map(|kept| convert_each(&kept, |metric| metric_to_v2(metric, SPEC_METRIC_KINDS, "target")));
+    if let Some(utilization) = take_field(&mut object, "spec", "targetCPUUtilizationPercentage") {
         metrics
             .get_or_insert_default()
-            .push(cpu("target", &json!({"type": "Utilization", "averageUtilization": utilization})));
+            .push(cpu_metric("target", &json!({"type": "Utilization", "averageUtilization": utilization})));
     }
     let metrics = metrics.filter(|metrics| !metrics.is_empty()).unwrap_or_else(|| {
-        vec![cpu("target", &json!({"type": "Utilization", "averageUtilization": DEFAULT_UTILIZATION}))]
+        vec![cpu_metric("target", &json!({"type": "Utilization", "averageUtilization": DEFAULT_UTILIZATION_PERCENT}))]
     });
     if object.get("spec").is_some_and(Value::is_object) {
         object["spec"]["metrics"] = metrics.into();
-        if let Some(behavior) = kept(&object, BEHAVIOR).filter(Value::is_object) {
+        if let Some(behavior) = annotation_json(&object, BEHAVIOR_ANNOTATION).filter(Value::is_object) {
             object["spec"]["behavior"] = with_first_letters(&behavior, char::to_ascii_lowercase);
         }
     }
-    let current = take(&mut object, "status", "currentCPUUtilizationPercentage");
-    let current = current.map(|utilization| vec![cpu("current", &json!({"averageUtilization": utilization}))]);
+    let current = take_field(&mut object, "status", "currentCPUUtilizationPercentage");
+    let current = current.map(|utilization| vec![cpu_metric("current", &json!({"averageUtilization": utilization}))]);
     // The annotation has more information than the field.
-    let current = kept(&object, CURRENT_METRICS)
-        .map(|kept| each(&kept, |metric| metric_to_v2(metric, STATUSES, "current")))
+    let current = annotation_json(&object, CURRENT_METRICS_ANNOTATION)
+        .map(|kept| convert_each(&kept, |metric| metric_to_v2(metric, STATUS_METRIC_KINDS, "current")))
         .or(current);
     // `v2` omits the number if it is zero.
     if object.pointer("/status/currentReplicas").is_some_and(|replicas| *replicas == 0) {
-        take(&mut object, "status", "currentReplicas");
+        take_field(&mut object, "status", "currentReplicas");
     }
     if object.get("status").is_some_and(Value::is_object) {
         object["status"]["currentMetrics"] = current.map_or(Value::Null, Value::from);
-        if let Some(conditions) = kept(&object, CONDITIONS).filter(Value::is_array) {
+        if let Some(conditions) = annotation_json(&object, CONDITIONS_ANNOTATION).filter(Value::is_array) {
             object["status"]["conditions"] = conditions;
         }
     }
@@ -160,7 +161,7 @@ pub(super) fn to_v1(stored: &Value) -> Value {
     set_version(&mut object, V1);
     drop_annotations(&mut object);
     let mut annotations = Vec::new();
-    let metrics = take(&mut object, "spec", "metrics").unwrap_or_default();
+    let metrics = take_field(&mut object, "spec", "metrics").unwrap_or_default();
     let metrics = metrics.as_array().map(Vec::as_slice).unwrap_or_default();
     let utilization = |metric: &Value| {
         Some(metric.pointer("/resource/target/averageUtilization").filter(|_| is_cpu(metric))?.clone())
@@ -168,13 +169,16 @@ pub(super) fn to_v1(stored: &Value) -> Value {
     if let Some(utilization) = metrics.iter().find_map(utilization) {
         object["spec"]["targetCPUUtilizationPercentage"] = utilization;
     }
-    let others = metrics.iter().filter(|metric| utilization(metric).is_none());
-    annotations.push((METRICS, others.map(|metric| metric_to_v1(metric, SOURCES)).collect::<Vec<_>>().into()));
-    let current = take(&mut object, "status", "currentMetrics").unwrap_or_default();
+    let other_metrics = metrics.iter().filter(|metric| utilization(metric).is_none());
+    annotations.push((
+        METRICS_ANNOTATION,
+        other_metrics.map(|metric| metric_to_v1(metric, SPEC_METRIC_KINDS)).collect::<Vec<_>>().into(),
+    ));
+    let current = take_field(&mut object, "status", "currentMetrics").unwrap_or_default();
     let current = current.as_array().map(Vec::as_slice).unwrap_or_default();
-    let of_cpu = current.iter().filter(|metric| is_cpu(metric));
+    let cpu_metrics = current.iter().filter(|metric| is_cpu(metric));
     if let Some(utilization) =
-        of_cpu.filter_map(|metric| metric.pointer("/resource/current/averageUtilization")).next_back()
+        cpu_metrics.filter_map(|metric| metric.pointer("/resource/current/averageUtilization")).next_back()
     {
         object["status"]["currentCPUUtilizationPercentage"] = utilization.clone();
     }
@@ -183,13 +187,16 @@ pub(super) fn to_v1(stored: &Value) -> Value {
         object["status"]["currentReplicas"] = 0.into();
     }
     annotations.push((
-        CURRENT_METRICS,
-        current.iter().map(|metric| metric_to_v1(metric, STATUSES)).collect::<Vec<_>>().into(),
+        CURRENT_METRICS_ANNOTATION,
+        current.iter().map(|metric| metric_to_v1(metric, STATUS_METRIC_KINDS)).collect::<Vec<_>>().into(),
     ));
-    annotations.extend(take(&mut object, "status", "conditions").map(|conditions| (CONDITIONS, conditions)));
-    let behavior = take(&mut object, "spec", "behavior");
+    annotations
+        .extend(take_field(&mut object, "status", "conditions").map(|conditions| (CONDITIONS_ANNOTATION, conditions)));
+    let behavior = take_field(&mut object, "spec", "behavior");
     // As on a real server, names start with a capital letter: the encoded Go type has no JSON names.
-    annotations.extend(behavior.map(|behavior| (BEHAVIOR, with_first_letters(&behavior, char::to_ascii_uppercase))));
+    annotations.extend(
+        behavior.map(|behavior| (BEHAVIOR_ANNOTATION, with_first_letters(&behavior, char::to_ascii_uppercase))),
+    );
     for (name, value) in annotations {
         if value.as_array().is_none_or(|items| !items.is_empty()) {
             object["metadata"]["annotations"][name] = value.to_string().into();
@@ -205,7 +212,7 @@ fn set_version(object: &mut Value, api_version: &str) {
     }
 }
 
-fn cpu(place: &str, value: &Value) -> Value {
+fn cpu_metric(place: &str, value: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", place: value}})
 }
 
@@ -213,46 +220,50 @@ fn is_cpu(metric: &Value) -> bool {
     metric["type"] == "Resource" && metric.pointer("/resource/name").is_some_and(|name| name == "cpu")
 }
 
-fn take(object: &mut Value, part: &str, field: &str) -> Option<Value> {
+fn take_field(object: &mut Value, part: &str, field: &str) -> Option<Value> {
     object.get_mut(part)?.as_object_mut()?.remove(field).filter(|value| !value.is_null())
 }
 
 /// Returns the JSON in an annotation; `None` if the annotation is absent or not JSON.
-fn kept(object: &Value, annotation: &str) -> Option<Value> {
+fn annotation_json(object: &Value, annotation: &str) -> Option<Value> {
     serde_json::from_str(object.get("metadata")?.get("annotations")?.get(annotation)?.as_str()?).ok()
 }
 
 fn drop_annotations(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
-    annotations.retain(|name, _| ![METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR].contains(&name.as_str()));
+    annotations.retain(|name, _| {
+        ![METRICS_ANNOTATION, CURRENT_METRICS_ANNOTATION, CONDITIONS_ANNOTATION, BEHAVIOR_ANNOTATION]
+            .contains(&name.as_str())
+    });
     if annotations.is_empty() {
         metadata.remove("annotations");
     }
 }
 
-fn each(list: &Value, convert: impl Fn(&Value) -> Value) -> Vec<Value> {
+fn convert_each(list: &Value, convert: impl Fn(&Value) -> Value) -> Vec<Value> {
     list.as_array().into_iter().flatten().map(convert).collect()
 }
 
-fn metric_to_v1(metric: &Value, kinds: &[(&str, Names)]) -> Value {
+fn metric_to_v1(metric: &Value, kinds: &[(&str, FieldNames)]) -> Value {
     let mut converted = json!({"type": metric["type"]});
     for (kind, names) in kinds {
-        let Some(of) = metric.get(kind) else { continue };
-        let fields = names.iter().filter_map(|(name, place)| Some(((*name).to_owned(), of.pointer(place)?.clone())));
+        let Some(source) = metric.get(kind) else { continue };
+        let fields =
+            names.iter().filter_map(|(name, pointer)| Some(((*name).to_owned(), source.pointer(pointer)?.clone())));
         converted[kind] = fields.collect::<Map<_, _>>().into();
     }
     converted
 }
 
-fn metric_to_v2(metric: &Value, kinds: &[(&str, Names)], part: &str) -> Value {
+fn metric_to_v2(metric: &Value, kinds: &[(&str, FieldNames)], part: &str) -> Value {
     let mut converted = json!({"type": metric["type"]});
     for (kind, names) in kinds {
-        let Some(of) = metric.get(kind) else { continue };
+        let Some(source) = metric.get(kind) else { continue };
         let mut fields = json!({});
-        for (name, place) in *names {
-            let Some(value) = of.get(name) else { continue };
-            let path = place.trim_start_matches('/');
+        for (name, pointer) in *names {
+            let Some(value) = source.get(name) else { continue };
+            let path = pointer.trim_start_matches('/');
             match path.split_once('/') {
                 Some((outer, inner)) => fields[outer][inner] = value.clone(),
                 None => fields[path] = value.clone(),
@@ -272,18 +283,18 @@ fn metric_to_v2(metric: &Value, kinds: &[(&str, Names)], part: &str) -> Value {
     converted
 }
 
-/// Returns the value with the first letter of each key converted by `letter`, and without null fields.
-fn with_first_letters(value: &Value, letter: fn(&char) -> char) -> Value {
+/// Returns the value with the first letter of each key converted by `convert_letter`, and without null fields.
+fn with_first_letters(value: &Value, convert_letter: fn(&char) -> char) -> Value {
     match value {
         Value::Object(fields) => {
             let renamed = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
                 let mut letters = name.chars();
-                let first: String = letters.next().iter().map(letter).collect();
-                (first + letters.as_str(), with_first_letters(value, letter))
+                let first: String = letters.next().iter().map(convert_letter).collect();
+                (first + letters.as_str(), with_first_letters(value, convert_letter))
             });
             renamed.collect::<Map<_, _>>().into()
         }
-        Value::Array(items) => items.iter().map(|item| with_first_letters(item, letter)).collect(),
+        Value::Array(items) => items.iter().map(|item| with_first_letters(item, convert_letter)).collect(),
         other => other.clone(),
     }
 }

@@ -10,11 +10,11 @@ pub(super) struct Builtin {
     pub(super) short_names: &'static [&'static str],
     pub(super) namespaced: bool,
     /// True if `status` is a subresource.
-    pub(super) status: bool,
+    pub(super) has_status: bool,
     /// True if `metadata.generation` counts changes of the spec.
-    pub(super) generation: bool,
+    pub(super) counts_generation: bool,
     /// True if `kubectl get all` lists the resource.
-    pub(super) in_all: bool,
+    pub(super) is_in_all: bool,
     /// Selectable fields in addition to the name and the namespace.
     pub(super) selectable: &'static [&'static str],
 }
@@ -40,9 +40,9 @@ const fn row(
         plural,
         short_names,
         namespaced: traits & NAMESPACED != 0,
-        status: traits & STATUS != 0,
-        generation: traits & GENERATION != 0,
-        in_all: traits & ALL != 0,
+        has_status: traits & STATUS != 0,
+        counts_generation: traits & GENERATION != 0,
+        is_in_all: traits & ALL != 0,
         selectable,
     }
 }
@@ -91,8 +91,8 @@ const NEW_EVENT_FIELDS: &[&str] = &[
 ];
 
 /// Returns the versions of a resource that are served after the preferred one.
-pub(super) fn older_versions(of: &Builtin) -> &'static [&'static str] {
-    match (of.group, of.kind) {
+pub(super) fn older_versions(builtin: &Builtin) -> &'static [&'static str] {
+    match (builtin.group, builtin.kind) {
         ("autoscaling", "HorizontalPodAutoscaler") => &["v1"],
         _ => &[],
     }

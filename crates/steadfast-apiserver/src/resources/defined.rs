@@ -30,12 +30,12 @@ pub(crate) struct Definition {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DefinedVersion {
     pub(crate) name: String,
-    pub(crate) served: bool,
+    pub(crate) is_served: bool,
     pub(crate) schema: Schema,
     /// Type for comparing and merging objects.
     pub(crate) merge_type: TypeRef,
     /// True if `status` is a subresource.
-    pub(crate) status: bool,
+    pub(crate) has_status: bool,
     /// Paths of the `scale` subresource, if the version has one.
     pub(crate) scale: Option<ScalePaths>,
     /// Columns of the table; `None` if the version declares none. As on a real server, the columns end before the first
@@ -61,11 +61,11 @@ pub(crate) struct PrinterColumn {
 
 impl Definition {
     /// Parses the `spec` of a `CustomResourceDefinition`. An invalid schema restricts no field.
-    pub(crate) fn of(spec: &Value) -> Self {
+    pub(crate) fn parse(spec: &Value) -> Self {
         let group = spec.get("group").and_then(Value::as_str).unwrap_or_default();
         let all = || spec.get("versions").and_then(Value::as_array).into_iter().flatten();
         let storage = all().find(|version| flag(version, "storage")).map(|version| text(version, "name"));
-        let mut versions: Vec<DefinedVersion> = all().map(|version| DefinedVersion::of(spec, version)).collect();
+        let mut versions: Vec<DefinedVersion> = all().map(|version| DefinedVersion::parse(spec, version)).collect();
         // The preferred version comes first.
         versions.sort_by(|one, other| by_priority(&one.name, &other.name));
         let mut hasher = DefaultHasher::new();
@@ -96,7 +96,7 @@ impl Definition {
 
     /// Returns whether `status` is a subresource in a version.
     pub(super) fn has_status(&self, version: &str) -> bool {
-        self.version(version).is_some_and(|version| version.status)
+        self.version(version).is_some_and(|version| version.has_status)
     }
 
     /// Returns the deprecation warning of a version.
@@ -115,7 +115,7 @@ impl Definition {
     }
 
     /// Returns whether the definition was parsed from this `spec`.
-    pub(crate) fn is_of(&self, spec: &Value) -> bool {
+    pub(crate) fn was_parsed_from(&self, spec: &Value) -> bool {
         self.spec == *spec
     }
 
@@ -141,7 +141,7 @@ impl Definition {
         if let Some(schema) = self.schema_of(&stored) {
             schema.prune(object);
             schema.prune_nulls(object);
-            schema.fill_in(object);
+            schema.fill_defaults(object);
         }
         // Defaults are part of the stored version's schema, so they precede the conversion.
         if stored != version {
@@ -168,11 +168,11 @@ impl Definition {
 }
 
 impl DefinedVersion {
-    fn of(spec: &Value, version: &Value) -> Self {
+    fn parse(spec: &Value, version: &Value) -> Self {
         let raw = version.pointer("/schema/openAPIV3Schema");
         let schema = raw.map(Schema::parse);
         // An invalid schema defines no types, so objects are merged by their own structure.
-        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| TypeRef::of_schema(raw));
+        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| TypeRef::from_schema(raw));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),
             status_replicas: text(scale, "statusReplicasPath"),
@@ -183,12 +183,12 @@ impl DefinedVersion {
         let columns = columns.filter(|columns| !columns.is_empty());
         Self {
             name: text(version, "name"),
-            served: flag(version, "served"),
-            schema: schema.and_then(Result::ok).unwrap_or_else(Schema::of_anything),
+            is_served: flag(version, "served"),
+            schema: schema.and_then(Result::ok).unwrap_or_else(Schema::accepting_anything),
             merge_type: merge_type.unwrap_or(TypeRef::Deduced),
-            status: version.pointer("/subresources/status").is_some(),
+            has_status: version.pointer("/subresources/status").is_some(),
             scale,
-            columns: columns.map(|columns| columns.iter().map_while(PrinterColumn::of).collect()),
+            columns: columns.map(|columns| columns.iter().map_while(PrinterColumn::parse).collect()),
             deprecation: flag(version, "deprecated").then(|| deprecation(spec, version)),
         }
     }
@@ -196,7 +196,7 @@ impl DefinedVersion {
 
 impl PrinterColumn {
     /// Parses a column of a definition; `None` if its path is invalid.
-    fn of(column: &Value) -> Option<Self> {
+    fn parse(column: &Value) -> Option<Self> {
         let path = text(column, "jsonPath");
         Some(Self {
             parsed: JsonPath::parse(&path).ok()?,
@@ -218,16 +218,16 @@ fn deprecation(spec: &Value, version: &Value) -> String {
     }
     let (group, name) = (text(spec, "group"), text(version, "name"));
     let kind = spec.pointer("/names/kind").and_then(Value::as_str).unwrap_or_default();
-    let others = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
-    let mut newer: Vec<String> = others
+    let other_versions = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
+    let mut newer: Vec<String> = other_versions
         .filter(|other| flag(other, "served") && !flag(other, "deprecated"))
         .map(|other| text(other, "name"))
         .filter(|other| by_priority(other, &name).is_lt())
         .collect();
     // The warning recommends the newest version that is not deprecated.
     newer.sort_by(|one, other| by_priority(one, other));
-    let instead = newer.first().map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
-    format!("{group}/{name} {kind} is deprecated{instead}")
+    let successor_hint = newer.first().map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{successor_hint}")
 }
 
 /// Orders versions by client preference: `v2`, `v1`, `v2beta1`, `v1beta1`, `v1alpha1`, then all others.
@@ -273,7 +273,7 @@ fn flag(value: &Value, key: &str) -> bool {
 
 impl Schema {
     /// Creates a schema that restricts nothing and preserves all fields.
-    fn of_anything() -> Self {
+    fn accepting_anything() -> Self {
         Self::parse(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})).unwrap_or_default()
     }
 }
@@ -293,15 +293,15 @@ mod tests {
 
     #[test]
     fn stored_object_has_defaults_of_its_version() {
-        let of = |default: &str| {
+        let version_with_default = |default: &str| {
             json!({"openAPIV3Schema": {"type": "object", "properties": {
                 "a": {"type": "string", "default": default}, "b": {"type": "string", "default": "b"},
             }}})
         };
-        let mut newer = of("new");
+        let mut newer = version_with_default("new");
         newer["openAPIV3Schema"]["properties"].as_object_mut().expect("fields").remove("b");
-        let definition = Definition::of(&json!({"group": "g", "versions": [
-            {"name": "v1", "served": true, "storage": true, "schema": of("old")},
+        let definition = Definition::parse(&json!({"group": "g", "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": version_with_default("old")},
             {"name": "v2", "served": true, "schema": newer},
         ]}));
         assert_eq!((definition.storage(), definition.versions[0].name.as_str()), ("v1", "v2"));
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn deprecated_version_warns_of_its_successor() {
-        let definition = Definition::of(&json!({"group": "g.io", "names": {"kind": "K"}, "versions": [
+        let definition = Definition::parse(&json!({"group": "g.io", "names": {"kind": "K"}, "versions": [
             {"name": "v1beta1", "served": true, "deprecated": true}, {"name": "v1", "served": true, "storage": true},
         ]}));
         let warning = definition.version("v1beta1").and_then(|version| version.deprecation.as_deref());

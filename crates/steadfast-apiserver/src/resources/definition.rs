@@ -24,7 +24,7 @@ pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
     let group = text(spec, "group")?;
     let kind = text(names, "kind")?;
     let plural = text(names, "plural")?;
-    let definition = Definition::of(spec);
+    let definition = Definition::parse(spec);
     let versions: Vec<&Value> = spec.get("versions").and_then(Value::as_array)?.iter().collect();
     let selectable = versions.iter().filter_map(|version| version.get("selectableFields").and_then(Value::as_array));
     let selectable_fields = selectable
@@ -32,7 +32,7 @@ pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
         .filter_map(|field| text(field, "jsonPath"))
         .map(|path| path.trim_start_matches('.').to_owned())
         .collect();
-    let served = || definition.versions.iter().filter(|version| version.served);
+    let served = || definition.versions.iter().filter(|version| version.is_served);
     Some(ServedResource {
         name: GroupResource::new(&group, &plural),
         versions: served().map(|version| version.name.clone()).collect(),
@@ -41,9 +41,9 @@ pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
         short_names: texts(names, "shortNames"),
         categories: texts(names, "categories"),
         namespaced: text(spec, "scope").is_none_or(|scope| scope == "Namespaced"),
-        status_subresource: served().any(|version| version.status),
+        status_subresource: served().any(|version| version.has_status),
         counts_generation: true,
-        custom: true,
+        is_custom: true,
         selectable_fields,
         definition: Some(Arc::new(definition)),
         kind,

@@ -24,7 +24,7 @@ impl Definition {
         match *self {}
     }
 
-    pub(crate) fn is_of(&self, _: &Value) -> bool {
+    pub(crate) fn was_parsed_from(&self, _: &Value) -> bool {
         match *self {}
     }
 

@@ -14,12 +14,12 @@ use super::{GroupResource, ResourceDeclaration, ServedResource};
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     fixed: BTreeMap<GroupResource, Arc<ServedResource>>,
-    defined: BTreeMap<GroupResource, Defined>,
+    defined: BTreeMap<GroupResource, DefinedResource>,
 }
 
 /// Resource that a definition defines, and the definition object from which the resource was parsed.
 #[derive(Clone, Debug)]
-struct Defined {
+struct DefinedResource {
     object: Arc<Value>,
     served: Arc<ServedResource>,
 }
@@ -35,11 +35,11 @@ impl Registry {
             list_kind: format!("{}List", row.kind),
             singular: row.kind.to_lowercase(),
             short_names: row.short_names.iter().map(|&name| name.to_owned()).collect(),
-            categories: if row.in_all { vec!["all".to_owned()] } else { Vec::new() },
+            categories: if row.is_in_all { vec!["all".to_owned()] } else { Vec::new() },
             namespaced: row.namespaced,
-            status_subresource: row.status,
-            counts_generation: row.generation,
-            custom: false,
+            status_subresource: row.has_status,
+            counts_generation: row.counts_generation,
+            is_custom: false,
             selectable_fields: row.selectable.iter().map(|&field| field.to_owned()).collect(),
             definition: None,
         });
@@ -58,16 +58,16 @@ impl Registry {
         for definition in definitions {
             let Some(name) = defined_name(definition) else { continue };
             // An unchanged resource keeps its identity, so that values derived from it stay valid.
-            let known = before.remove(&name).filter(|known| {
-                Arc::ptr_eq(&known.object, definition)
-                    || match (&known.served.definition, definition.get("spec")) {
-                        (Some(known), Some(spec)) => known.is_of(spec),
+            let unchanged = before.remove(&name).filter(|unchanged| {
+                Arc::ptr_eq(&unchanged.object, definition)
+                    || match (&unchanged.served.definition, definition.get("spec")) {
+                        (Some(unchanged), Some(spec)) => unchanged.was_parsed_from(spec),
                         _ => false,
                     }
             });
-            let served = known.map(|known| known.served).or_else(|| served_by(definition).map(Arc::new));
+            let served = unchanged.map(|unchanged| unchanged.served).or_else(|| served_by(definition).map(Arc::new));
             let object = Arc::clone(definition);
-            self.defined.extend(served.map(|served| (served.name.clone(), Defined { object, served })));
+            self.defined.extend(served.map(|served| (served.name.clone(), DefinedResource { object, served })));
         }
     }
 
@@ -76,7 +76,7 @@ impl Registry {
         self.fixed.get(name).or_else(|| self.defined.get(name).map(|defined| &defined.served))
     }
 
-    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ServedResource>> {
+    pub(crate) fn find_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ServedResource>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.all().find(|served| served.kind == kind && served.name.group() == group && served.serves(version))
     }
@@ -87,7 +87,7 @@ impl Registry {
     }
 
     /// Returns the resources of a version of a group.
-    pub(crate) fn of_version<'a>(
+    pub(crate) fn in_version<'a>(
         &'a self,
         group: &'a str,
         version: &'a str,

@@ -27,7 +27,7 @@ pub(crate) struct ServedResource {
     pub(crate) counts_generation: bool,
     /// True for custom resources, which have no strategic merge patch and whose lists contain `items` before
     /// `metadata`.
-    pub(crate) custom: bool,
+    pub(crate) is_custom: bool,
     pub(crate) selectable_fields: Vec<String>,
     /// Definition of the versions, if the resource has one.
     pub(crate) definition: Option<Arc<Definition>>,
@@ -77,7 +77,7 @@ impl ServedResource {
             "apps" => matches!(self.name.resource(), "deployments" | "replicasets" | "statefulsets"),
             _ => false,
         };
-        (scales && !self.custom).then(|| ScalePaths {
+        (scales && !self.is_custom).then(|| ScalePaths {
             spec_replicas: ".spec.replicas".to_owned(),
             status_replicas: ".status.replicas".to_owned(),
             selector: ".spec.selector".to_owned(),
@@ -86,13 +86,13 @@ impl ServedResource {
 
     /// Returns the collection of the objects, which two groups may share.
     pub(crate) fn store(&self) -> &GroupResource {
-        let is_new_event = !self.custom && self.name.group() == "events.k8s.io" && self.name.resource() == "events";
+        let is_new_event = !self.is_custom && self.name.group() == "events.k8s.io" && self.name.resource() == "events";
         if is_new_event { &events::STORE } else { &self.name }
     }
 
     /// Returns whether the built-in kind has two versions with different fields.
     fn is_autoscaler(&self) -> bool {
-        !self.custom && self.name.group() == "autoscaling" && self.name.resource() == "horizontalpodautoscalers"
+        !self.is_custom && self.name.group() == "autoscaling" && self.name.resource() == "horizontalpodautoscalers"
     }
 
     /// Returns whether objects are stored in the form of another group with other field names.
@@ -140,7 +140,7 @@ impl ServedResource {
     }
 
     /// Returns the form of a built-in object that the columns of its table read.
-    pub(crate) fn in_table<'a>(&self, object: &'a Value, version: &str) -> Cow<'a, Value> {
+    pub(crate) fn table_form<'a>(&self, object: &'a Value, version: &str) -> Cow<'a, Value> {
         // Both versions of an autoscaler have the same table.
         let is_older = self.is_autoscaler() && self.is_converted(version);
         if is_older { Cow::Owned(autoscaling::to_v2(object.clone())) } else { Cow::Borrowed(object) }
@@ -150,8 +150,8 @@ impl ServedResource {
     pub(crate) fn merge_type(&self, version: &str) -> TypeRef {
         match &self.definition {
             Some(definition) => definition.merge_type(version),
-            None if self.custom => TypeRef::Deduced,
-            None => TypeRef::of_builtin(&self.api_version(version), &self.kind),
+            None if self.is_custom => TypeRef::Deduced,
+            None => TypeRef::for_builtin(&self.api_version(version), &self.kind),
         }
     }
 
@@ -173,7 +173,7 @@ impl From<&ResourceDeclaration> for ServedResource {
             namespaced: declared.namespaced,
             status_subresource: declared.status_subresource,
             counts_generation: true,
-            custom: true,
+            is_custom: true,
             selectable_fields: Vec::new(),
             definition: None,
         }

@@ -26,23 +26,24 @@ impl<'a> OldValue<'a> {
         let schema = self.schema.items.as_deref()?;
         let keys = &self.schema.list_map_keys;
         // An item without a key has no predecessor.
-        let same = |old: &&'a Value| keys.iter().all(|key| new.get(key).is_some() && old.get(key) == new.get(key));
-        let value = self.value.as_array()?.iter().find(same)?;
+        let has_same_keys =
+            |old: &&'a Value| keys.iter().all(|key| new.get(key).is_some() && old.get(key) == new.get(key));
+        let value = self.value.as_array()?.iter().find(has_same_keys)?;
         Some(Self { value, schema })
     }
 
     /// Returns whether the value is unchanged. Fields without a schema count as changed.
-    pub(super) fn is(self, new: &Value) -> bool {
+    pub(super) fn is_unchanged(self, new: &Value) -> bool {
         match (self.value, new) {
             // The order of a list map does not matter. Items of other lists are compared in order.
             (Value::Array(old), Value::Array(items)) if old.len() == items.len() => {
                 if self.schema.list_type == Some(ListType::Map) && self.schema.items.is_some() {
-                    return items.iter().all(|item| self.item(item).is_some_and(|before| before.is(item)));
+                    return items.iter().all(|item| self.item(item).is_some_and(|before| before.is_unchanged(item)));
                 }
                 old == items
             }
             (Value::Object(old), Value::Object(fields)) if old.len() == fields.len() => {
-                fields.iter().all(|(name, value)| self.field(name).is_some_and(|before| before.is(value)))
+                fields.iter().all(|(name, value)| self.field(name).is_some_and(|before| before.is_unchanged(value)))
             }
             (Value::Array(_) | Value::Object(_), _) => false,
             (old, new) => old == new,

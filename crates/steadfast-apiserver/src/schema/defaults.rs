@@ -6,7 +6,7 @@ use super::Schema;
 
 impl Schema {
     /// Sets the defaults of absent fields, and of null fields that are not nullable.
-    pub(crate) fn fill_in(&self, value: &mut Value) {
+    pub(crate) fn fill_defaults(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 for (name, schema) in &self.properties {
@@ -20,8 +20,8 @@ impl Schema {
                 // own defaults.
                 for (name, value) in fields {
                     match (self.properties.get(name), self.additional_schema()) {
-                        (Some(schema), _) => schema.fill_in(value),
-                        (None, Some(schema)) => schema.fill_in_element(value),
+                        (Some(schema), _) => schema.fill_defaults(value),
+                        (None, Some(schema)) => schema.fill_element_defaults(value),
                         (None, None) => {}
                     }
                 }
@@ -29,7 +29,7 @@ impl Schema {
             Value::Array(items) => {
                 if let Some(schema) = &self.items {
                     for item in items {
-                        schema.fill_in_element(item);
+                        schema.fill_element_defaults(item);
                     }
                 }
             }
@@ -38,11 +38,11 @@ impl Schema {
     }
 
     /// Replaces a null element by its default; without a default, it stays null.
-    fn fill_in_element(&self, value: &mut Value) {
+    fn fill_element_defaults(&self, value: &mut Value) {
         if value.is_null() && !self.nullable {
             *value = self.default.clone().unwrap_or_default();
         }
-        self.fill_in(value);
+        self.fill_defaults(value);
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::Schema;
 
     fn filled(schema: &Value, mut object: Value) -> Value {
-        Schema::parse(schema).expect("a schema").fill_in(&mut object);
+        Schema::parse(schema).expect("a schema").fill_defaults(&mut object);
         object
     }
 

@@ -49,9 +49,9 @@ fn identity(path: &str, value: &Value, causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(field, &"".into(), "must not be empty"));
             }
             Some(Value::String(text)) if key == "kind" => {
-                if let Some(why) = structural::label_error(&text.to_lowercase()) {
-                    let why = format!("may have mixed case, but should otherwise match: {why}");
-                    causes.push(Cause::invalid(field, &text.as_str().into(), &why));
+                if let Some(detail) = structural::label_error(&text.to_lowercase()) {
+                    let detail = format!("may have mixed case, but should otherwise match: {detail}");
+                    causes.push(Cause::invalid(field, &text.as_str().into(), &detail));
                 }
             }
             Some(Value::String(text)) if text.matches('/').count() > 1 => {

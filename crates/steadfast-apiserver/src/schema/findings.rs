@@ -9,38 +9,38 @@ use crate::go;
 /// checks is reported.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    found: Vec<Finding>,
-    pub(super) passed: usize,
+    findings: Vec<Finding>,
+    pub(super) passed_checks: usize,
 }
 
 impl Findings {
     /// Adds a finding, unless one with the same message exists.
     pub(super) fn add(&mut self, finding: Finding) {
-        if !self.found.iter().any(|known| known.words == finding.words) {
-            self.found.push(finding);
+        if !self.findings.iter().any(|known| known.message == finding.message) {
+            self.findings.push(finding);
         }
     }
 
     /// Adds the findings and the passed checks of another validation.
     pub(super) fn merge(&mut self, other: Self) {
-        self.passed += other.passed;
-        for finding in other.found {
+        self.passed_checks += other.passed_checks;
+        for finding in other.findings {
             self.add(finding);
         }
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        self.found.is_empty()
+        self.findings.is_empty()
     }
 
     /// Removes all findings; passed checks still count.
     pub(super) fn clear(&mut self) {
-        self.found.clear();
+        self.findings.clear();
     }
 
     /// Converts the findings to causes of a rejection. `prefix` is the path of the validated value.
     pub(super) fn causes(self, prefix: &str) -> Vec<Cause> {
-        self.found.into_iter().map(|finding| finding.cause(prefix)).collect()
+        self.findings.into_iter().map(|finding| finding.cause(prefix)).collect()
     }
 }
 
@@ -63,26 +63,26 @@ pub(super) struct Finding {
     kind: FindingKind,
     path: String,
     value: Value,
-    words: String,
+    message: String,
 }
 
 impl Finding {
-    pub(super) fn plain(words: String) -> Self {
-        Self { kind: FindingKind::Plain, path: String::new(), value: "".into(), words }
+    pub(super) fn plain(message: String) -> Self {
+        Self { kind: FindingKind::Plain, path: String::new(), value: "".into(), message }
     }
 
-    pub(super) fn invalid(path: &str, value: Value, words: String) -> Self {
-        Self::of(FindingKind::Invalid, path, value, words)
+    pub(super) fn invalid(path: &str, value: Value, message: String) -> Self {
+        Self::new(FindingKind::Invalid, path, value, message)
     }
 
-    pub(super) fn of(kind: FindingKind, path: &str, value: Value, words: String) -> Self {
-        Self { kind, path: path.to_owned(), value, words }
+    pub(super) fn new(kind: FindingKind, path: &str, value: Value, message: String) -> Self {
+        Self { kind, path: path.to_owned(), value, message }
     }
 
-    /// Creates a finding for a value of another type. `is` is the actual type.
-    pub(super) fn other_type(path: &str, wanted: &str, is: &str) -> Self {
-        let words = format!("{path} in body must be of type {wanted}: {}", go::quoted(is));
-        Self::of(FindingKind::Type, path, is.into(), words)
+    /// Creates a finding for a value of another type. `actual` is the actual type.
+    pub(super) fn other_type(path: &str, expected: &str, actual: &str) -> Self {
+        let message = format!("{path} in body must be of type {expected}: {}", go::quoted(actual));
+        Self::new(FindingKind::Type, path, actual.into(), message)
     }
 
     fn cause(self, prefix: &str) -> Cause {
@@ -97,7 +97,7 @@ impl Finding {
             FindingKind::Type => Cause::new(
                 "FieldValueTypeInvalid",
                 field,
-                go::field_error("Invalid value", Some(&self.value), &self.words),
+                go::field_error("Invalid value", Some(&self.value), &self.message),
             ),
             FindingKind::Required => Cause::required(field, ""),
             FindingKind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),
@@ -111,8 +111,8 @@ impl Finding {
                 let message = format!("Too many: {}: must have at most {max} {items}", self.value);
                 Cause::new("FieldValueTooMany", field, message)
             }
-            FindingKind::Invalid => Cause::invalid(field, &self.value, &self.words),
-            FindingKind::Plain => Cause::invalid(root_path, &self.value, &self.words),
+            FindingKind::Invalid => Cause::invalid(field, &self.value, &self.message),
+            FindingKind::Plain => Cause::invalid(root_path, &self.value, &self.message),
         }
     }
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::Pattern;
 
 /// Known formats without their optional hyphens.
-const KNOWN: [&str; 26] = [
+const KNOWN_FORMATS: [&str; 26] = [
     "bsonobjectid",
     "byte",
     "cidr",
@@ -41,11 +41,11 @@ const KNOWN: [&str; 26] = [
 /// Returns whether the format is checked.
 pub(super) fn is_known(format: &str) -> bool {
     // Hyphens are optional in the registry of go-openapi: `date-time` and `datetime` are one format.
-    !format.is_empty() && KNOWN.contains(&format.replace('-', "").as_str())
+    !format.is_empty() && KNOWN_FORMATS.contains(&format.replace('-', "").as_str())
 }
 
 /// Returns whether a string has the format. Returns true for an unknown format.
-pub(super) fn fits(format: &str, text: &str) -> bool {
+pub(super) fn matches_format(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
         "byte" => is_base64(text),
@@ -84,7 +84,7 @@ struct Patterns {
     email: Pattern,
     hexcolor: Pattern,
     letters: Pattern,
-    top: Pattern,
+    top_level: Pattern,
     mac: Pattern,
     rgbcolor: Pattern,
     ssn: Pattern,
@@ -107,7 +107,7 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         email: pattern(r#"^\s*([^<>@",;:\\\s]+@[^<>@",;:\\\s]+|[^<>@",;:\\]*<[^<>@",;:\\\s]+@[^<>@",;:\\\s]+>)\s*$"#),
         hexcolor: pattern("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"),
         letters: pattern(r"^[a-zA-Z0-9\p{S}\p{L}]+$"),
-        top: pattern(r"^[a-zA-Z\p{L}]+$"),
+        top_level: pattern(r"^[a-zA-Z\p{L}]+$"),
         mac: pattern(
             "^([0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}|[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){7}|[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){19}|[0-9a-fA-F]{4}([.][0-9a-fA-F]{4}){2}|[0-9a-fA-F]{4}([.][0-9a-fA-F]{4}){3}|[0-9a-fA-F]{4}([.][0-9a-fA-F]{4}){9})$",
         ),
@@ -133,13 +133,13 @@ fn is_ipv4(text: &str) -> bool {
 }
 
 fn is_ipv4_with_leading_zeros(text: &str) -> bool {
-    let part = |part: &str| {
+    let is_octet = |part: &str| {
         // Leading zeros are accepted.
         let digits = part.trim_start_matches('0');
         let digits = if digits.is_empty() && !part.is_empty() { "0" } else { digits };
         format!("0.0.0.{digits}").parse::<Ipv4Addr>().is_ok()
     };
-    text.split('.').count() == 4 && text.split('.').all(part)
+    text.split('.').count() == 4 && text.split('.').all(is_octet)
 }
 
 fn is_cidr(text: &str) -> bool {
@@ -160,7 +160,7 @@ fn is_cidr(text: &str) -> bool {
 /// Returns whether a string is a hostname: one label, or several labels with a top-level name of two or more letters.
 /// Symbols count as letters, except in the top-level name.
 fn is_hostname(text: &str) -> bool {
-    let letter = |text: &str| PATTERNS.letters.is_match(text);
+    let is_letters = |text: &str| PATTERNS.letters.is_match(text);
     let count = |text: &str| text.chars().count();
     if text.len() > 255 || text.split('.').any(|part| part.len() > 63) {
         return false;
@@ -170,11 +170,11 @@ fn is_hostname(text: &str) -> bool {
         let single = rest.strip_prefix('-').unwrap_or(rest);
         return !text.starts_with('-')
             && !text.is_empty()
-            && letter(&text.replacen('-', "", 1))
+            && is_letters(&text.replacen('-', "", 1))
             && !single.contains('-');
     };
-    let label = |label: &str| letter(&label.replace('-', "")) && !label.starts_with('-') && !label.ends_with('-');
-    labels.split('.').all(label) && PATTERNS.top.is_match(top) && count(top) >= 2
+    let label = |label: &str| is_letters(&label.replace('-', "")) && !label.starts_with('-') && !label.ends_with('-');
+    labels.split('.').all(label) && PATTERNS.top_level.is_match(top) && count(top) >= 2
 }
 
 /// Returns whether a string is a valid target of an HTTP request: an absolute URL or a path.
@@ -183,7 +183,7 @@ fn is_uri(text: &str) -> bool {
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         scheme.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic()) && scheme.bytes().all(inner)
     });
-    let rooted = text.starts_with('/');
+    let is_rooted = text.starts_with('/');
     let clean = text.bytes().all(|byte| byte > 0x20 && byte != 0x7f);
     let escapes = text
         .split('%')
@@ -191,7 +191,7 @@ fn is_uri(text: &str) -> bool {
         .all(|rest| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)));
     // After a scheme, the rest is a path or an opaque part, so any rest is valid. Without a scheme, a leading slash is
     // required.
-    (scheme || rooted) && clean && escapes
+    (scheme || is_rooted) && clean && escapes
 }
 
 fn is_date_time(text: &str) -> bool {
@@ -261,7 +261,7 @@ fn is_isbn13(text: &str) -> bool {
     if bytes.len() != 13 || !bytes.iter().all(u8::is_ascii_digit) {
         return false;
     }
-    let weighted = bytes.iter().enumerate().map(|(place, byte)| u32::from(byte - b'0') * [1, 3][place % 2]);
+    let weighted = bytes.iter().enumerate().map(|(index, byte)| u32::from(byte - b'0') * [1, 3][index % 2]);
     weighted.sum::<u32>() % 10 == 0
 }
 
@@ -274,18 +274,18 @@ fn is_credit_card(text: &str) -> bool {
         .iter()
         .rev()
         .enumerate()
-        .map(|(place, &digit)| if place % 2 == 1 { doubled(digit) } else { digit })
+        .map(|(index, &digit)| if index % 2 == 1 { doubled(digit) } else { digit })
         .sum();
     (13..=16).contains(&digits.len()) && sum.is_multiple_of(10)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{fits, is_known};
+    use super::{is_known, matches_format};
 
     #[test]
     fn valid_strings_match_their_format() {
-        let good = [
+        let valid = [
             ("date", "2024-02-29"),
             ("date-time", "2014-12-15T19:30:20.000Z"),
             ("date-time", "2014-12-15T19:30:20+01:00"),
@@ -308,14 +308,14 @@ mod tests {
             ("rgbcolor", "rgb(255, 0,9)"),
             ("k8s-short-name", "a-b"),
         ];
-        for (format, text) in good {
-            assert!(is_known(format) && fits(format, text), "{text} is a {format}");
+        for (format, text) in valid {
+            assert!(is_known(format) && matches_format(format, text), "{text} is a {format}");
         }
     }
 
     #[test]
     fn invalid_strings_match_no_format() {
-        let bad = [
+        let invalid = [
             ("date", "2023-02-29"),
             ("date-time", "yesterday"),
             ("duration", "soon"),
@@ -332,8 +332,8 @@ mod tests {
             ("isbn10", "0321751044"),
             ("k8s-short-name", "A"),
         ];
-        for (format, text) in bad {
-            assert!(!fits(format, text), "{text} is not a {format}");
+        for (format, text) in invalid {
+            assert!(!matches_format(format, text), "{text} is not a {format}");
         }
     }
 }

@@ -32,9 +32,9 @@ impl Schema {
             Value::Array(items) => {
                 match self.list_type {
                     Some(ListType::Set) => {
-                        repeated(items, causes, |index| (format!("{path}[{index}]"), items[index].clone()));
+                        report_duplicates(items, causes, |index| (format!("{path}[{index}]"), items[index].clone()));
                     }
-                    Some(ListType::Map) => self.repeated_keys(path, items, causes),
+                    Some(ListType::Map) => self.report_duplicate_keys(path, items, causes),
                     Some(ListType::Atomic) | None => {}
                 }
                 if let Some(schema) = &self.items {
@@ -47,12 +47,12 @@ impl Schema {
         }
     }
 
-    fn repeated_keys(&self, path: &str, items: &[Value], causes: &mut Vec<Cause>) {
+    fn report_duplicate_keys(&self, path: &str, items: &[Value], causes: &mut Vec<Cause>) {
         // Items that are not objects have no keys. Only the first such item is reported, and no keys are compared.
-        let strange = items.iter().position(|item| !item.is_null() && !item.is_object());
-        if let Some(index) = strange {
-            let why = "must be an object for an array of list-type map";
-            causes.push(Cause::invalid(format!("{path}[{index}]"), &items[index], why));
+        let non_object = items.iter().position(|item| !item.is_null() && !item.is_object());
+        if let Some(index) = non_object {
+            let detail = "must be an object for an array of list-type map";
+            causes.push(Cause::invalid(format!("{path}[{index}]"), &items[index], detail));
             return;
         }
         let keys_of = |item: &Value| -> Value {
@@ -60,16 +60,16 @@ impl Schema {
             keys.filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
         };
         let keys: Vec<Value> = items.iter().map(keys_of).collect();
-        repeated(&keys, causes, |index| (format!("{path}[{index}]"), keys[index].clone()));
+        report_duplicates(&keys, causes, |index| (format!("{path}[{index}]"), keys[index].clone()));
     }
 }
 
 /// Reports each repeated value once, at its second position.
-fn repeated(values: &[Value], causes: &mut Vec<Cause>, describe: impl Fn(usize) -> (String, Value)) {
-    let mut times: HashMap<String, usize> = HashMap::new();
+fn report_duplicates(values: &[Value], causes: &mut Vec<Cause>, describe: impl Fn(usize) -> (String, Value)) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {
         // The canonical text finds equal values in linear time.
-        let count = times.entry(go::json(value)).or_default();
+        let count = counts.entry(go::json(value)).or_default();
         *count += 1;
         // Further duplicates of a value are not reported again.
         if *count == 2 {

@@ -41,11 +41,11 @@ pub(crate) use rules::{Rule, Verdict, is_blocking, skipped_rules_cause, unsuppor
 pub(crate) use structural::{label_error, violations};
 
 /// Maximum nesting of schemas.
-pub(crate) const DEPTH: usize = 64;
+pub(crate) const MAX_SCHEMA_DEPTH: usize = 64;
 /// Maximum number of schemas in a schema, including itself.
-pub(crate) const NODES: usize = 50_000;
+pub(crate) const MAX_SCHEMAS: usize = 50_000;
 /// Maximum number of different patterns in a schema; each takes up to 1 MiB.
-pub(crate) const PATTERNS: usize = 256;
+pub(crate) const MAX_PATTERNS: usize = 256;
 
 /// JSON type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,14 +92,14 @@ pub(crate) enum Additional {
     /// Any fields.
     Any,
     /// Fields with this schema.
-    Of(Box<Schema>),
+    Schema(Box<Schema>),
 }
 
 /// Bound of a number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limit {
     pub(crate) value: f64,
-    pub(crate) exclusive: bool,
+    pub(crate) is_exclusive: bool,
 }
 
 /// Schema of a value and of its content.
@@ -148,7 +148,7 @@ impl Schema {
     /// Returns the schema of a field: by name, or the schema of additional fields.
     pub(crate) fn field(&self, name: &str) -> Option<&Self> {
         self.properties.get(name).or(match &self.additional {
-            Some(Additional::Of(schema)) => Some(schema),
+            Some(Additional::Schema(schema)) => Some(schema),
             Some(Additional::Any) | None => None,
         })
     }

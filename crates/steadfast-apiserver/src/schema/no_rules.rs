@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Schema;
 use crate::cause::Cause;
 
-const KEY: &str = "x-kubernetes-validations";
+const VALIDATIONS_KEY: &str = "x-kubernetes-validations";
 
 /// Rule of a schema; never parsed.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,16 +52,16 @@ pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
 }
 
 fn collect(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
-    for index in 0..schema.get(KEY).and_then(Value::as_array).map_or(0, Vec::len) {
-        let why = "all, since the feature `cel` of steadfast-apiserver is not enabled";
-        found.push((format!("{path}.{KEY}[{index}].rule"), why.to_owned()));
+    for index in 0..schema.get(VALIDATIONS_KEY).and_then(Value::as_array).map_or(0, Vec::len) {
+        let detail = "all, since the feature `cel` of steadfast-apiserver is not enabled";
+        found.push((format!("{path}.{VALIDATIONS_KEY}[{index}].rule"), detail.to_owned()));
     }
     for inner in ["items", "additionalProperties"] {
-        if let Some(of) = schema.get(inner).filter(|of| of.is_object()) {
-            collect(of, &format!("{path}.{inner}"), found);
+        if let Some(inner_schema) = schema.get(inner).filter(|inner_schema| inner_schema.is_object()) {
+            collect(inner_schema, &format!("{path}.{inner}"), found);
         }
     }
-    for (name, of) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        collect(of, &format!("{path}.properties[{name}]"), found);
+    for (name, inner_schema) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        collect(inner_schema, &format!("{path}.properties[{name}]"), found);
     }
 }

@@ -7,7 +7,7 @@ use super::{JsonType, Limit, Schema};
 use crate::go;
 
 /// Relative tolerance for multiples.
-const EPSILON: f64 = 1e-9;
+const MULTIPLE_TOLERANCE: f64 = 1e-9;
 /// Largest float up to which all integers are exact.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
@@ -19,7 +19,7 @@ pub(super) enum NumericValue {
 }
 
 impl NumericValue {
-    pub(super) fn of(number: &Number) -> Self {
+    pub(super) fn from_number(number: &Number) -> Self {
         number.as_i64().map_or_else(|| Self::Float(number.as_f64().unwrap_or_default()), Self::Whole)
     }
 
@@ -46,61 +46,61 @@ fn is_whole(float: f64) -> bool {
         return false;
     }
     let difference = (float - float.trunc()).abs();
-    difference == 0.0 || difference / (float.abs() + float.trunc().abs()) < EPSILON
+    difference == 0.0 || difference / (float.abs() + float.trunc().abs()) < MULTIPLE_TOLERANCE
 }
 
 /// Checks a number.
 pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut Findings) {
-    let numeric = NumericValue::of(number);
+    let numeric = NumericValue::from_number(number);
     let value = Value::Number(number.clone());
-    if let Some(why) = out_of_range(schema, numeric, "Checked", path) {
-        findings.add(Finding::plain(why));
+    if let Some(detail) = out_of_range(schema, numeric, "Checked", path) {
+        findings.add(Finding::plain(detail));
     }
-    let invalid = |why: String| Finding::invalid(path, value.clone(), why);
+    let invalid = |detail: String| Finding::invalid(path, value.clone(), detail);
     // A bound that does not fit the type and format is reported. The number is then compared as a float.
     let bound = |findings: &mut Findings, limit: f64, name: &str| {
-        let wrong = out_of_range(schema, NumericValue::Float(limit), name, path);
-        let by_floats = wrong.is_some();
-        if let Some(why) = wrong {
-            findings.add(Finding::plain(why));
+        let range_error = out_of_range(schema, NumericValue::Float(limit), name, path);
+        let compares_floats = range_error.is_some();
+        if let Some(detail) = range_error {
+            findings.add(Finding::plain(detail));
         }
-        if by_floats { NumericValue::Float(numeric.as_float()) } else { numeric }
+        if compares_floats { NumericValue::Float(numeric.as_float()) } else { numeric }
     };
     if let Some(factor) = schema.multiple_of {
         let numeric = bound(findings, factor, "MultipleOf");
         if !is_multiple(numeric, factor) {
-            findings.add(invalid(format!("{path} in body should be a multiple of {}", shown(numeric, factor))));
+            findings.add(invalid(format!("{path} in body should be a multiple of {}", bound_text(numeric, factor))));
         }
     }
-    if let Some(Limit { value: limit, exclusive }) = schema.maximum {
+    if let Some(Limit { value: limit, is_exclusive }) = schema.maximum {
         let numeric = bound(findings, limit, "Maximum boundary");
-        if exceeds(numeric, limit, exclusive) {
-            let relation = if exclusive { "less than" } else { "less than or equal to" };
-            findings.add(invalid(format!("{path} in body should be {relation} {}", shown(numeric, limit))));
+        if exceeds(numeric, limit, is_exclusive) {
+            let relation = if is_exclusive { "less than" } else { "less than or equal to" };
+            findings.add(invalid(format!("{path} in body should be {relation} {}", bound_text(numeric, limit))));
         }
     }
-    if let Some(Limit { value: limit, exclusive }) = schema.minimum {
+    if let Some(Limit { value: limit, is_exclusive }) = schema.minimum {
         let numeric = bound(findings, limit, "Minimum boundary");
-        let below = match numeric {
-            NumericValue::Whole(whole) => whole < limit as i64 || exclusive && whole == limit as i64,
-            NumericValue::Float(float) => float < limit || exclusive && float <= limit,
+        let is_below = match numeric {
+            NumericValue::Whole(whole) => whole < limit as i64 || is_exclusive && whole == limit as i64,
+            NumericValue::Float(float) => float < limit || is_exclusive && float <= limit,
         };
-        if below {
-            let relation = if exclusive { "greater than" } else { "greater than or equal to" };
-            findings.add(invalid(format!("{path} in body should be {relation} {}", shown(numeric, limit))));
+        if is_below {
+            let relation = if is_exclusive { "greater than" } else { "greater than or equal to" };
+            findings.add(invalid(format!("{path} in body should be {relation} {}", bound_text(numeric, limit))));
         }
     }
 }
 
-fn exceeds(numeric: NumericValue, limit: f64, exclusive: bool) -> bool {
+fn exceeds(numeric: NumericValue, limit: f64, is_exclusive: bool) -> bool {
     match numeric {
-        NumericValue::Whole(whole) => whole > limit as i64 || exclusive && whole == limit as i64,
-        NumericValue::Float(float) => float > limit || exclusive && float >= limit,
+        NumericValue::Whole(whole) => whole > limit as i64 || is_exclusive && whole == limit as i64,
+        NumericValue::Float(float) => float > limit || is_exclusive && float >= limit,
     }
 }
 
 /// Formats a bound: without its fraction for an integer.
-fn shown(numeric: NumericValue, limit: f64) -> String {
+fn bound_text(numeric: NumericValue, limit: f64) -> String {
     match numeric {
         NumericValue::Whole(_) => (limit as i64).to_string(),
         NumericValue::Float(_) => go::float(limit),
@@ -125,13 +125,13 @@ fn out_of_range(schema: &Schema, numeric: NumericValue, subject: &str, path: &st
         NumericValue::Float(float) if float.fract() == 0.0 && (-9.3e18..9.2e18).contains(&float) => Some(float as i64),
         NumericValue::Float(_) => None,
     };
-    let (kind, fits) = match (schema.kind, schema.format.as_str()) {
+    let (kind, is_in_range) = match (schema.kind, schema.format.as_str()) {
         (Some(JsonType::Integer), "int32") => ("integer", whole.is_some_and(|whole| i32::try_from(whole).is_ok())),
         (Some(JsonType::Integer), _) => ("integer", whole.is_some()),
         (Some(JsonType::Number), "float") => ("number", numeric.as_float().abs() <= f64::from(f32::MAX)),
         _ => return None,
     };
-    if fits {
+    if is_in_range {
         return None;
     }
     let format = match schema.format.as_str() {

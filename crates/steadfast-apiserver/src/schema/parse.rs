@@ -4,42 +4,44 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, DEPTH, JsonType, Limit, ListType, MapType, NODES, PATTERNS, Pattern, Rule, Schema};
+use super::{
+    Additional, JsonType, Limit, ListType, MAX_PATTERNS, MAX_SCHEMA_DEPTH, MAX_SCHEMAS, MapType, Pattern, Rule, Schema,
+};
 
 /// Error for an invalid schema, or for a schema that exceeds the limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SchemaError {
-    #[error("the schema is nested more than {DEPTH} levels deep")]
+    #[error("the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")]
     TooDeep,
-    #[error("the schema consists of more than {NODES} schemas")]
+    #[error("the schema consists of more than {MAX_SCHEMAS} schemas")]
     TooLarge,
-    #[error("the schema has more than {PATTERNS} different patterns")]
+    #[error("the schema has more than {MAX_PATTERNS} different patterns")]
     TooManyPatterns,
-    #[error("the pattern {pattern:?} is not supported: {why}")]
-    Pattern { pattern: String, why: String },
+    #[error("the pattern {pattern:?} is not supported: {detail}")]
+    Pattern { pattern: String, detail: String },
 }
 
 impl Schema {
     /// Parses a schema. Values of a wrong type count as absent.
     pub(crate) fn parse(value: &Value) -> Result<Self, SchemaError> {
-        let mut reader = Reader { remaining_schemas: NODES, patterns: BTreeMap::new() };
-        reader.schema(value, DEPTH)
+        let mut reader = SchemaReader { remaining_schemas: MAX_SCHEMAS, patterns: BTreeMap::new() };
+        reader.schema(value, MAX_SCHEMA_DEPTH)
     }
 }
 
-struct Reader {
+struct SchemaReader {
     remaining_schemas: usize,
     /// Compiled patterns, each compiled once.
     patterns: BTreeMap<String, Pattern>,
 }
 
-impl Reader {
+impl SchemaReader {
     fn schema(&mut self, value: &Value, depth: usize) -> Result<Schema, SchemaError> {
         // Limits of depth and size protect the server against hostile definitions.
         let depth = depth.checked_sub(1).ok_or(SchemaError::TooDeep)?;
         self.remaining_schemas = self.remaining_schemas.checked_sub(1).ok_or(SchemaError::TooLarge)?;
-        let nothing = Map::new();
-        let fields = value.as_object().unwrap_or(&nothing);
+        let no_fields = Map::new();
+        let fields = value.as_object().unwrap_or(&no_fields);
         let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or_default();
         let count = |key: &str| fields.get(key).and_then(Value::as_i64);
@@ -47,9 +49,9 @@ impl Reader {
             let items = fields.get(key).and_then(Value::as_array).into_iter().flatten();
             items.filter_map(Value::as_str).map(str::to_owned).collect()
         };
-        let limit = |key: &str, exclusive: &str| {
+        let limit = |key: &str, exclusive_key: &str| {
             let value = fields.get(key).and_then(Value::as_f64)?;
-            Some(Limit { value, exclusive: flag(exclusive) })
+            Some(Limit { value, is_exclusive: flag(exclusive_key) })
         };
         let int_or_string = flag("x-kubernetes-int-or-string");
         // An int-or-string permits two types, so `type` is ignored.
@@ -60,7 +62,7 @@ impl Reader {
         };
         let additional = match fields.get("additionalProperties") {
             Some(Value::Bool(true)) => Some(Additional::Any),
-            Some(schema @ Value::Object(_)) => Some(Additional::Of(Box::new(self.schema(schema, depth)?))),
+            Some(schema @ Value::Object(_)) => Some(Additional::Schema(Box::new(self.schema(schema, depth)?))),
             _ => None,
         };
         let mut schema = Schema {
@@ -107,24 +109,24 @@ impl Reader {
             rules: Rule::parse_all(value),
             has_rules: false,
         };
-        let within = schema.properties.values().chain(schema.items.as_deref()).chain(match &schema.additional {
-            Some(Additional::Of(of)) => Some(&**of),
+        let inner_schemas = schema.properties.values().chain(schema.items.as_deref()).chain(match &schema.additional {
+            Some(Additional::Schema(inner_schema)) => Some(&**inner_schema),
             _ => None,
         });
-        schema.has_rules = !schema.rules.is_empty() || within.into_iter().any(|inner| inner.has_rules);
+        schema.has_rules = !schema.rules.is_empty() || inner_schemas.into_iter().any(|inner| inner.has_rules);
         Ok(schema)
     }
 
     fn pattern(&mut self, text: String) -> Result<Pattern, SchemaError> {
         // Compilation is expensive, so equal patterns share the result.
-        if let Some(known) = self.patterns.get(&text) {
-            return Ok(known.clone());
+        if let Some(compiled) = self.patterns.get(&text) {
+            return Ok(compiled.clone());
         }
-        if self.patterns.len() == PATTERNS {
+        if self.patterns.len() == MAX_PATTERNS {
             return Err(SchemaError::TooManyPatterns);
         }
         let pattern = Pattern::new(&text)
-            .map_err(|error| SchemaError::Pattern { pattern: text.clone(), why: error.to_string() })?;
+            .map_err(|error| SchemaError::Pattern { pattern: text.clone(), detail: error.to_string() })?;
         self.patterns.insert(text, pattern.clone());
         Ok(pattern)
     }

@@ -3,7 +3,7 @@
 use regex::{Regex, RegexBuilder};
 
 /// Maximum size of a compiled pattern in bytes.
-const COMPILED_BYTES: usize = 1 << 20;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// A regular expression in Go's syntax.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl PartialEq for Pattern {
 
 impl Pattern {
     pub(crate) fn new(text: &str) -> Result<Self, regex::Error> {
-        let compiled = RegexBuilder::new(&translated(text)).size_limit(COMPILED_BYTES).build()?;
+        let compiled = RegexBuilder::new(&translate(text)).size_limit(MAX_COMPILED_BYTES).build()?;
         Ok(Self { text: text.to_owned(), compiled })
     }
 
@@ -34,60 +34,60 @@ impl Pattern {
 }
 
 /// Translates the differences between the dialects: Go's classes are ASCII, and its brackets have no set operations.
-fn translated(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len());
+fn translate(pattern: &str) -> String {
+    let mut output = String::with_capacity(pattern.len());
     let mut letters = pattern.chars().peekable();
-    let (mut within, mut named) = (false, false);
+    let (mut is_in_class, mut is_in_named_class) = (false, false);
     while let Some(letter) = letters.next() {
         match letter {
             '\\' => match letters.next() {
                 // Go's classes contain only ASCII, unlike Rust's.
-                Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => out.push_str(&class_of(class, within)),
-                Some('b') if !within => out.push_str("(?-u:\\b)"),
-                Some(other) => out.extend(['\\', other]),
-                None => out.push('\\'),
+                Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => output.push_str(&class_of(class, is_in_class)),
+                Some('b') if !is_in_class => output.push_str("(?-u:\\b)"),
+                Some(other) => output.extend(['\\', other]),
+                None => output.push('\\'),
             },
-            '[' if within && letters.peek() == Some(&':') => {
-                named = true;
-                out.push('[');
+            '[' if is_in_class && letters.peek() == Some(&':') => {
+                is_in_named_class = true;
+                output.push('[');
             }
             // Go permits a plain `[` within brackets. Rust would start a nested class.
-            '[' if within => out.push_str("\\["),
+            '[' if is_in_class => output.push_str("\\["),
             '[' => {
-                within = true;
-                out.push('[');
+                is_in_class = true;
+                output.push('[');
                 if letters.peek() == Some(&'^') {
-                    out.extend(letters.next());
+                    output.extend(letters.next());
                 }
                 // The first character within brackets is literal.
                 if letters.peek() == Some(&']') {
                     letters.next();
-                    out.push_str("\\]");
+                    output.push_str("\\]");
                 }
             }
-            ']' if named => {
-                named = false;
-                out.push(']');
+            ']' if is_in_named_class => {
+                is_in_named_class = false;
+                output.push(']');
             }
             ']' => {
-                within = false;
-                out.push(']');
+                is_in_class = false;
+                output.push(']');
             }
             // `&&` and `~~` are set operations in Rust.
-            '&' | '~' if within => out.extend(['\\', letter]),
-            other => out.push(other),
+            '&' | '~' if is_in_class => output.extend(['\\', letter]),
+            other => output.push(other),
         }
     }
-    out
+    output
 }
 
-fn class_of(class: char, within: bool) -> String {
+fn class_of(class: char, is_in_class: bool) -> String {
     let letters = match class.to_ascii_lowercase() {
         'd' => "0-9",
         's' => "\\t\\n\\f\\r ",
         _ => "0-9A-Za-z_",
     };
-    match (class.is_ascii_lowercase(), within) {
+    match (class.is_ascii_lowercase(), is_in_class) {
         (true, true) => letters.to_owned(),
         (true, false) => format!("[{letters}]"),
         (false, _) => format!("[^{letters}]"),

@@ -52,10 +52,10 @@ impl Schema {
     pub(crate) fn prune_nulls(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                let unwanted = |value: &Value, schema: Option<&Self>| {
+                let is_removed = |value: &Value, schema: Option<&Self>| {
                     value.is_null() && schema.is_some_and(|schema| !schema.nullable && schema.default.is_none())
                 };
-                fields.retain(|name, value| !unwanted(value, self.field(name)));
+                fields.retain(|name, value| !is_removed(value, self.field(name)));
                 for (name, value) in fields {
                     if let Some(schema) = self.field(name) {
                         schema.prune_nulls(value);
@@ -76,11 +76,11 @@ impl Schema {
 
 fn prune_metadata(metadata: &mut Map<String, Value>, path: &str, unknown: &mut Vec<String>) {
     metadata.retain(|name, _| {
-        let known = METADATA_FIELDS.contains(&name.as_str());
-        if !known {
+        let is_known = METADATA_FIELDS.contains(&name.as_str());
+        if !is_known {
             unknown.push(format!("{path}.{name}"));
         }
-        known
+        is_known
     });
 }
 
@@ -90,27 +90,27 @@ struct Pruner<'a> {
 
 impl Pruner<'_> {
     /// Prunes a value. Without a schema, all fields are unknown.
-    fn value(mut self, value: &mut Value, schema: Option<&Schema>, path: &str, embedded: bool) {
-        self.prune(value, schema, path, embedded);
+    fn value(mut self, value: &mut Value, schema: Option<&Schema>, path: &str, is_embedded: bool) {
+        self.prune(value, schema, path, is_embedded);
     }
 
-    fn prune(&mut self, value: &mut Value, schema: Option<&Schema>, path: &str, root: bool) {
-        let embedded = root || schema.is_some_and(|schema| schema.embedded_resource);
+    fn prune(&mut self, value: &mut Value, schema: Option<&Schema>, path: &str, is_root: bool) {
+        let is_embedded = is_root || schema.is_some_and(|schema| schema.embedded_resource);
         match value {
             Value::Object(fields) => {
                 let keeps_all = schema.is_some_and(|schema| schema.preserve_unknown_fields);
                 fields.retain(|name, value| {
-                    if embedded && META_FIELDS.contains(&name.as_str()) {
-                        if let ("metadata", false, Value::Object(metadata)) = (name.as_str(), root, value) {
-                            prune_metadata(metadata, &joined(path, name), self.unknown);
+                    if is_embedded && META_FIELDS.contains(&name.as_str()) {
+                        if let ("metadata", false, Value::Object(metadata)) = (name.as_str(), is_root, value) {
+                            prune_metadata(metadata, &field_path(path, name), self.unknown);
                         }
                         return true;
                     }
                     if schema.is_some_and(|schema| schema.knows(name)) {
                         let inner = schema.and_then(|schema| schema.field(name));
-                        self.prune(value, inner, &joined(path, name), false);
+                        self.prune(value, inner, &field_path(path, name), false);
                     } else if !keeps_all {
-                        self.unknown.push(joined(path, name));
+                        self.unknown.push(field_path(path, name));
                         return false;
                     }
                     true
@@ -118,13 +118,13 @@ impl Pruner<'_> {
             }
             Value::Array(items) => {
                 let keeps_all = schema.is_some_and(|schema| schema.preserve_unknown_fields);
-                let of_items = schema.and_then(|schema| schema.items.as_deref());
+                let item_schema = schema.and_then(|schema| schema.items.as_deref());
                 // An object that preserves unknown fields also preserves the items of its lists that have no schema.
-                if keeps_all && of_items.is_none() {
+                if keeps_all && item_schema.is_none() {
                     return;
                 }
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.prune(item, of_items, &format!("{path}[{index}]"), false);
+                    self.prune(item, item_schema, &format!("{path}[{index}]"), false);
                 }
             }
             _ => {}
@@ -132,7 +132,7 @@ impl Pruner<'_> {
     }
 }
 
-fn joined(path: &str, name: &str) -> String {
+fn field_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
@@ -140,7 +140,7 @@ impl Schema {
     /// Returns the schema of a map's fields, if it has one.
     pub(super) fn additional_schema(&self) -> Option<&Self> {
         match &self.additional {
-            Some(Additional::Of(schema)) => Some(schema),
+            Some(Additional::Schema(schema)) => Some(schema),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use super::{Schema, rules};
 use crate::cause::Cause;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum SchemaLevel {
     Root,
     Item,
     Field,
@@ -17,21 +17,21 @@ enum Level {
 pub(crate) fn violations(schema: &Value, path: &str) -> Vec<Cause> {
     let bad_pattern = match Schema::parse(schema) {
         Ok(_) => None,
-        Err(SchemaError::Pattern { pattern, why }) => Some((pattern, why)),
+        Err(SchemaError::Pattern { pattern, detail }) => Some((pattern, detail)),
         // A schema beyond the limits is not checked further.
         Err(error) => return vec![Cause::invalid(path, &"".into(), &error.to_string())],
     };
     let mut structural = Vec::new();
-    if let Some((pattern, why)) = &bad_pattern {
-        patterns(schema, path, pattern, why, &mut structural);
+    if let Some((pattern, detail)) = &bad_pattern {
+        report_pattern(schema, path, pattern, detail, &mut structural);
     }
-    invariants(schema, Level::Root, path, &mut structural);
+    check_invariants(schema, SchemaLevel::Root, path, &mut structural);
     structural.sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
     // Defaults are only checked if the schema itself is valid.
     if structural.is_empty() {
-        defaults(schema, path, &mut structural);
+        check_defaults(schema, path, &mut structural);
     }
-    consistency(schema, path, &mut structural);
+    check_consistency(schema, path, &mut structural);
     rules::violations(schema, path, &mut structural);
     if schema.get("nullable") == Some(&Value::Bool(true)) {
         structural.insert(0, Cause::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
@@ -43,7 +43,7 @@ fn text<'a>(schema: &'a Value, key: &str) -> &'a str {
     schema.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn is(schema: &Value, key: &str) -> bool {
+fn is_true(schema: &Value, key: &str) -> bool {
     schema.get(key) == Some(&Value::Bool(true))
 }
 
@@ -51,7 +51,7 @@ fn fields<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (&'a String,
     schema.get(key).and_then(Value::as_object).into_iter().flatten()
 }
 
-fn list<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+fn indexed_items<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
     schema.get(key).and_then(Value::as_array).into_iter().flatten().enumerate()
 }
 
@@ -59,136 +59,137 @@ fn schema_at<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|value| value.is_object())
 }
 
-fn invariants(schema: &Value, level: Level, path: &str, causes: &mut Vec<Cause>) {
+fn check_invariants(schema: &Value, level: SchemaLevel, path: &str, causes: &mut Vec<Cause>) {
     let kind = text(schema, "type");
     let at = |key: &str| format!("{path}.{key}");
     match schema_at(schema, "items") {
-        Some(items) => invariants(items, Level::Item, &at("items"), causes),
+        Some(items) => check_invariants(items, SchemaLevel::Item, &at("items"), causes),
         None if kind == "array" => causes.push(Cause::required(at("items"), "must be specified")),
         None => {}
     }
     for (name, property) in fields(schema, "properties") {
         // Metadata has its own checks.
-        if level != Level::Root || name != "metadata" {
-            invariants(property, Level::Field, &format!("{path}.properties[{name}]"), causes);
+        if level != SchemaLevel::Root || name != "metadata" {
+            check_invariants(property, SchemaLevel::Field, &format!("{path}.properties[{name}]"), causes);
         }
     }
     if schema.get("additionalProperties").is_some() {
-        if level == Level::Root {
+        if level == SchemaLevel::Root {
             causes.push(Cause::forbidden(at("additionalProperties"), "must not be used at the root"));
         }
         if let Some(additional) = schema_at(schema, "additionalProperties") {
-            invariants(additional, Level::Field, &at("additionalProperties"), causes);
+            check_invariants(additional, SchemaLevel::Field, &at("additionalProperties"), causes);
         }
     }
-    let (embedded, preserves) =
-        (is(schema, "x-kubernetes-embedded-resource"), is(schema, "x-kubernetes-preserve-unknown-fields"));
-    let either = is(schema, "x-kubernetes-int-or-string");
-    if either && preserves {
-        let why = "must be false if x-kubernetes-int-or-string is true";
-        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &true.into(), why));
+    let (is_embedded, preserves_unknown) =
+        (is_true(schema, "x-kubernetes-embedded-resource"), is_true(schema, "x-kubernetes-preserve-unknown-fields"));
+    let is_int_or_string = is_true(schema, "x-kubernetes-int-or-string");
+    if is_int_or_string && preserves_unknown {
+        let detail = "must be false if x-kubernetes-int-or-string is true";
+        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &true.into(), detail));
     }
-    if either && embedded {
-        let why = "must be false if x-kubernetes-int-or-string is true";
-        causes.push(Cause::invalid(at("x-kubernetes-embedded-resource"), &true.into(), why));
+    if is_int_or_string && is_embedded {
+        let detail = "must be false if x-kubernetes-int-or-string is true";
+        causes.push(Cause::invalid(at("x-kubernetes-embedded-resource"), &true.into(), detail));
     }
-    validations(schema, path, causes);
-    if embedded && kind != "object" {
-        let why = "must be object if x-kubernetes-embedded-resource is true";
+    check_alternatives(schema, path, causes);
+    if is_embedded && kind != "object" {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
         causes.push(if kind.is_empty() {
-            Cause::required(at("type"), why)
+            Cause::required(at("type"), detail)
         } else {
-            Cause::invalid(at("type"), &kind.into(), why)
+            Cause::invalid(at("type"), &kind.into(), detail)
         });
-    } else if kind.is_empty() && !either && !preserves {
-        let why = match level {
-            Level::Root => "must not be empty at the root",
-            Level::Item => "must not be empty for specified array items",
-            Level::Field => "must not be empty for specified object fields",
+    } else if kind.is_empty() && !is_int_or_string && !preserves_unknown {
+        let detail = match level {
+            SchemaLevel::Root => "must not be empty at the root",
+            SchemaLevel::Item => "must not be empty for specified array items",
+            SchemaLevel::Field => "must not be empty for specified object fields",
         };
-        causes.push(Cause::required(at("type"), why));
+        causes.push(Cause::required(at("type"), detail));
     }
-    if level == Level::Root && !kind.is_empty() && kind != "object" {
+    if level == SchemaLevel::Root && !kind.is_empty() && kind != "object" {
         causes.push(Cause::invalid(at("type"), &kind.into(), "must be object at the root"));
     }
-    if level == Level::Root
+    if level == SchemaLevel::Root
         && let Some(metadata) = schema.pointer("/properties/metadata")
     {
-        about_metadata(metadata, &format!("{path}.properties[metadata]"), causes);
+        check_metadata(metadata, &format!("{path}.properties[metadata]"), causes);
     }
-    if embedded && !preserves && fields(schema, "properties").next().is_none() {
-        let why = "must not be empty if x-kubernetes-embedded-resource is true without \
+    if is_embedded && !preserves_unknown && fields(schema, "properties").next().is_none() {
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
                    x-kubernetes-preserve-unknown-fields";
-        causes.push(Cause::required(at("properties"), why));
+        causes.push(Cause::required(at("properties"), detail));
     }
 }
 
 /// Checks metadata. At the root, only the name may be restricted.
-fn about_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_metadata(metadata: &Value, path: &str, causes: &mut Vec<Cause>) {
     let kind = text(metadata, "type");
     if kind != "object" {
         causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), "must be object"));
     }
-    let of_names = fields(metadata, "properties").all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
+    let has_only_names =
+        fields(metadata, "properties").all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
     let keys = metadata.as_object().into_iter().flatten();
     let other = keys.filter(|(key, _)| !matches!(key.as_str(), "type" | "properties" | "default")).count();
-    if !of_names || other > 0 {
-        let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
-        causes.push(Cause::forbidden(path, why));
+    if !has_only_names || other > 0 {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        causes.push(Cause::forbidden(path, detail));
     }
 }
 
 /// Reports the location of an invalid pattern.
-fn patterns(schema: &Value, path: &str, pattern: &str, why: &str, causes: &mut Vec<Cause>) {
+fn report_pattern(schema: &Value, path: &str, pattern: &str, detail: &str, causes: &mut Vec<Cause>) {
     if text(schema, "pattern") == pattern {
-        let why = format!("must be a valid regular expression, but isn't: {why}");
-        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &why));
+        let detail = format!("must be a valid regular expression, but isn't: {detail}");
+        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &detail));
     }
     for (name, property) in fields(schema, "properties") {
-        patterns(property, &format!("{path}.properties[{name}]"), pattern, why, causes);
+        report_pattern(property, &format!("{path}.properties[{name}]"), pattern, detail, causes);
     }
     for key in ["items", "additionalProperties", "not"] {
         if let Some(inner) = schema_at(schema, key) {
-            patterns(inner, &format!("{path}.{key}"), pattern, why, causes);
+            report_pattern(inner, &format!("{path}.{key}"), pattern, detail, causes);
         }
     }
     for key in ["allOf", "anyOf", "oneOf"] {
-        for (index, inner) in list(schema, key) {
-            patterns(inner, &format!("{path}.{key}[{index}]"), pattern, why, causes);
+        for (index, inner) in indexed_items(schema, key) {
+            report_pattern(inner, &format!("{path}.{key}[{index}]"), pattern, detail, causes);
         }
     }
 }
 
 /// Checks the alternatives of a schema, which must not contain structure.
-fn validations(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_alternatives(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let both = json!([{"type": "integer"}, {"type": "string"}]);
     for key in ["anyOf", "allOf", "oneOf"] {
-        if key == "anyOf" && schema.get(key) == Some(&both) && is(schema, "x-kubernetes-int-or-string") {
+        if key == "anyOf" && schema.get(key) == Some(&both) && is_true(schema, "x-kubernetes-int-or-string") {
             continue;
         }
-        for (index, inner) in list(schema, key) {
+        for (index, inner) in indexed_items(schema, key) {
             let first = key == "allOf" && index == 0 && inner.get("anyOf") == Some(&both);
-            nested(inner, first, &format!("{path}.{key}[{index}]"), causes);
+            check_nested(inner, first, &format!("{path}.{key}[{index}]"), causes);
         }
     }
     if let Some(inner) = schema_at(schema, "not") {
-        nested(inner, false, &format!("{path}.not"), causes);
+        check_nested(inner, false, &format!("{path}.not"), causes);
     }
 }
 
-fn nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
+fn check_nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
     if !both {
-        validations(schema, path, causes);
+        check_alternatives(schema, path, causes);
     }
     if let Some(items) = schema_at(schema, "items") {
-        nested(items, false, &format!("{path}.items"), causes);
+        check_nested(items, false, &format!("{path}.items"), causes);
     }
     for (name, property) in fields(schema, "properties") {
-        nested(property, false, &format!("{path}.properties[{name}]"), causes);
+        check_nested(property, false, &format!("{path}.properties[{name}]"), causes);
     }
-    for (key, why) in [("type", "must be empty"), ("title", "must be empty"), ("description", "must be empty")] {
+    for (key, detail) in [("type", "must be empty"), ("title", "must be empty"), ("description", "must be empty")] {
         if !text(schema, key).is_empty() {
-            causes.push(Cause::forbidden(format!("{path}.{key}"), &format!("{why} to be structural")));
+            causes.push(Cause::forbidden(format!("{path}.{key}"), &format!("{detail} to be structural")));
         }
     }
     for key in ["additionalProperties", "default", "x-kubernetes-list-type", "x-kubernetes-map-type"] {
@@ -202,43 +203,43 @@ fn nested(schema: &Value, both: bool, path: &str, causes: &mut Vec<Cause>) {
         "x-kubernetes-embedded-resource",
         "x-kubernetes-int-or-string",
     ];
-    for key in flags.into_iter().filter(|key| is(schema, key)) {
+    for key in flags.into_iter().filter(|key| is_true(schema, key)) {
         causes.push(Cause::forbidden(format!("{path}.{key}"), "must be false to be structural"));
     }
-    if list(schema, "x-kubernetes-validations").next().is_some() {
+    if indexed_items(schema, "x-kubernetes-validations").next().is_some() {
         causes.push(Cause::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
     }
     if schema.pointer("/properties/metadata").is_some() {
-        let why = "must not be specified in a nested context";
-        causes.push(Cause::forbidden(format!("{path}.properties[metadata]"), why));
+        let detail = "must not be specified in a nested context";
+        causes.push(Cause::forbidden(format!("{path}.properties[metadata]"), detail));
     }
 }
 
 /// Checks that a default is valid in its own schema.
-fn defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     if let (Some(default), Ok(parsed)) = (schema.get("default").filter(|value| !value.is_null()), Schema::parse(schema))
     {
         let at = format!("{path}.default");
         let mut pruned = default.clone();
         // The server prunes stored objects, so a default must survive pruning.
         if parsed.prune_value(&mut pruned).is_empty() {
-            parsed.fill_in(&mut pruned);
+            parsed.fill_defaults(&mut pruned);
             causes.extend(parsed.validate(&at, &pruned, None));
         } else {
             causes.push(Cause::invalid(&at, default, "must not have unknown fields"));
         }
     }
     for (name, property) in fields(schema, "properties") {
-        defaults(property, &format!("{path}.properties[{name}]"), causes);
+        check_defaults(property, &format!("{path}.properties[{name}]"), causes);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = schema_at(schema, key) {
-            defaults(inner, &format!("{path}.{key}"), causes);
+            check_defaults(inner, &format!("{path}.{key}"), causes);
         }
     }
 }
 
-fn consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let at = |key: &str| format!("{path}.{key}");
     let kind = text(schema, "type");
     let kinds = ["array", "boolean", "integer", "number", "object", "string"];
@@ -248,112 +249,113 @@ fn consistency(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     if !text(schema, "$ref").is_empty() {
         causes.push(Cause::forbidden(at("$ref"), "$ref is not supported"));
     }
-    if is(schema, "uniqueItems") {
-        let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        causes.push(Cause::forbidden(at("uniqueItems"), why));
+    if is_true(schema, "uniqueItems") {
+        let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        causes.push(Cause::forbidden(at("uniqueItems"), detail));
     }
     let additional = schema.get("additionalProperties");
     if additional.is_some_and(|value| *value != Value::Bool(true)) && fields(schema, "properties").next().is_some() {
-        let why = "additionalProperties and properties are mutual exclusive";
-        causes.push(Cause::forbidden(at("additionalProperties"), why));
+        let detail = "additionalProperties and properties are mutual exclusive";
+        causes.push(Cause::forbidden(at("additionalProperties"), detail));
     }
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
-        let why = "must be true or undefined";
-        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &false.into(), why));
+        let detail = "must be true or undefined";
+        causes.push(Cause::invalid(at("x-kubernetes-preserve-unknown-fields"), &false.into(), detail));
     }
-    for (key, wanted, kinds) in [
+    for (key, required_type, kinds) in [
         ("x-kubernetes-map-type", "object", &["atomic", "granular"][..]),
         ("x-kubernetes-list-type", "array", &["atomic", "set", "map"][..]),
     ] {
-        let Some(merging) = schema.get(key).and_then(Value::as_str) else { continue };
-        let why = format!("must be {wanted} if {key} is specified");
+        let Some(declared) = schema.get(key).and_then(Value::as_str) else { continue };
+        let detail = format!("must be {required_type} if {key} is specified");
         if kind.is_empty() {
-            causes.push(Cause::required(at("type"), &why));
-        } else if kind != wanted {
-            causes.push(Cause::invalid(at("type"), &kind.into(), &why));
+            causes.push(Cause::required(at("type"), &detail));
+        } else if kind != required_type {
+            causes.push(Cause::invalid(at("type"), &kind.into(), &detail));
         }
-        if !kinds.contains(&merging) {
+        if !kinds.contains(&declared) {
             let kinds: Vec<String> = kinds.iter().map(|&kind| kind.to_owned()).collect();
-            causes.push(Cause::not_supported(at(key), &merging.into(), &kinds));
+            causes.push(Cause::not_supported(at(key), &declared.into(), &kinds));
         }
     }
-    lists(schema, path, causes);
+    check_lists(schema, path, causes);
     for (name, property) in fields(schema, "properties") {
-        consistency(property, &format!("{path}.properties[{name}]"), causes);
+        check_consistency(property, &format!("{path}.properties[{name}]"), causes);
     }
     for key in ["items", "additionalProperties", "not"] {
         if let Some(inner) = schema_at(schema, key) {
-            consistency(inner, &at(key), causes);
+            check_consistency(inner, &at(key), causes);
         }
     }
     for key in ["allOf", "anyOf", "oneOf"] {
-        for (index, inner) in list(schema, key) {
-            consistency(inner, &format!("{path}.{key}[{index}]"), causes);
+        for (index, inner) in indexed_items(schema, key) {
+            check_consistency(inner, &format!("{path}.{key}[{index}]"), causes);
         }
     }
 }
 
-fn lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let at = |key: &str| format!("{path}.{key}");
-    let keys: Vec<&str> = list(schema, "x-kubernetes-list-map-keys").filter_map(|(_, key)| key.as_str()).collect();
-    let of = text(schema, "x-kubernetes-list-type");
-    let nothing = Value::Null;
-    let items = schema_at(schema, "items").unwrap_or(&nothing);
-    if of == "set" && text(schema, "type") == "array" {
-        let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        let (key, granular) = match text(items, "type") {
+    let keys: Vec<&str> =
+        indexed_items(schema, "x-kubernetes-list-map-keys").filter_map(|(_, key)| key.as_str()).collect();
+    let list_type = text(schema, "x-kubernetes-list-type");
+    let null = Value::Null;
+    let items = schema_at(schema, "items").unwrap_or(&null);
+    if list_type == "set" && text(schema, "type") == "array" {
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let (key, is_granular) = match text(items, "type") {
             "array" => ("x-kubernetes-list-type", !matches!(text(items, "x-kubernetes-list-type"), "" | "atomic")),
             "object" => ("x-kubernetes-map-type", text(items, "x-kubernetes-map-type") != "atomic"),
             _ => ("", false),
         };
-        if granular {
-            let value = items.get("x-kubernetes-list-type").unwrap_or(&nothing);
-            causes.push(Cause::invalid(format!("{path}.items.{key}"), value, why));
+        if is_granular {
+            let value = items.get("x-kubernetes-list-type").unwrap_or(&null);
+            causes.push(Cause::invalid(format!("{path}.items.{key}"), value, detail));
         }
     }
-    if !keys.is_empty() && of != "map" {
-        let why = "must be map if x-kubernetes-list-map-keys is non-empty";
-        causes.push(match of {
-            "" => Cause::required(at("x-kubernetes-list-type"), why),
-            of => Cause::invalid(at("x-kubernetes-list-type"), &of.into(), why),
+    if !keys.is_empty() && list_type != "map" {
+        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+        causes.push(match list_type {
+            "" => Cause::required(at("x-kubernetes-list-type"), detail),
+            list_type => Cause::invalid(at("x-kubernetes-list-type"), &list_type.into(), detail),
         });
     }
-    if of != "map" {
+    if list_type != "map" {
         return;
     }
     if keys.is_empty() {
-        let why = "must not be empty if x-kubernetes-list-type is map";
-        causes.push(Cause::required(at("x-kubernetes-list-map-keys"), why));
+        let detail = "must not be empty if x-kubernetes-list-type is map";
+        causes.push(Cause::required(at("x-kubernetes-list-map-keys"), detail));
     }
     if items.is_null() {
         causes.push(Cause::required(at("items"), "must have a schema if x-kubernetes-list-type is map"));
         return;
     }
     if text(items, "type") != "object" {
-        let why = "must be object if parent array's x-kubernetes-list-type is map";
-        causes.push(Cause::invalid(at("items.type"), &text(items, "type").into(), why));
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        causes.push(Cause::invalid(at("items.type"), &text(items, "type").into(), detail));
         return;
     }
-    let required: Vec<&str> = list(items, "required").filter_map(|(_, name)| name.as_str()).collect();
+    let required: Vec<&str> = indexed_items(items, "required").filter_map(|(_, name)| name.as_str()).collect();
     for key in &keys {
         let property = items.get("properties").and_then(|properties| properties.get(*key));
         let Some(property) = property else {
-            let why = "entries must all be names of item properties";
-            causes.push(Cause::invalid(at("x-kubernetes-list-map-keys"), &json!(keys), why));
+            let detail = "entries must all be names of item properties";
+            causes.push(Cause::invalid(at("x-kubernetes-list-map-keys"), &json!(keys), detail));
             continue;
         };
         if matches!(text(property, "type"), "array" | "object") {
-            let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            causes.push(Cause::invalid(at(&format!("items.properties[{key}].type")), &"object".into(), why));
+            let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+            causes.push(Cause::invalid(at(&format!("items.properties[{key}].type")), &"object".into(), detail));
         }
-        if is(property, "nullable") {
-            let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-            causes.push(Cause::forbidden(at(&format!("items.properties[{key}].nullable")), why));
+        if is_true(property, "nullable") {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            causes.push(Cause::forbidden(at(&format!("items.properties[{key}].nullable")), detail));
         }
         if property.get("default").is_none() && !required.contains(key) {
-            let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
+            let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
                        property";
-            causes.push(Cause::required(at(&format!("items.properties[{key}].default")), why));
+            causes.push(Cause::required(at(&format!("items.properties[{key}].default")), detail));
         }
     }
 }
@@ -361,11 +363,11 @@ fn lists(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Returns the violation if a text is not a DNS label, as names of kinds and versions must be.
 pub(crate) fn label_error(text: &str) -> Option<&'static str> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let fits = text.len() <= 63
+    let is_label = text.len() <= 63
         && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
         && text.bytes().all(inner)
         && !text.ends_with('-');
-    (!fits).then_some(
+    (!is_label).then_some(
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
          character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
          '[a-z]([-a-z0-9]*[a-z0-9])?')",
@@ -433,11 +435,10 @@ mod tests {
 
     #[test]
     fn map_keys_are_always_present() {
-        let of = json!({"type": "object", "properties": {"k": {"type": "string"}}});
+        let item_schema = json!({"type": "object", "properties": {"k": {"type": "string"}}});
         assert_eq!(
-            messages(
-                &json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": of})
-            ),
+            messages(&json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                        "items": item_schema})),
             ["s.properties[a].items.properties[k].default: Required value: this property is in \
               x-kubernetes-list-map-keys, so it must have a default or be a required property"]
         );

@@ -27,7 +27,7 @@ enum Operator {
 
 impl LabelSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, Status> {
-        let tokens = tokens(text);
+        let tokens = tokenize(text);
         let mut parser = SelectorParser { tokens: &tokens };
         let mut requirements = Vec::new();
         while !parser.tokens.is_empty() {
@@ -36,8 +36,8 @@ impl LabelSelector {
             }
             let requirement = parser
                 .requirement()
-                .map_err(|why| Status::bad_request(format_args!("unable to parse requirement: {why}")))?;
-            requirement.check()?;
+                .map_err(|detail| Status::bad_request(format_args!("unable to parse requirement: {detail}")))?;
+            requirement.check_syntax()?;
             requirements.push(requirement);
             if !parser.tokens.is_empty() {
                 if parser.peek() != Some(",") {
@@ -67,21 +67,21 @@ impl LabelSelector {
 
 impl Requirement {
     /// Rejects invalid keys and values of labels.
-    fn check(&self) -> Result<(), Status> {
-        let reject = |field: &str, value: &str, why: &str| {
+    fn check_syntax(&self) -> Result<(), Status> {
+        let reject = |field: &str, value: &str, detail: &str| {
             let value = Value::from(value);
             Err(Status::bad_request(format_args!(
-                "unable to parse requirement: {field}: Invalid value: {value}: {why}"
+                "unable to parse requirement: {field}: Invalid value: {value}: {detail}"
             )))
         };
         // Keys are validated before values, which determines the reported error.
-        if let Some(why) = naming::key(&self.key).first() {
-            return reject("<nil>", &self.key, why);
+        if let Some(detail) = naming::key_violations(&self.key).first() {
+            return reject("<nil>", &self.key, detail);
         }
         let (Operator::In(values) | Operator::NotIn(values)) = &self.operator else { return Ok(()) };
         for (index, value) in values.iter().enumerate() {
-            if let Some(why) = naming::label_value(value).first() {
-                return reject(&format!("values[{index}][{}]", self.key), value, why);
+            if let Some(detail) = naming::label_value_violations(value).first() {
+                return reject(&format!("values[{index}][{}]", self.key), value, detail);
             }
         }
         Ok(())
@@ -189,8 +189,8 @@ impl SelectorParser<'_> {
         let value = self.value();
         value.parse().map_err(|_| {
             let value = Value::from(value);
-            let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-            Status::bad_request(format_args!("values[0]: Invalid value: {value}: {why}"))
+            let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+            Status::bad_request(format_args!("values[0]: Invalid value: {value}: {detail}"))
         })
     }
 
@@ -223,22 +223,22 @@ fn is_word(token: &str) -> bool {
     token.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '/'))
 }
 
-fn tokens(text: &str) -> Vec<String> {
+fn tokenize(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = Vec::new();
     let mut word = String::new();
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
-        let symbol = matches!(letter, '=' | '!' | ',' | '(' | ')' | '<' | '>');
-        if !symbol && !letter.is_whitespace() {
+        let is_symbol = matches!(letter, '=' | '!' | ',' | '(' | ')' | '<' | '>');
+        if !is_symbol && !letter.is_whitespace() {
             word.push(letter);
             continue;
         }
         if !word.is_empty() {
             tokens.push(std::mem::take(&mut word));
         }
-        if symbol {
-            let doubled = matches!(letter, '=' | '!') && letters.next_if_eq(&'=').is_some();
-            tokens.push(if doubled { format!("{letter}=") } else { letter.to_string() });
+        if is_symbol {
+            let is_doubled = matches!(letter, '=' | '!') && letters.next_if_eq(&'=').is_some();
+            tokens.push(if is_doubled { format!("{letter}=") } else { letter.to_string() });
         }
     }
     if !word.is_empty() {

@@ -40,14 +40,14 @@ pub struct Change {
     encoded: OnceLock<Bytes>,
     encoded_deleted: OnceLock<Bytes>,
     /// Protobuf messages of both objects, for built-in kinds in versions with the fields of the stored form.
-    messages: Messages,
+    messages: ChangeMessages,
 }
 
 /// Protobuf messages of an object and of its previous state, encoded on first use. A kind may have several versions, so
 /// the version is stored too.
 #[derive(Default)]
-struct Messages {
-    now: OnceLock<(String, Bytes)>,
+struct ChangeMessages {
+    current: OnceLock<(String, Bytes)>,
     deleted: OnceLock<(String, Bytes)>,
 }
 
@@ -76,7 +76,7 @@ impl Change {
             definition: None,
             encoded: OnceLock::new(),
             encoded_deleted: OnceLock::new(),
-            messages: Messages::default(),
+            messages: ChangeMessages::default(),
         }
     }
 
@@ -95,7 +95,7 @@ impl Change {
 
     /// Returns the object's message, without its envelope.
     pub(crate) fn message(&self, api_version: &str, kind: &str) -> Bytes {
-        cached(&self.messages.now, api_version, || {
+        cached_message(&self.messages.current, api_version, || {
             let object = self.object.as_deref()?;
             protobuf::fields(api_version, kind, object)
         })
@@ -103,7 +103,7 @@ impl Change {
 
     /// Returns the previous object's message with this change's revision, for `DELETED` events.
     pub(crate) fn deleted_message(&self, api_version: &str, kind: &str) -> Bytes {
-        cached(&self.messages.deleted, api_version, || {
+        cached_message(&self.messages.deleted, api_version, || {
             let mut object = self.previous.as_deref()?.clone();
             object["metadata"]["resourceVersion"] = self.revision.to_string().into();
             protobuf::fields(api_version, kind, &object)
@@ -112,10 +112,10 @@ impl Change {
 }
 
 /// Returns the result of `message` for a version. Only the result of the first requested version is cached.
-fn cached(known: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn() -> Option<Vec<u8>>) -> Bytes {
-    let make = || Bytes::from(message().unwrap_or_default());
-    let (version, bytes) = known.get_or_init(|| (api_version.to_owned(), make()));
-    if version == api_version { bytes.clone() } else { make() }
+fn cached_message(cell: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn() -> Option<Vec<u8>>) -> Bytes {
+    let encode = || Bytes::from(message().unwrap_or_default());
+    let (version, bytes) = cell.get_or_init(|| (api_version.to_owned(), encode()));
+    if version == api_version { bytes.clone() } else { encode() }
 }
 
 impl fmt::Debug for Change {

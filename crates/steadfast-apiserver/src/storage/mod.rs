@@ -47,7 +47,7 @@ impl Store {
 
     /// Changes the state. Replicas without lag see the change before any other reader.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let (outcome, ending) = {
+        let (outcome, deadline_changed) = {
             let mut state = self.lock();
             let before = state.terminating.next();
             let outcome = change(&mut state);
@@ -58,7 +58,7 @@ impl Store {
         };
         // Wake the tasks without the lock, which they need to re-check their conditions.
         self.changed.raise();
-        if ending {
+        if deadline_changed {
             self.terminating.raise();
         }
         outcome
@@ -75,8 +75,8 @@ impl Store {
     }
 
     /// Waits until the state satisfies a condition.
-    pub(crate) async fn until(&self, wanted: impl Fn(&State) -> bool) {
-        self.changed.until(|| self.read(&wanted)).await;
+    pub(crate) async fn until(&self, condition: impl Fn(&State) -> bool) {
+        self.changed.until(|| self.read(&condition)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

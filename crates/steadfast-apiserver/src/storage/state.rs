@@ -71,9 +71,9 @@ pub(crate) struct State {
     pub(crate) terminating: TerminatingNamespaces,
     revision: u64,
     epochs: Vec<u64>,
-    compacted: u64,
+    compacted_revision: u64,
     resources: BTreeMap<GroupResource, ResourceHistory>,
-    record: Vec<Arc<Change>>,
+    all_changes: Vec<Arc<Change>>,
     /// Number of the request that makes the current changes; `None` for other changes, which are not part of a request.
     pub(super) request: Option<u64>,
 }
@@ -89,9 +89,9 @@ impl State {
             // The first revision of etcd. 0 means "any" in the API.
             revision: 1,
             epochs: vec![0],
-            compacted: 0,
+            compacted_revision: 0,
             resources: BTreeMap::new(),
-            record: Vec::new(),
+            all_changes: Vec::new(),
             request: None,
         }
     }
@@ -102,11 +102,11 @@ impl State {
 
     /// Returns the oldest revision that can be read exactly.
     pub(crate) fn compacted(&self) -> u64 {
-        self.compacted
+        self.compacted_revision
     }
 
     pub(crate) fn history(&self) -> History {
-        History { changes: self.record.clone(), epochs: self.epochs.clone(), revision: self.revision }
+        History { changes: self.all_changes.clone(), epochs: self.epochs.clone(), revision: self.revision }
     }
 
     /// Appends a change and sets the resource version of `object`.
@@ -133,7 +133,7 @@ impl State {
             cache.observe(&change);
         }
         // The record survives restores, which truncate the tables.
-        self.record.push(Arc::clone(&change));
+        self.all_changes.push(Arc::clone(&change));
         self.resources.entry(resource.clone()).or_default().push(key, Arc::clone(&change));
         // The registry must follow each change of a definition within the same write, before any other request.
         if *resource == *DEFINITIONS {
@@ -149,7 +149,7 @@ impl State {
     }
 
     /// Returns the version of an object at a revision, if it existed.
-    pub(crate) fn at(&self, resource: &GroupResource, key: &ObjectKey, revision: u64) -> Option<&Arc<Change>> {
+    pub(crate) fn object_at(&self, resource: &GroupResource, key: &ObjectKey, revision: u64) -> Option<&Arc<Change>> {
         version_at(self.resources.get(resource)?.versions.get(key)?, revision)
     }
 
@@ -214,7 +214,7 @@ impl State {
     }
 
     /// Returns the revision before the last `count` changes of a resource up to `version`.
-    pub(crate) fn before(&self, resource: &GroupResource, version: u64, count: usize) -> u64 {
+    pub(crate) fn revision_before(&self, resource: &GroupResource, version: u64, count: usize) -> u64 {
         let log = self.resources.get(resource).map(|history| history.log.as_slice()).unwrap_or_default();
         let end = log.partition_point(|change| change.revision <= version);
         if count == 0 || end == 0 {
@@ -227,7 +227,7 @@ impl State {
     /// Compacts the history for exact reads at the current revision. The windows of the caches are unaffected.
     pub(crate) fn compact(&mut self) {
         // Watches still have their events: the watch cache has its own window.
-        self.compacted = self.revision;
+        self.compacted_revision = self.revision;
     }
 
     /// Restores an older revision. Revisions continue in a new epoch.
@@ -236,7 +236,7 @@ impl State {
         self.revision = revision.min(self.revision);
         self.epochs.push(self.revision);
         // A compaction beyond the restored revision never happened in the new epoch.
-        self.compacted = self.compacted.min(self.revision);
+        self.compacted_revision = self.compacted_revision.min(self.revision);
         for history in self.resources.values_mut() {
             history.log.retain(|change| change.revision <= revision);
             for versions in history.versions.values_mut() {
@@ -286,8 +286,8 @@ impl State {
     fn definition_for(&self, resource: &GroupResource, object: Option<&Arc<Value>>) -> Option<Arc<Definition>> {
         let (served, object) = (self.registry.get(resource)?, object?);
         // The stored encoding can be reused only without a conversion.
-        let same = Arc::ptr_eq(&served.view(object, served.storage_version()), object);
-        served.definition.clone().filter(|_| same)
+        let is_unconverted = Arc::ptr_eq(&served.view(object, served.storage_version()), object);
+        served.definition.clone().filter(|_| is_unconverted)
     }
 
     fn define_resources(&mut self) {

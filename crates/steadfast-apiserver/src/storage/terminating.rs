@@ -9,14 +9,14 @@ use std::time::Duration;
 /// and then its objects one by one therefore finds all of them.
 #[derive(Debug)]
 pub(crate) struct TerminatingNamespaces {
-    grace: Duration,
-    namespaces: BTreeMap<String, Ending>,
+    grace_period: Duration,
+    namespaces: BTreeMap<String, NamespaceEnding>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum NamespaceEnding {
     /// The contents are deleted at this time, since the server's start.
-    At(Duration),
+    DeleteContentsAt(Duration),
     /// The contents were deleted; some objects may wait for their finalizers.
     Emptied,
 }
@@ -24,29 +24,31 @@ enum Ending {
 impl TerminatingNamespaces {
     /// Creates an empty set. Namespaces keep their contents for `grace`.
     pub(crate) fn with_grace(grace: Duration) -> Self {
-        Self { grace, namespaces: BTreeMap::new() }
+        Self { grace_period: grace, namespaces: BTreeMap::new() }
     }
 
     /// Adds `namespace`, whose deletion was requested at `now`. A repeated request has no effect.
     pub(crate) fn start(&mut self, namespace: &str, now: Duration) {
-        self.namespaces.entry(namespace.to_owned()).or_insert(Ending::At(now + self.grace));
+        self.namespaces
+            .entry(namespace.to_owned())
+            .or_insert(NamespaceEnding::DeleteContentsAt(now + self.grace_period));
     }
 
     /// Returns the time of the next deletion of contents.
     pub(crate) fn next(&self) -> Option<Duration> {
         let times = self.namespaces.values().filter_map(|ending| match ending {
-            Ending::At(at) => Some(*at),
-            Ending::Emptied => None,
+            NamespaceEnding::DeleteContentsAt(at) => Some(*at),
+            NamespaceEnding::Emptied => None,
         });
         times.min()
     }
 
     /// Returns the namespaces whose contents must be deleted by `now`, and marks them as emptied.
-    pub(crate) fn due(&mut self, now: Duration) -> Vec<String> {
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<String> {
         let mut due = Vec::new();
         for (namespace, ending) in &mut self.namespaces {
-            if matches!(ending, Ending::At(at) if *at <= now) {
-                *ending = Ending::Emptied;
+            if matches!(ending, NamespaceEnding::DeleteContentsAt(at) if *at <= now) {
+                *ending = NamespaceEnding::Emptied;
                 due.push(namespace.clone());
             }
         }
@@ -55,7 +57,7 @@ impl TerminatingNamespaces {
 
     /// Returns whether the contents of `namespace` were deleted. The namespace is then removed with the last object.
     pub(crate) fn is_emptied(&self, namespace: &str) -> bool {
-        self.namespaces.get(namespace) == Some(&Ending::Emptied)
+        self.namespaces.get(namespace) == Some(&NamespaceEnding::Emptied)
     }
 
     /// Removes `namespace` after its deletion.
@@ -81,10 +83,10 @@ mod tests {
         terminating.start("b", seconds(2));
         terminating.start("a", seconds(9));
         assert_eq!(terminating.next(), Some(seconds(6)));
-        assert_eq!(terminating.due(seconds(5)), Vec::<String>::new());
-        assert_eq!(terminating.due(seconds(6)), ["a"]);
+        assert_eq!(terminating.take_due(seconds(5)), Vec::<String>::new());
+        assert_eq!(terminating.take_due(seconds(6)), ["a"]);
         assert!(terminating.is_emptied("a") && !terminating.is_emptied("b"));
-        assert_eq!((terminating.next(), terminating.due(seconds(6))), (Some(seconds(7)), Vec::new()));
+        assert_eq!((terminating.next(), terminating.take_due(seconds(6))), (Some(seconds(7)), Vec::new()));
         terminating.forget("a");
         assert!(!terminating.is_emptied("a"));
     }

@@ -54,7 +54,7 @@ pub(crate) use verdicts::Verdicts;
 use kinds::{holds_contents, is_created_by_updates, is_definition};
 
 /// Maximum length of the prefix of a generated name in bytes.
-const MAX_GENERATED_BYTES: usize = 58;
+const MAX_GENERATED_PREFIX_BYTES: usize = 58;
 
 impl State {
     /// Creates an object.
@@ -64,7 +64,7 @@ impl State {
 
     /// Creates an object. An applied object already has its managers.
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
-        validation::identify(&mut object, target)?;
+        validation::complete_identity(&mut object, target)?;
         if is_applied {
             fields::prepare_applied(target, &mut object);
         } else {
@@ -72,7 +72,7 @@ impl State {
         }
         // A dry run ignores the version.
         // The error has no reason, as on a real server: the registry's generic error becomes a 500.
-        if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
+        if !metadata::text(&object, "resourceVersion").is_empty() && !target.is_dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
         // The name is not generated yet, so errors about the definition and the namespace contain the name in the
@@ -87,12 +87,12 @@ impl State {
         metadata::set(&mut object, "deletionTimestamp", None);
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
         // Field tracking needs the given status, although the creation drops the status below.
-        let status = object.get("status").filter(|_| target.resource.custom).cloned();
+        let status = object.get("status").filter(|_| target.resource.is_custom).cloned();
         if target.part == Part::Main && target.resource.has_status(target.version()) {
             set_status(&mut object, None);
         }
         if is_definition(target.group_resource()) {
-            definitions::fill_in(&mut object);
+            definitions::set_defaults(&mut object);
             let status = definitions::new_status(&object);
             set_status(&mut object, Some(status));
         }
@@ -131,13 +131,13 @@ impl State {
         self.assign_addresses(target.group_resource(), &mut object, None)?;
         let object = target.resource.to_store(object, target.version());
         // A dry run passes all checks and ends before the history changes.
-        if target.dry_run {
+        if target.is_dry_run {
             return Ok(Arc::new(object));
         }
         let change = self.append(target.store(), key, Some(object), None);
         let mut stored = change.object.clone().unwrap_or_default();
         if is_definition(target.group_resource()) {
-            let established = self.establish(target, &change.name, &stored)?;
+            let established = self.mark_established(target, &change.name, &stored)?;
             // An API client receives the object as created. The establishment follows as a separate change.
             if target.part == Part::Whole {
                 stored = established;
@@ -148,13 +148,17 @@ impl State {
 
     /// Replaces an object, or creates it if updates of its kind create objects. Returns the object, and whether it was
     /// created.
-    pub(crate) fn put(&mut self, target: &WriteTarget, mut object: Value) -> Result<(Arc<Value>, bool), Status> {
-        let missing = self.latest(target.store(), &target.key()).is_none();
-        if !missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
+    pub(crate) fn update_or_create(
+        &mut self,
+        target: &WriteTarget,
+        mut object: Value,
+    ) -> Result<(Arc<Value>, bool), Status> {
+        let is_missing = self.latest(target.store(), &target.key()).is_none();
+        if !is_missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
             // An existing object, a subresource or another kind takes the ordinary path.
             return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
         }
-        validation::identify(&mut object, target)?;
+        validation::complete_identity(&mut object, target)?;
         fields::check_types(target, &object, false)?;
         metadata::set(&mut object, "name", Some(target.name.as_str().into()));
         if !metadata::text(&object, "uid").is_empty() {
@@ -174,7 +178,7 @@ impl State {
         let version = metadata::text(&object, "resourceVersion").to_owned();
         metadata::set(&mut object, "resourceVersion", None);
         let mut created = self.create_as(target, object, is_applied)?;
-        if target.dry_run && !version.is_empty() {
+        if target.is_dry_run && !version.is_empty() {
             // The created object is not stored in a dry run, so a change of the copy is safe.
             metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
         }
@@ -202,9 +206,9 @@ impl State {
         }
         let uid = metadata::text(&object, "uid");
         if !uid.is_empty() {
-            let why =
+            let detail =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-            return Err(Status::conflict(resource, &target.name, &why));
+            return Err(Status::conflict(resource, &target.name, &detail));
         }
         if metadata::text(&object, "name").is_empty() {
             let url = &target.name;
@@ -220,33 +224,33 @@ impl State {
         let resource = target.group_resource().clone();
         let key = target.key();
         // An object with a wrong kind, namespace or name is rejected before the lookup of the existing object.
-        let sent_object = prepared(target, update)?;
+        let sent_object = prepare_sent_object(target, update)?;
         let Some(stored) = self.latest(target.store(), &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
         let existing = target.resource.view(&stored, target.version());
-        let (mut wanted, managed) = match (sent_object, update) {
-            (None, Update::Patch(patch)) => patched(target, patch, &existing)?,
+        let (mut desired, managed) = match (sent_object, update) {
+            (None, Update::Patch(patch)) => apply_patch(target, patch, &existing)?,
             (sent_object, _) => sent_object.unwrap_or_default(),
         };
         // The preconditions are checked against the state that this write replaces. The lock of the store makes the
         // check and the write one step.
-        check_preconditions(target, update, &existing, &wanted)?;
-        let mut causes = validation::uid_violations(target, &existing, &wanted);
-        let sent = (target.resource.custom && target.request.manager.is_some()).then(|| wanted.clone());
+        check_preconditions(target, update, &existing, &desired)?;
+        let mut causes = validation::uid_violations(target, &existing, &desired);
+        let tracked_object = (target.resource.is_custom && target.request.manager.is_some()).then(|| desired.clone());
         let mut object = match target.part {
             // A write of the status keeps all other fields.
             Part::Status => {
                 let mut object = Value::clone(&existing);
-                set_status(&mut object, wanted.get("status").cloned());
+                set_status(&mut object, desired.get("status").cloned());
                 object
             }
             // If the status is a subresource, a write of the object keeps the status.
             Part::Main if target.resource.has_status(target.version()) => {
-                set_status(&mut wanted, existing.get("status").cloned());
-                wanted
+                set_status(&mut desired, existing.get("status").cloned());
+                desired
             }
-            Part::Main | Part::Whole => wanted,
+            Part::Main | Part::Whole => desired,
         };
         // This step precedes the comparison of managed fields, so that an omitted zero is not a change.
         fields::complete_status(target, &mut object);
@@ -255,7 +259,7 @@ impl State {
             metadata::copy(&mut object, &existing, field);
         }
         if is_definition(&resource) && target.part == Part::Main {
-            definitions::fill_in(&mut object);
+            definitions::set_defaults(&mut object);
             definitions::update_status(&mut object);
         }
         causes.extend(validation::finalizer_violations(target, &existing, &object));
@@ -263,7 +267,7 @@ impl State {
         causes.extend(rules::violations_of_prefix(&object));
         causes.extend(definitions::violations(target, &target.name, &object));
         let metadata = rules::violations_of_changed(target, &object);
-        if target.resource.custom {
+        if target.resource.is_custom {
             // The real server validates the metadata of custom resources twice.
             causes.extend(metadata.clone());
         }
@@ -276,11 +280,11 @@ impl State {
             metadata::set(&mut object, "managedFields", managed);
         } else if let Some(tracking) = target.tracking(&self.clock.timestamp()) {
             // Field management compares the object as sent, with the metadata after normalization.
-            let sent = sent.map(|mut sent| {
-                sent["metadata"] = object["metadata"].clone();
-                sent
+            let tracked_object = tracked_object.map(|mut tracked_object| {
+                tracked_object["metadata"] = object["metadata"].clone();
+                tracked_object
             });
-            tracking.update(&existing, managed.as_ref(), sent.as_ref(), &mut object);
+            tracking.update(&existing, managed.as_ref(), tracked_object.as_ref(), &mut object);
         }
         // An update that omits these fields keeps them, but they lose their manager.
         for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -295,7 +299,7 @@ impl State {
         if object == *stored {
             return Ok(Outcome::Stored(stored));
         }
-        if target.dry_run {
+        if target.is_dry_run {
             return Ok(Outcome::Stored(Arc::new(object)));
         }
         // The update removed the last finalizer, which completes the pending deletion.
@@ -320,8 +324,8 @@ impl State {
         }
         let definition = self.latest(&DEFINITIONS, &ObjectKey::new("", &resource.to_string()));
         if definition.and_then(|change| change.object.as_deref()).is_some_and(metadata::is_terminating) {
-            let why = "create not allowed while custom resource definition is terminating";
-            return Err(Status::forbidden(resource, name, why));
+            let detail = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(resource, name, detail));
         }
         Ok(())
     }
@@ -334,12 +338,12 @@ impl State {
             return Err(Status::not_found(&NAMESPACES, &target.namespace));
         };
         if namespace.object.as_deref().is_some_and(metadata::is_terminating) {
-            let why = format!(
+            let detail = format!(
                 "unable to create new content in namespace {} because it is being terminated",
                 target.namespace
             );
             return Err({
-                let mut status = Status::forbidden(target.group_resource(), name, &why);
+                let mut status = Status::forbidden(target.group_resource(), name, &detail);
                 status.details["causes"] = serde_json::json!([{
                     "reason": "NamespaceTerminating", "field": "metadata.namespace",
                     "message": format!("namespace {} is being terminated", target.namespace),
@@ -365,27 +369,33 @@ impl State {
             // A generated name is a DNS label, even if the kind allows other names.
             prefix => {
                 // The prefix is cut at a character boundary, so that the random suffix still fits.
-                let kept = (0..=MAX_GENERATED_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
-                Ok(format!("{}{}", kept.unwrap_or_default(), self.random.name_suffix()))
+                let kept_prefix =
+                    (0..=MAX_GENERATED_PREFIX_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
+                Ok(format!("{}{}", kept_prefix.unwrap_or_default(), self.random.name_suffix()))
             }
         }
     }
 
     /// Serves the resource of a definition and records this in the status, as a second change.
-    fn establish(&mut self, target: &WriteTarget, name: &str, definition: &Arc<Value>) -> Result<Arc<Value>, Status> {
+    fn mark_established(
+        &mut self,
+        target: &WriteTarget,
+        name: &str,
+        definition: &Arc<Value>,
+    ) -> Result<Arc<Value>, Status> {
         let mut object = Value::clone(definition);
         // The second change uses the status part, so that the specification cannot change.
-        set_status(&mut object, Some(definitions::established(definition, &self.clock.timestamp())));
+        set_status(&mut object, Some(definitions::established_status(definition, &self.clock.timestamp())));
         let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
         self.update(&target, &Update::Replace(object)).map(Outcome::into_object)
     }
 }
 
 /// Returns the object of the update, if the update contains one, and its managers.
-fn prepared(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
+fn prepare_sent_object(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
     let (Update::Replace(object) | Update::Applied(object)) = update else { return Ok(None) };
     let mut object = object.clone();
-    validation::identify(&mut object, target)?;
+    validation::complete_identity(&mut object, target)?;
     // An empty list of managers is dropped from the metadata, but resets the existing managers.
     let managed = object.pointer(metadata::MANAGED_FIELDS).cloned();
     if let Update::Applied(_) = update {
@@ -399,18 +409,18 @@ fn prepared(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
 /// Prepares the object of a request: drops unknown fields or warns of them, and sets defaults.
 fn prepare(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
     fields::check_types(target, object, false)?;
-    let unknown = typed::metadata(object, target)?;
+    let unknown = typed::normalize_metadata(object, target)?;
     let unknown = fields::prepare(target, object, unknown);
     unknown::check(target, &unknown)
 }
 
 /// Applies a patch. Returns the object, and its managers.
-fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Value, Option<Value>), Status> {
+fn apply_patch(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Value, Option<Value>), Status> {
     let mut patched = patch.apply(existing)?;
     fields::check_types(target, &patched, true)?;
-    validation::identify(&mut patched, target)?;
+    validation::complete_identity(&mut patched, target)?;
     let managed = patched.pointer(metadata::MANAGED_FIELDS).cloned();
-    let unknown = typed::metadata(&mut patched, target)?;
+    let unknown = typed::normalize_metadata(&mut patched, target)?;
     let unpruned = patched.clone();
     let unknown = fields::prepare(target, &mut patched, unknown);
     unknown::check_patched(target, &unpruned, unknown)?;
@@ -418,14 +428,14 @@ fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Val
 }
 
 /// Checks the version and the UID in the update against the existing object.
-fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, wanted: &Value) -> Result<(), Status> {
+fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, desired: &Value) -> Result<(), Status> {
     if !matches!(update, Update::Applied(_)) {
-        validation::check_version_given(target, wanted)?;
+        validation::check_version_present(target, desired)?;
     }
     if let Update::Replace(_) = update {
-        validation::check_uid(target, existing, wanted)?;
+        validation::check_uid(target, existing, desired)?;
     }
-    validation::check_version(target, existing, wanted)
+    validation::check_version(target, existing, desired)
 }
 
 fn set_status(object: &mut Value, status: Option<Value>) {

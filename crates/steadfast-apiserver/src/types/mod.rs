@@ -17,5 +17,5 @@ mod type_mismatch;
 pub(crate) use ports::port_violations;
 pub(crate) use prune::prune;
 pub(crate) use status::complete_status;
-pub(crate) use table::{Field, FieldShape, Struct, ValueType, all, fields, of_kind, of_name};
+pub(crate) use table::{Field, FieldShape, StructType, ValueType, all, fields, type_for_kind, type_named};
 pub(crate) use type_mismatch::{metadata_type_mismatch, type_mismatch};

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::table::{Field, FieldShape, ValueType, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, type_for_kind};
 
 /// Zero value of a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Zero {
+enum ZeroMeaning {
     /// The port is required, and zero is out of range.
     Invalid,
     /// Zero counts as absent, which is an error.
@@ -16,22 +16,22 @@ enum Zero {
 }
 
 /// Types with ports: the type, the field, and the meaning of zero.
-const PORTS: [(&str, &str, Zero); 12] = [
-    ("core.v1.ServicePort", "port", Zero::Invalid),
-    ("core.v1.ServicePort", "targetPort", Zero::Unset),
-    ("core.v1.ContainerPort", "containerPort", Zero::Absent),
-    ("core.v1.ContainerPort", "hostPort", Zero::Unset),
-    ("core.v1.EndpointPort", "port", Zero::Invalid),
-    ("core.v1.HTTPGetAction", "port", Zero::Invalid),
-    ("core.v1.TCPSocketAction", "port", Zero::Invalid),
-    ("core.v1.GRPCAction", "port", Zero::Invalid),
-    ("networking.v1.ServiceBackendPort", "number", Zero::Unset),
-    ("networking.v1.NetworkPolicyPort", "port", Zero::Invalid),
-    ("networking.v1.NetworkPolicyPort", "endPort", Zero::Invalid),
-    ("admissionregistration.v1.ServiceReference", "port", Zero::Invalid),
+const PORT_FIELDS: [(&str, &str, ZeroMeaning); 12] = [
+    ("core.v1.ServicePort", "port", ZeroMeaning::Invalid),
+    ("core.v1.ServicePort", "targetPort", ZeroMeaning::Unset),
+    ("core.v1.ContainerPort", "containerPort", ZeroMeaning::Absent),
+    ("core.v1.ContainerPort", "hostPort", ZeroMeaning::Unset),
+    ("core.v1.EndpointPort", "port", ZeroMeaning::Invalid),
+    ("core.v1.HTTPGetAction", "port", ZeroMeaning::Invalid),
+    ("core.v1.TCPSocketAction", "port", ZeroMeaning::Invalid),
+    ("core.v1.GRPCAction", "port", ZeroMeaning::Invalid),
+    ("networking.v1.ServiceBackendPort", "number", ZeroMeaning::Unset),
+    ("networking.v1.NetworkPolicyPort", "port", ZeroMeaning::Invalid),
+    ("networking.v1.NetworkPolicyPort", "endPort", ZeroMeaning::Invalid),
+    ("admissionregistration.v1.ServiceReference", "port", ZeroMeaning::Invalid),
 ];
 
-const RANGE: &str = "must be between 1 and 65535, inclusive";
+const RANGE_MESSAGE: &str = "must be between 1 and 65535, inclusive";
 
 /// Invalid port of an object.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,39 +41,41 @@ pub(crate) struct PortViolation {
     /// Number; `None` if a required port is absent.
     pub(crate) number: Option<i64>,
     /// Reason in the words of a real server.
-    pub(crate) why: &'static str,
+    pub(crate) detail: &'static str,
 }
 
 /// Returns the ports of an object of a built-in kind that are not between 1 and 65535.
 pub(crate) fn port_violations(api_version: &str, kind: &str, object: &Value) -> Vec<PortViolation> {
     let mut violations = Vec::new();
-    if let Some(name) = of_kind(api_version, kind) {
-        search(name, object, &mut violations);
+    if let Some(name) = type_for_kind(api_version, kind) {
+        collect_violations(name, object, &mut violations);
     }
     violations
 }
 
 /// Adds the wrong ports of `object`, with paths that start at `object`. A path is built backwards from a wrong port,
 /// because valid objects need no paths.
-fn search(name: &'static str, object: &Value, violations: &mut Vec<PortViolation>) {
+fn collect_violations(name: &'static str, object: &Value, violations: &mut Vec<PortViolation>) {
     for field in fields(name).unwrap_or_default() {
         let Some(value) = object.get(field.name) else { continue };
-        if let Some((.., zero)) = PORTS.into_iter().find(|(of, port, _)| (*of, *port) == (name, field.name)) {
-            violations.extend(check(name, field, value, zero));
+        if let Some((.., zero_meaning)) =
+            PORT_FIELDS.into_iter().find(|(type_name, port, _)| (*type_name, *port) == (name, field.name))
+        {
+            violations.extend(check_port(name, field, value, zero_meaning));
             continue;
         }
         match (field.shape, value) {
-            (FieldShape::One(ValueType::Named(of)), _) => {
+            (FieldShape::One(ValueType::Named(type_name)), _) => {
                 let first = violations.len();
-                search(of, value, violations);
+                collect_violations(type_name, value, violations);
                 for port in &mut violations[first..] {
                     port.path = format!("{}.{}", field.name, port.path);
                 }
             }
-            (FieldShape::List(ValueType::Named(of)), Value::Array(items)) => {
+            (FieldShape::List(ValueType::Named(type_name)), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     let first = violations.len();
-                    search(of, item, violations);
+                    collect_violations(type_name, item, violations);
                     for port in &mut violations[first..] {
                         port.path = format!("{}[{index}].{}", field.name, port.path);
                     }
@@ -89,23 +91,23 @@ fn search(name: &'static str, object: &Value, violations: &mut Vec<PortViolation
         && is_unset
         && let Some(number) = object.get("port").and_then(Value::as_i64).filter(|port| !(1..=65_535).contains(port))
     {
-        violations.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
+        violations.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), detail: RANGE_MESSAGE });
     }
 }
 
-fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<PortViolation> {
+fn check_port(name: &str, field: &Field, value: &Value, zero_meaning: ZeroMeaning) -> Option<PortViolation> {
     // Ports by name have other rules.
     let number = value.as_i64()?;
-    let (number, why) = match (number, zero) {
-        (1..=65_535, _) | (0, Zero::Unset) => return None,
-        (0, Zero::Absent) => (None, ""),
+    let (number, detail) = match (number, zero_meaning) {
+        (1..=65_535, _) | (0, ZeroMeaning::Unset) => return None,
+        (0, ZeroMeaning::Absent) => (None, ""),
         // The only port of this group.
         _ if name.starts_with("admissionregistration") => {
             (Some(number), "port is not valid: must be between 1 and 65535, inclusive")
         }
-        _ => (Some(number), RANGE),
+        _ => (Some(number), RANGE_MESSAGE),
     };
-    Some(PortViolation { path: field.name.to_owned(), number, why })
+    Some(PortViolation { path: field.name.to_owned(), number, detail })
 }
 
 #[cfg(test)]

@@ -5,14 +5,14 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::table::{Field, FieldShape, ValueType, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, type_for_kind};
 use super::type_mismatch::bytes;
 
 /// Removes unknown fields and null fields from an object of a built-in kind. Returns the paths of the unknown fields,
 /// in order.
 pub(crate) fn prune(api_version: &str, kind: &str, object: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    if let (Some(fields), Value::Object(object)) = (of_kind(api_version, kind).and_then(fields), object) {
+    if let (Some(fields), Value::Object(object)) = (type_for_kind(api_version, kind).and_then(fields), object) {
         prune_fields(object, fields, "", &mut unknown);
     }
     unknown
@@ -20,9 +20,9 @@ pub(crate) fn prune(api_version: &str, kind: &str, object: &mut Value) -> Vec<St
 
 fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path: &str, unknown: &mut Vec<String>) {
     object.retain(|key, value| {
-        let place = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let field_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         let Some(field) = fields.iter().find(|field| field.name == key) else {
-            unknown.push(place);
+            unknown.push(field_path);
             return false;
         };
         // A null field of the type counts as absent. Unknown fields are reported even if they are null.
@@ -30,15 +30,15 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
             return false;
         }
         match field.shape {
-            FieldShape::One(ValueType::Named(name)) => prune_value(value, name, &place, unknown),
+            FieldShape::One(ValueType::Named(name)) => prune_value(value, name, &field_path, unknown),
             FieldShape::List(ValueType::Named(name)) => {
                 for (index, item) in value.as_array_mut().into_iter().flatten().enumerate() {
-                    prune_value(item, name, &format!("{place}[{index}]"), unknown);
+                    prune_value(item, name, &format!("{field_path}[{index}]"), unknown);
                 }
             }
             FieldShape::Map(ValueType::Named(name)) => {
                 for (key, item) in value.as_object_mut().into_iter().flatten() {
-                    prune_value(item, name, &format!("{place}.{key}"), unknown);
+                    prune_value(item, name, &format!("{field_path}.{key}"), unknown);
                 }
             }
             FieldShape::One(kind) => normalize_scalar(kind, value),

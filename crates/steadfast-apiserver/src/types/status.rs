@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::table::{Field, FieldShape, ValueType, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, type_for_kind};
 
 /// Number of levels below which no status has fields of its own.
 const MAX_DEPTH: usize = 8;
@@ -19,8 +19,8 @@ const WRITTEN_OPTIONAL: [(&str, &str); 6] = [
 
 /// Adds the status of an object of a built-in kind if the status is absent, and the zero values within.
 pub(crate) fn complete_status(api_version: &str, kind: &str, object: &mut Value) {
-    let of = of_kind(api_version, kind).and_then(fields).unwrap_or_default();
-    if let (Some(field), Value::Object(object)) = (of.iter().find(|field| field.name == "status"), object) {
+    let kind_fields = type_for_kind(api_version, kind).and_then(fields).unwrap_or_default();
+    if let (Some(field), Value::Object(object)) = (kind_fields.iter().find(|field| field.name == "status"), object) {
         complete_field(field, object, MAX_DEPTH);
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn complete_status(api_version: &str, kind: &str, object: &mut Value)
 /// Adds the value that Go writes for an absent struct or required field, and completes a struct.
 fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth: usize) {
     let FieldShape::One(ValueType::Named(name)) = field.shape else { return };
-    if field.pointer || depth == 0 {
+    if field.is_pointer || depth == 0 {
         return;
     }
     let value = object.entry(field.name).or_insert_with(|| json!({}));
@@ -37,11 +37,11 @@ fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth:
     }
     let Value::Object(value) = value else { return };
     for inner in fields(name).unwrap_or_default() {
-        let is_written = inner.required || WRITTEN_OPTIONAL.contains(&(name, inner.name));
+        let is_written = inner.is_required || WRITTEN_OPTIONAL.contains(&(name, inner.name));
         if is_written
-            && !inner.pointer
+            && !inner.is_pointer
             && value.get(inner.name).is_none_or(Value::is_null)
-            && let Some(zero) = zero(inner.shape)
+            && let Some(zero) = zero_value(inner.shape)
         {
             value.insert(inner.name.to_owned(), zero);
         }
@@ -50,7 +50,7 @@ fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth:
 }
 
 /// Returns the zero value of a field; `None` for structs, which are completed by their fields.
-fn zero(shape: FieldShape) -> Option<Value> {
+fn zero_value(shape: FieldShape) -> Option<Value> {
     match shape {
         FieldShape::One(ValueType::Text) => Some("".into()),
         FieldShape::One(ValueType::Bool) => Some(false.into()),

@@ -26,7 +26,7 @@ static TABLE: &str = include_str!("table.txt");
 static RESPONSES: &str = include_str!("responses.txt");
 
 /// Types by name, parsed on first use.
-static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
+static TYPES: LazyLock<BTreeMap<&'static str, StructType>> = LazyLock::new(|| {
     let mut types = BTreeMap::new();
     let mut name = "";
     for line in TABLE.lines().chain(RESPONSES.lines()).filter(|line| !line.starts_with('#')) {
@@ -34,31 +34,34 @@ static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
             None => {
                 let (type_name, traits) = line.split_once(' ').unwrap_or((line, ""));
                 name = type_name;
-                types.insert(name, Struct { is_atomic: traits == "object=atomic", ..Struct::default() });
+                types.insert(name, StructType { is_atomic: traits == "object=atomic", ..StructType::default() });
             }
             Some(line) => {
-                if let (Some(field), Some(of)) = (Field::parse(line), types.get_mut(name)) {
-                    of.fields.push(field);
+                if let (Some(field), Some(struct_type)) = (Field::parse(line), types.get_mut(name)) {
+                    struct_type.fields.push(field);
                 }
             }
         }
     }
-    for of in types.values_mut() {
+    for struct_type in types.values_mut() {
         // Fields of embedded structs have several numbers. The order of paths is the order on the wire.
-        of.by_number = (0..of.fields.len()).filter(|&at| !of.fields[at].numbers.is_empty()).collect();
-        of.by_number.sort_by(|&one, &other| of.fields[one].numbers.cmp(&of.fields[other].numbers));
+        struct_type.number_order =
+            (0..struct_type.fields.len()).filter(|&index| !struct_type.fields[index].numbers.is_empty()).collect();
+        struct_type
+            .number_order
+            .sort_by(|&one, &other| struct_type.fields[one].numbers.cmp(&struct_type.fields[other].numbers));
     }
     types
 });
 
 /// Type with fields.
 #[derive(Debug, Default)]
-pub(crate) struct Struct {
+pub(crate) struct StructType {
     /// True if the type is merged as one value.
     pub(crate) is_atomic: bool,
     pub(crate) fields: Vec<Field>,
     /// Indexes of the fields with a protobuf number, ordered by number.
-    by_number: Vec<usize>,
+    number_order: Vec<usize>,
 }
 
 /// Field of a type.
@@ -68,9 +71,9 @@ pub(crate) struct Field {
     pub(crate) numbers: Vec<u64>,
     pub(crate) name: &'static str,
     /// True if the zero value differs from an absent value.
-    pub(crate) pointer: bool,
+    pub(crate) is_pointer: bool,
     pub(crate) shape: FieldShape,
-    pub(crate) required: bool,
+    pub(crate) is_required: bool,
     /// Further traits, such as `map=name` and `enum=A,B`.
     traits: &'static str,
 }
@@ -107,10 +110,10 @@ pub(crate) enum ValueType {
     Named(&'static str),
 }
 
-impl Struct {
+impl StructType {
     /// Returns the fields with a protobuf number, ordered by number.
-    pub(crate) fn by_number(&'static self) -> Vec<&'static Field> {
-        self.by_number.iter().map(|&at| &self.fields[at]).collect()
+    pub(crate) fn fields_by_number(&'static self) -> Vec<&'static Field> {
+        self.number_order.iter().map(|&index| &self.fields[index]).collect()
     }
 }
 
@@ -124,27 +127,27 @@ impl Field {
         Some(Self {
             numbers,
             name,
-            pointer: shape.starts_with('?'),
+            is_pointer: shape.starts_with('?'),
             shape: FieldShape::parse(shape.trim_start_matches('?')),
-            required: traits.split(' ').any(|word| word == "required"),
+            is_required: traits.split(' ').any(|word| word == "required"),
             traits,
         })
     }
 
     /// Returns the values of a trait, such as `enum`, in order.
-    pub(crate) fn of_trait(&self, name: &str) -> Option<impl Iterator<Item = &'static str>> {
+    pub(crate) fn trait_values(&self, name: &str) -> Option<impl Iterator<Item = &'static str>> {
         let mut traits = self.traits.split(' ').filter_map(|word| word.split_once('='));
         traits.find(|(key, _)| *key == name).map(|(_, values)| values.split(','))
     }
 
     /// Returns the first value of a trait.
-    pub(crate) fn first_of_trait(&self, name: &str) -> Option<&'static str> {
-        self.of_trait(name)?.next()
+    pub(crate) fn first_trait_value(&self, name: &str) -> Option<&'static str> {
+        self.trait_values(name)?.next()
     }
 
     /// Returns the default of an absent field.
     pub(crate) fn default(&self) -> Option<Value> {
-        self.first_of_trait("default").and_then(|default| serde_json::from_str(default).ok())
+        self.first_trait_value("default").and_then(|default| serde_json::from_str(default).ok())
     }
 }
 
@@ -183,22 +186,22 @@ impl ValueType {
 }
 
 /// Returns a type of the table by its name.
-pub(crate) fn of_name(name: &str) -> Option<&'static Struct> {
+pub(crate) fn type_named(name: &str) -> Option<&'static StructType> {
     TYPES.get(name)
 }
 
 /// Returns the fields of a type.
 pub(crate) fn fields(name: &str) -> Option<&'static [Field]> {
-    of_name(name).map(|of| of.fields.as_slice())
+    type_named(name).map(|struct_type| struct_type.fields.as_slice())
 }
 
 /// Returns all types by name.
-pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static Struct)> {
-    TYPES.iter().map(|(name, of)| (*name, of))
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static StructType)> {
+    TYPES.iter().map(|(name, struct_type)| (*name, struct_type))
 }
 
 /// Returns the name of the type for a kind, if the table contains the type.
-pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
+pub(crate) fn type_for_kind(api_version: &str, kind: &str) -> Option<&'static str> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
     let name = match group {
         // Every group contains these kinds.
@@ -212,17 +215,17 @@ pub(crate) fn of_kind(api_version: &str, kind: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FieldShape, TYPES, ValueType, fields, of_kind};
+    use super::{FieldShape, TYPES, ValueType, fields, type_for_kind};
 
     #[test]
     fn every_referenced_type_is_in_the_table() {
         let mut count = 0;
-        for (name, of) in TYPES.iter() {
-            for field in &of.fields {
+        for (name, struct_type) in TYPES.iter() {
+            for field in &struct_type.fields {
                 count += 1;
                 assert_eq!(
                     field.default().is_some(),
-                    field.first_of_trait("default").is_some(),
+                    field.first_trait_value("default").is_some(),
                     "{name}.{}",
                     field.name
                 );
@@ -230,8 +233,8 @@ mod tests {
                 | FieldShape::List(kind)
                 | FieldShape::Map(kind)
                 | FieldShape::MapOfLists(kind)) = field.shape;
-                if let ValueType::Named(wanted) = kind {
-                    assert!(TYPES.contains_key(wanted), "{wanted}, of {name}");
+                if let ValueType::Named(referenced) = kind {
+                    assert!(TYPES.contains_key(referenced), "{referenced}, of {name}");
                 }
             }
         }
@@ -246,23 +249,26 @@ mod tests {
             ("rbac.authorization.k8s.io/v1", "Role", "rbac.v1.Role"),
             ("policy/v1", "DeleteOptions", "meta.v1.DeleteOptions"),
         ] {
-            assert_eq!(of_kind(api_version, kind), Some(name));
+            assert_eq!(type_for_kind(api_version, kind), Some(name));
         }
-        assert_eq!(of_kind("example.com/v1", "Pod"), None);
+        assert_eq!(type_for_kind("example.com/v1", "Pod"), None);
     }
 
     #[test]
     fn field_is_parsed_with_its_traits() {
         let container = fields("core.v1.Container").unwrap();
         let ports = container.iter().find(|field| field.name == "ports").unwrap();
-        assert_eq!((ports.shape, ports.pointer), (FieldShape::List(ValueType::Named("core.v1.ContainerPort")), false));
-        assert_eq!(ports.of_trait("map").unwrap().collect::<Vec<_>>(), ["containerPort", "protocol"]);
+        assert_eq!(
+            (ports.shape, ports.is_pointer),
+            (FieldShape::List(ValueType::Named("core.v1.ContainerPort")), false)
+        );
+        assert_eq!(ports.trait_values("map").unwrap().collect::<Vec<_>>(), ["containerPort", "protocol"]);
         let port = fields("core.v1.ContainerPort").unwrap();
         let protocol = port.iter().find(|field| field.name == "protocol").unwrap();
         assert_eq!((protocol.default(), ports.default()), (Some("TCP".into()), None));
         assert!(TYPES["core.v1.ConfigMapKeySelector"].is_atomic && !TYPES["core.v1.Container"].is_atomic);
         let volume = fields("core.v1.Volume").unwrap();
         let secret = volume.iter().find(|field| field.name == "secret").unwrap();
-        assert_eq!((secret.numbers.as_slice(), secret.pointer), (&[2, 6][..], true));
+        assert_eq!((secret.numbers.as_slice(), secret.is_pointer), (&[2, 6][..], true));
     }
 }

@@ -5,19 +5,19 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
-use super::table::{Field, FieldShape, ValueType, fields, of_kind};
+use super::table::{Field, FieldShape, ValueType, fields, type_for_kind};
 
 /// Value of a wrong type.
 struct TypeMismatch {
     path: String,
-    found: &'static str,
-    wanted: String,
+    actual: &'static str,
+    expected: String,
 }
 
 impl TypeMismatch {
     /// Creates the error without the value itself, which may be a secret.
-    fn new(found: &Value, wanted: String) -> Self {
-        let found = match found {
+    fn new(actual: &Value, expected: String) -> Self {
+        let actual = match actual {
             Value::Null => "null",
             Value::Bool(_) => "bool",
             Value::Number(_) => "number",
@@ -25,47 +25,49 @@ impl TypeMismatch {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
         };
-        Self { path: String::new(), found, wanted }
+        Self { path: String::new(), actual, expected }
     }
 
-    fn within(self, field: &str) -> Self {
+    fn below_field(self, field: &str) -> Self {
         Self { path: format!(".{field}{}", self.path), ..self }
     }
 }
 
 /// Returns the first error for a value of a wrong type in an object of a built-in kind. `null` is valid for every type.
 pub(crate) fn type_mismatch(api_version: &str, kind: &str, object: &Value) -> Option<String> {
-    message(of_kind(api_version, kind)?, kind, object)
+    mismatch_message(type_for_kind(api_version, kind)?, kind, object)
 }
 
 /// Returns the first error for a value of a wrong type in the metadata of any object.
 pub(crate) fn metadata_type_mismatch(metadata: &Value) -> Option<String> {
-    message("meta.v1.ObjectMeta", "ObjectMeta", metadata)
+    mismatch_message("meta.v1.ObjectMeta", "ObjectMeta", metadata)
 }
 
-fn message(name: &'static str, shown: &str, object: &Value) -> Option<String> {
-    let TypeMismatch { path, found, wanted } = of_value(ValueType::Named(name), object)?;
-    Some(format!("json: cannot unmarshal {found} into Go struct field {shown}{path} of type {wanted}"))
+fn mismatch_message(name: &'static str, displayed_kind: &str, object: &Value) -> Option<String> {
+    let TypeMismatch { path, actual, expected } = mismatch_in_value(ValueType::Named(name), object)?;
+    Some(format!("json: cannot unmarshal {actual} into Go struct field {displayed_kind}{path} of type {expected}"))
 }
 
-fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<TypeMismatch> {
+fn mismatch_in_fields(fields: &[Field], values: &Map<String, Value>) -> Option<TypeMismatch> {
     values.iter().find_map(|(key, value)| {
         // Unknown fields are reported elsewhere.
         let field = fields.iter().find(|field| field.name == key)?;
-        of_field(field.shape, value).map(|mismatch| mismatch.within(key))
+        mismatch_in_field(field.shape, value).map(|mismatch| mismatch.below_field(key))
     })
 }
 
-fn of_field(shape: FieldShape, value: &Value) -> Option<TypeMismatch> {
+fn mismatch_in_field(shape: FieldShape, value: &Value) -> Option<TypeMismatch> {
     match (shape, value) {
         // Go decodes null as the zero value of any type.
         (_, Value::Null) => None,
-        (FieldShape::One(kind), value) => of_value(kind, value),
-        (FieldShape::List(kind), Value::Array(items)) => items.iter().find_map(|item| of_value(kind, item)),
+        (FieldShape::One(kind), value) => mismatch_in_value(kind, value),
+        (FieldShape::List(kind), Value::Array(items)) => items.iter().find_map(|item| mismatch_in_value(kind, item)),
         (FieldShape::List(kind), other) => Some(TypeMismatch::new(other, format!("[]{}", go_type(kind)))),
-        (FieldShape::Map(kind), Value::Object(values)) => values.values().find_map(|value| of_value(kind, value)),
+        (FieldShape::Map(kind), Value::Object(values)) => {
+            values.values().find_map(|value| mismatch_in_value(kind, value))
+        }
         (FieldShape::MapOfLists(kind), Value::Object(values)) => {
-            values.values().find_map(|list| of_field(FieldShape::List(kind), list))
+            values.values().find_map(|list| mismatch_in_field(FieldShape::List(kind), list))
         }
         (FieldShape::Map(kind), other) => Some(TypeMismatch::new(other, format!("map[string]{}", go_type(kind)))),
         (FieldShape::MapOfLists(kind), other) => {
@@ -74,14 +76,14 @@ fn of_field(shape: FieldShape, value: &Value) -> Option<TypeMismatch> {
     }
 }
 
-fn of_value(kind: ValueType, value: &Value) -> Option<TypeMismatch> {
+fn mismatch_in_value(kind: ValueType, value: &Value) -> Option<TypeMismatch> {
     let is_int32 = || value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
     let text = value.as_str();
-    let fits = match kind {
+    let is_valid = match kind {
         _ if value.is_null() => true,
         ValueType::Any | ValueType::Json(_) => true,
         ValueType::Named(name) => match value {
-            Value::Object(values) => return of_fields(fields(name)?, values),
+            Value::Object(values) => return mismatch_in_fields(fields(name)?, values),
             _ => false,
         },
         ValueType::Text | ValueType::Duration => value.is_string(),
@@ -101,7 +103,7 @@ fn of_value(kind: ValueType, value: &Value) -> Option<TypeMismatch> {
         ValueType::Quantity => value.is_number() || text.is_some_and(|text| is_quantity(text.trim())),
         ValueType::IntOrString => value.is_string() || is_int32(),
     };
-    (!fits).then(|| TypeMismatch::new(value, go_type(kind).to_owned()))
+    (!is_valid).then(|| TypeMismatch::new(value, go_type(kind).to_owned()))
 }
 
 /// Returns the name of a type in Go.
@@ -155,7 +157,8 @@ fn is_quantity(text: &str) -> bool {
 
 /// Returns whether bytes have the form of a pattern, in which `0` stands for any digit.
 fn has_form(bytes: &[u8], pattern: &[u8]) -> bool {
-    let matches = |(byte, wanted): (&u8, &u8)| if *wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted };
+    let matches =
+        |(byte, expected): (&u8, &u8)| if *expected == b'0' { byte.is_ascii_digit() } else { byte == expected };
     bytes.len() == pattern.len() && bytes.iter().zip(pattern).all(matches)
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{Client, in_memory};
+use crate::support::{Client, in_memory_server};
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED_ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Name of a resource in discovery, and its description.
 type Entry = (String, String);
@@ -31,7 +31,7 @@ fn definition(version: &str, field: &str) -> Value {
     })
 }
 
-async fn plain(client: &mut Client, server: &ApiServer) -> BTreeSet<Entry> {
+async fn read_plain_discovery(client: &mut Client, server: &ApiServer) -> BTreeSet<Entry> {
     let mut group_versions = vec!["/api/v1".to_owned()];
     let (_, groups) = client.get("/apis").await;
     for group in groups["groups"].as_array().unwrap() {
@@ -58,10 +58,11 @@ async fn plain(client: &mut Client, server: &ApiServer) -> BTreeSet<Entry> {
     entries
 }
 
-async fn aggregated(client: &mut Client) -> BTreeSet<Entry> {
+async fn read_aggregated_discovery(client: &mut Client) -> BTreeSet<Entry> {
     let mut entries = BTreeSet::new();
     for root in ["/api", "/apis"] {
-        let (_, document) = client.call_with(Method::GET, root, &[("accept", AGGREGATED)], &Value::Null).await.unwrap();
+        let (_, document) =
+            client.call_with(Method::GET, root, &[("accept", AGGREGATED_ACCEPT)], &Value::Null).await.unwrap();
         assert_eq!(document["kind"], "APIGroupDiscoveryList");
         for group in document["items"].as_array().unwrap() {
             for version in group["versions"].as_array().unwrap() {
@@ -69,10 +70,10 @@ async fn aggregated(client: &mut Client) -> BTreeSet<Entry> {
                 let path = format!("{root}{name}/{}", version["version"].as_str().unwrap());
                 for resource in version["resources"].as_array().unwrap() {
                     let name = format!("{path}/{}", resource["resource"].as_str().unwrap());
-                    let of = |entry: &Value, key: &str| entry[key].to_string();
+                    let field_text = |entry: &Value, key: &str| entry[key].to_string();
                     let line = |entry: &Value, namespaced: Value| {
-                        let kind = of(&entry["responseKind"], "kind");
-                        let rest = ["verbs", "shortNames", "categories"].map(|key| of(entry, key)).join(" ");
+                        let kind = field_text(&entry["responseKind"], "kind");
+                        let rest = ["verbs", "shortNames", "categories"].map(|key| field_text(entry, key)).join(" ");
                         format!("{kind} {rest} {namespaced}")
                     };
                     for part in resource["subresources"].as_array().into_iter().flatten() {
@@ -89,11 +90,11 @@ async fn aggregated(client: &mut Client) -> BTreeSet<Entry> {
 
 #[tokio::test(start_paused = true)]
 async fn both_forms_of_discovery_are_equal() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     server.create(&definition("v1", "a")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    let plain = plain(&mut client, &server).await;
-    let aggregated = aggregated(&mut client).await;
+    let plain = read_plain_discovery(&mut client, &server).await;
+    let aggregated = read_aggregated_discovery(&mut client).await;
     assert_eq!(plain.difference(&aggregated).collect::<Vec<_>>(), Vec::<&Entry>::new());
     assert_eq!(aggregated.difference(&plain).collect::<Vec<_>>(), Vec::<&Entry>::new());
     assert!(plain.iter().any(|(name, list)| name == "/apis/example.com/v1/widgets/status" && list.contains("Widget")));
@@ -101,33 +102,33 @@ async fn both_forms_of_discovery_are_equal() {
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_discovery_is_not_sent_again() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut get_with_etag = async |tag: &str| {
-        let headers = [("accept", AGGREGATED), ("if-none-match", tag)];
+        let headers = [("accept", AGGREGATED_ACCEPT), ("if-none-match", tag)];
         let response = client.request(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
         let header = |name: &str| response.headers().get(name).unwrap().to_str().unwrap().to_owned();
         let (code, tag, kind) = (response.status().as_u16(), header("etag"), header("content-type"));
         (code, tag, kind, response.into_body().collect().await.unwrap().to_bytes().len())
     };
     let (code, tag, kind, length) = get_with_etag("\"none\"").await;
-    assert_eq!((code, kind.as_str(), length > 1000), (200, AGGREGATED, true));
-    let (code, same, _, length) = get_with_etag(&tag).await;
-    assert_eq!((code, &same, length), (304, &tag, 0));
+    assert_eq!((code, kind.as_str(), length > 1000), (200, AGGREGATED_ACCEPT, true));
+    let (code, repeated_tag, _, length) = get_with_etag(&tag).await;
+    assert_eq!((code, &repeated_tag, length), (304, &tag, 0));
     server.create(&definition("v1", "a")).unwrap();
-    let (code, other, _, _) = get_with_etag(&tag).await;
-    assert_eq!((code, other == tag), (200, false));
+    let (code, changed_tag, _, _) = get_with_etag(&tag).await;
+    assert_eq!((code, changed_tag == tag), (200, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn client_preference_selects_the_plain_form() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for accept in ["application/json", "*/*", "application/json;as=Other;v=v1;g=x,application/json"] {
         let (_, groups) = client.call_with(Method::GET, "/apis", &[("accept", accept)], &Value::Null).await.unwrap();
         assert_eq!(groups["kind"], "APIGroupList", "{accept}");
     }
-    let preferred = format!("{AGGREGATED},application/json");
+    let preferred = format!("{AGGREGATED_ACCEPT},application/json");
     let (_, all) = client.call_with(Method::GET, "/apis", &[("accept", &preferred)], &Value::Null).await.unwrap();
     assert_eq!(all["kind"], "APIGroupDiscoveryList");
 }
@@ -152,7 +153,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn openapi_documents_are_complete() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     server.create(&definition("v1", "colour")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (_, index) = client.get("/openapi/v3").await;
@@ -162,9 +163,9 @@ async fn openapi_documents_are_complete() {
         let (code, document) = client.get(entry["serverRelativeURL"].as_str().unwrap()).await;
         assert_eq!(code, 200, "{path}");
         let schemas = document["components"]["schemas"].as_object().unwrap();
-        let mut wanted = BTreeSet::new();
-        references(&document, &mut wanted);
-        for name in wanted {
+        let mut referenced_names = BTreeSet::new();
+        references(&document, &mut referenced_names);
+        for name in referenced_names {
             assert!(schemas.contains_key(&name), "{name} is missing in {path}");
         }
     }
@@ -180,7 +181,7 @@ async fn openapi_documents_are_complete() {
 
 #[tokio::test(start_paused = true)]
 async fn document_hash_follows_its_definitions() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     server.create(&definition("v1", "a")).unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut urls = async || {
@@ -223,7 +224,7 @@ async fn accepted_user_may_do_everything() {
 
 #[tokio::test]
 async fn openapi_tag_follows_its_own_definitions() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&definition("v1", "one")).unwrap();
     let tags = async |client: &mut Client| {
@@ -235,13 +236,14 @@ async fn openapi_tag_follows_its_own_definitions() {
     let response = client.request(Method::GET, &before[0], &[], &Value::Null).await.unwrap();
     let etag = response.headers()["etag"].to_str().unwrap().to_owned();
     assert!(before[0].ends_with(&format!("?hash={}", etag.trim_matches('"'))), "{before:?} {etag}");
-    let known = [("if-none-match", etag.as_str())];
-    assert_eq!(client.request(Method::GET, &before[0], &known, &Value::Null).await.unwrap().status(), 304);
+    let if_none_match = [("if-none-match", etag.as_str())];
+    assert_eq!(client.request(Method::GET, &before[0], &if_none_match, &Value::Null).await.unwrap().status(), 304);
     server.replace(&definition("v1", "two")).unwrap();
     let after = tags(&mut client).await;
     assert_ne!(before[0], after[0]);
     assert_eq!(before[1], after[1]);
-    let response = client.request(Method::GET, "/openapi/v3/apis/example.com/v1", &known, &Value::Null).await.unwrap();
+    let response =
+        client.request(Method::GET, "/openapi/v3/apis/example.com/v1", &if_none_match, &Value::Null).await.unwrap();
     assert_eq!(response.status(), 200);
     let document = client.get(&after[0]).await.1.to_string();
     assert!(document.contains("two") && !document.contains("\"one\""), "{document}");
@@ -249,7 +251,7 @@ async fn openapi_tag_follows_its_own_definitions() {
 
 #[tokio::test]
 async fn openapi_embedded_resource_has_common_fields() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut embedding = definition("v1", "one");
     embedding["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["inner"] = json!({

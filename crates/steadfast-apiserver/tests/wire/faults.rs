@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, names, seconds_since, version_of};
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn watch_from(version: u64) -> String {
     format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}&allowWatchBookmarks=true")
 }
 
-const STREAMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&sendInitialEvents=true\
+const STREAMED_LIST: &str = "/api/v1/namespaces/default/configmaps?watch=1&sendInitialEvents=true\
                         &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 /// Returns the I/O error kind at the root of a failure.
@@ -35,17 +35,17 @@ fn io_kind(failure: &crate::support::Failure) -> Option<ErrorKind> {
 
 #[tokio::test(start_paused = true)]
 async fn stopped_server_refuses_until_restart() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().stop();
-    assert_eq!(io_kind(&watch.breaks().await), Some(ErrorKind::ConnectionReset));
+    assert_eq!(io_kind(&watch.assert_breaks().await), Some(ErrorKind::ConnectionReset));
     assert_eq!(server.connect(0).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     server.faults().start();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
     let ends: Vec<Option<LinkEnd>> =
-        server.connections().iter().map(|connection| connection.ended.map(|(_, how)| how)).collect();
+        server.connections().iter().map(|connection| connection.ended.map(|(_, end)| end)).collect();
     assert_eq!(ends, [Some(LinkEnd::Reset), None]);
 }
 
@@ -55,7 +55,7 @@ async fn cut_network_resets_and_refuses_sockets() {
     let mut client = Client::over_tcp(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().cut();
-    assert_eq!(io_kind(&watch.breaks().await), Some(ErrorKind::ConnectionReset));
+    assert_eq!(io_kind(&watch.assert_breaks().await), Some(ErrorKind::ConnectionReset));
     let refused = tokio::net::TcpStream::connect(server.address(0).unwrap()).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     server.faults().heal();
@@ -88,25 +88,25 @@ async fn restarted_server_is_reachable_immediately() {
 
 #[tokio::test(start_paused = true)]
 async fn connection_breaks_within_an_object() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::http1(server.connect(0).await.unwrap()).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.create(&config_map("a")).unwrap();
     assert_eq!(watch.summary().await.1, "a");
     server.faults().reset_after_bytes(100);
     server.create(&config_map("b")).unwrap();
-    watch.breaks().await;
-    assert_eq!(server.connections()[0].ended.map(|(_, how)| how), Some(LinkEnd::Reset));
+    watch.assert_breaks().await;
+    assert_eq!(server.connections()[0].ended.map(|(_, end)| end), Some(LinkEnd::Reset));
 }
 
 #[tokio::test(start_paused = true)]
 async fn black_hole_stalls_without_an_error() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().black_hole(true);
     server.create(&config_map("a")).unwrap();
-    watch.is_silent_for(Duration::from_secs(1000)).await;
+    watch.assert_silent_for(Duration::from_secs(1000)).await;
     assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN gets no response");
     assert!(server.connections()[0].failed_at.is_some());
     server.faults().black_hole(false);
@@ -115,21 +115,21 @@ async fn black_hole_stalls_without_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn accepted_connection_closes_immediately() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     server.faults().accept_and_close(true);
     let Ok(mut client) = Client::in_memory(&server, 0).await else { return };
     assert!(client.call(Method::GET, CONFIG_MAPS, &Value::Null).await.is_err());
-    assert_eq!(server.connections()[0].ended.map(|(_, how)| how), Some(LinkEnd::Closed));
+    assert_eq!(server.connections()[0].ended.map(|(_, end)| end), Some(LinkEnd::Closed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn frozen_server_only_acknowledges_pings() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().freeze(true);
     server.create(&config_map("a")).unwrap();
-    watch.is_silent_for(Duration::from_secs(300)).await;
+    watch.assert_silent_for(Duration::from_secs(300)).await;
     let call = timeout(Duration::from_secs(300), client.call(Method::GET, CONFIG_MAPS, &Value::Null));
     assert!(call.await.is_err(), "no request is handled");
     let builder = h2::client::Builder::new();
@@ -150,7 +150,7 @@ async fn frozen_server_only_acknowledges_pings() {
 
 #[tokio::test(start_paused = true)]
 async fn stalled_stream_leaves_its_connection_healthy() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let path = watch_from(start).replace("&allowWatchBookmarks=true", "");
@@ -160,33 +160,33 @@ async fn stalled_stream_leaves_its_connection_healthy() {
     server.faults().stall_stream(request, true);
     server.create(&config_map("a")).unwrap();
     assert_eq!(healthy.summary().await.1, "a");
-    stalled.is_silent_for(Duration::from_secs(500)).await;
+    stalled.assert_silent_for(Duration::from_secs(500)).await;
     server.faults().stall_stream(request, false);
     assert_eq!(stalled.summary().await.1, "a");
     server.faults().stall_streams(true);
     server.create(&config_map("b")).unwrap();
-    stalled.is_silent_for(Duration::from_secs(10)).await;
+    stalled.assert_silent_for(Duration::from_secs(10)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ended_watches_close_cleanly() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     assert_eq!(server.open_watches(0), 1);
     server.faults().end_watches();
-    watch.ends().await;
+    watch.assert_ends().await;
     assert_eq!(server.open_watches(0), 0);
     let short = ApiServer::builder().in_memory().watch_timeout(Duration::from_secs(5)..Duration::from_secs(10));
     let server = short.start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    client.watch(&watch_from(server.revision())).await.ends().await;
+    client.watch(&watch_from(server.revision())).await.assert_ends().await;
     assert!((5..=10).contains(&seconds_since(&server, Duration::ZERO)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn goaway_lets_streams_in_flight_finish() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().goaway();
@@ -194,7 +194,7 @@ async fn goaway_lets_streams_in_flight_finish() {
     assert_eq!(watch.summary().await.1, "a");
     assert!(client.call(Method::GET, CONFIG_MAPS, &Value::Null).await.is_err(), "no new stream is opened");
     server.faults().end_watches();
-    watch.ends().await;
+    watch.assert_ends().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,23 +212,23 @@ async fn connection_limits_its_streams() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_event_only_appears_in_lists() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().drop_next_event("configmaps");
-    let lost = server.create(&config_map("a")).unwrap();
+    let dropped_object = server.create(&config_map("a")).unwrap();
     server.create(&config_map("b")).unwrap();
     assert_eq!(watch.summary().await.1, "b");
     assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["a", "b"]);
-    server.faults().drop_event(lost["metadata"]["uid"].as_str().unwrap());
-    server.delete(&lost).unwrap();
+    server.faults().drop_event(dropped_object["metadata"]["uid"].as_str().unwrap());
+    server.delete(&dropped_object).unwrap();
     // The bookmark skips the dropped event.
     assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), server.revision()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_watch_repeats_old_events() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let first = version_of(&server.create(&config_map("a")).unwrap());
     let second = version_of(&server.create(&config_map("b")).unwrap());
     server.faults().repeat_events(2);
@@ -240,7 +240,7 @@ async fn resumed_watch_repeats_old_events() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_replace_responses() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let lists = RequestRule::any().verb(Verb::List).resource("configmaps");
     let busy = InjectedResponse::retry_after(429, Duration::from_millis(1500));
@@ -263,14 +263,14 @@ async fn rules_replace_responses() {
     let mut watch = client.watch(&watch_from(server.revision())).await;
     let event = watch.event().await;
     assert_eq!((watch.code, &event["type"], &event["object"]["reason"]), (200, &json!("ERROR"), &json!("Gone")));
-    watch.ends().await;
+    watch.assert_ends().await;
     server.faults().clear_rules();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_for_namespace_spares_longer_names() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.faults().respond(RequestRule::any().namespace("shop"), InjectedResponse::code(503));
     for (path, code) in [
@@ -286,10 +286,10 @@ async fn rule_for_namespace_spares_longer_names() {
 
 #[tokio::test(start_paused = true)]
 async fn corruption_affects_each_body() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
-    let whole = client.get(CONFIG_MAPS).await.1.to_string().len();
+    let intact_length = client.get(CONFIG_MAPS).await.1.to_string().len();
     let once = || RequestRule::any().times(1);
     for corruption in [BodyCorruption::Malformed, BodyCorruption::Truncated, BodyCorruption::WrongContentType] {
         server.faults().corrupt(once(), corruption);
@@ -300,14 +300,14 @@ async fn corruption_affects_each_body() {
     let (_, large) = client.get(CONFIG_MAPS).await;
     assert!(large["oversized"].as_str().unwrap().len() == 5_000_000);
     server.faults().corrupt(once(), BodyCorruption::Anonymous);
-    let (_, bare) = client.get(CONFIG_MAPS).await;
-    let object = &bare["items"][0]["metadata"];
+    let (_, anonymous) = client.get(CONFIG_MAPS).await;
+    let object = &anonymous["items"][0]["metadata"];
     assert_eq!(
         (&object["name"], &object["uid"], &object["resourceVersion"]),
         (&json!("a"), &Value::Null, &Value::Null)
     );
-    assert_eq!(bare["metadata"]["resourceVersion"], Value::Null);
-    assert_eq!(client.get(CONFIG_MAPS).await.1.to_string().len(), whole);
+    assert_eq!(anonymous["metadata"]["resourceVersion"], Value::Null);
+    assert_eq!(client.get(CONFIG_MAPS).await.1.to_string().len(), intact_length);
 
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().undecodable("default", "b", true);
@@ -320,7 +320,7 @@ async fn corruption_affects_each_body() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_are_corrupted_by_event() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let watches = || RequestRule::any().verb(Verb::Watch).times(1);
@@ -332,7 +332,7 @@ async fn streams_are_corrupted_by_event() {
     let mut oversized = client.watch(&watch_from(start)).await;
     server.create(&config_map("a")).unwrap();
     assert!(malformed.next().await.is_err(), "the line must not be valid JSON");
-    truncated.ends().await;
+    truncated.assert_ends().await;
     let event = oversized.event().await;
     assert_eq!(event["oversized"].as_str().map(str::len), Some(100_000));
     assert_eq!(event["object"]["metadata"]["name"], "a");
@@ -342,35 +342,35 @@ async fn streams_are_corrupted_by_event() {
 
 #[tokio::test(start_paused = true)]
 async fn streamed_lists_fail_in_each_mode() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
     server.faults().no_initial_events_end(true);
-    let mut endless = client.watch(STREAMED).await;
+    let mut endless = client.watch(STREAMED_LIST).await;
     assert_eq!(endless.summary().await.1, "a");
-    endless.is_silent_for(Duration::from_secs(50)).await;
+    endless.assert_silent_for(Duration::from_secs(50)).await;
     server.faults().no_initial_events_end(false);
     server.faults().unannotated_initial_events_end(true);
-    let mut unannotated = client.watch(STREAMED).await;
+    let mut unannotated = client.watch(STREAMED_LIST).await;
     assert_eq!(unannotated.summary().await.1, "a");
     let end = unannotated.event().await;
     assert_eq!((&end["type"], end["object"]["metadata"].get("annotations")), (&json!("BOOKMARK"), None));
     server.faults().refuse_streamed_lists(true);
-    assert_eq!(client.get(STREAMED).await.0, 422);
+    assert_eq!(client.get(STREAMED_LIST).await.0, 422);
     server.faults().refuse_streamed_lists(false);
     server.faults().ignore_streamed_lists(true);
-    let mut plain = client.watch(STREAMED).await;
+    let mut plain = client.watch(STREAMED_LIST).await;
     assert_eq!(plain.summary().await.1, "a");
-    plain.is_silent_for(Duration::from_secs(50)).await;
+    plain.assert_silent_for(Duration::from_secs(50)).await;
     server.faults().no_bookmarks(true);
     server.create(&config_map("b")).unwrap();
     assert_eq!(plain.summary().await.1, "b");
-    plain.is_silent_for(Duration::from_secs(500)).await;
+    plain.assert_silent_for(Duration::from_secs(500)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn delay_applies_to_responses() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.faults().delay(Duration::from_secs(4));
     let before = server.elapsed();
@@ -416,7 +416,7 @@ async fn tokens_are_required_if_configured() {
 
 #[tokio::test(start_paused = true)]
 async fn dialer_is_refused_after_server_end() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let dialer = server.dialer();
     server.stop();
     assert_eq!(dialer.connect(0).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
@@ -429,7 +429,7 @@ async fn dropped_server_ends_everything() {
     let mut client = Client::over_tcp(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     drop(server);
-    watch.breaks().await;
+    watch.assert_breaks().await;
     let closed = async {
         while tokio::net::TcpStream::connect(address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -440,8 +440,8 @@ async fn dropped_server_ends_everything() {
 
 #[tokio::test(start_paused = true)]
 async fn interceptor_loses_or_delays_requests() {
-    let server = in_memory().await;
-    let others = ["before", "after", "waits"].map(config_map);
+    let server = in_memory_server().await;
+    let maps = ["before", "after", "waits"].map(config_map);
     let calls = Arc::new(Mutex::new(Vec::new()));
     let recorder = Arc::clone(&calls);
     let count = AtomicU32::new(0);
@@ -455,7 +455,7 @@ async fn interceptor_loses_or_delays_requests() {
         }
     });
     let mut outcomes = Vec::new();
-    for map in &others {
+    for map in &maps {
         let mut client = Client::in_memory(&server, 0).await.unwrap();
         let started = server.elapsed();
         let outcome = client.call(Method::POST, CONFIG_MAPS, map).await;

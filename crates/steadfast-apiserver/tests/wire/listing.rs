@@ -1,13 +1,13 @@
 //! Lists: pages, versions, selectors, forms.
 
-use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, version_of};
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, labelled, names, version_of};
 use http::Method;
 use serde_json::{Value, json};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 
 #[tokio::test(start_paused = true)]
 async fn pages_share_the_first_revision() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for name in ["a", "b", "c", "d", "e"] {
         server.create(&config_map(name)).unwrap();
@@ -30,7 +30,7 @@ async fn pages_share_the_first_revision() {
 
 #[tokio::test(start_paused = true)]
 async fn continue_token_expires_with_compaction() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for name in ["a", "b"] {
         server.create(&config_map(name)).unwrap();
@@ -51,7 +51,7 @@ async fn continue_token_expires_with_compaction() {
 
 #[tokio::test(start_paused = true)]
 async fn version_with_limit_is_exact() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let old = version_of(&server.create(&config_map("a")).unwrap());
     server.create(&config_map("b")).unwrap();
@@ -67,7 +67,7 @@ async fn version_with_limit_is_exact() {
 
 #[tokio::test(start_paused = true)]
 async fn future_version_fails_after_three_seconds() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let now = server.revision();
     let before = server.elapsed();
@@ -82,7 +82,7 @@ async fn future_version_fails_after_three_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn selectors_match_labels_and_fields() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&labelled("a", &json!({"app": "web"}))).unwrap();
     server.create(&labelled("b", &json!({"app": "api"}))).unwrap();
@@ -107,7 +107,7 @@ async fn selectors_match_labels_and_fields() {
 
 #[tokio::test(start_paused = true)]
 async fn events_are_selected_by_their_api_fields() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for (version, about, name) in [("v1", "involvedObject", "old"), ("events.k8s.io/v1", "regarding", "new")] {
         let event = json!({"apiVersion": version, "kind": "Event", "metadata": {"name": name}, about: {"name": "p"}});
@@ -142,7 +142,7 @@ async fn custom_lists_write_their_version_last() {
 
 #[tokio::test(start_paused = true)]
 async fn large_list_arrives_complete_in_chunks() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for index in 0..2000 {
         server.create(&config_map(&format!("c{index:04}"))).unwrap();
@@ -154,7 +154,7 @@ async fn large_list_arrives_complete_in_chunks() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_render_as_rows_and_metadata() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(90)).await;
@@ -171,7 +171,7 @@ async fn objects_render_as_rows_and_metadata() {
 
 #[tokio::test(start_paused = true)]
 async fn scale_renders_as_a_row() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let paths = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -204,7 +204,7 @@ async fn scale_renders_as_a_row() {
 
 #[tokio::test(start_paused = true)]
 async fn contradictory_options_are_invalid() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for query in [
         "resourceVersionMatch=Exact",

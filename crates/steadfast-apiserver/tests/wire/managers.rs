@@ -1,6 +1,6 @@
 //! Field managers as clients see them: apply, conflicts and resets.
 
-use crate::support::{CONFIG_MAPS, Client, in_memory};
+use crate::support::{CONFIG_MAPS, Client, in_memory_server};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ async fn apply(client: &mut Client, path: &str, options: &str, object: &Value) -
 fn managers(object: &Value) -> Vec<(String, Value)> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-    let who = |entry: &Value| {
+    let manager_label = |entry: &Value| {
         format!("{} {} {}", text(entry, "operation"), text(entry, "manager"), text(entry, "subresource"))
     };
-    entries.iter().map(|entry| (who(entry).trim_end().to_owned(), entry["fieldsV1"].clone())).collect()
+    entries.iter().map(|entry| (manager_label(entry).trim_end().to_owned(), entry["fieldsV1"].clone())).collect()
 }
 
 fn config_map(data: &Value) -> Value {
@@ -27,7 +27,7 @@ fn config_map(data: &Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn conflicting_apply_fails_until_forced() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
     let (code, _) = apply(&mut client, &path, "fieldManager=one", &config_map(&json!({"x": "1", "y": "1"}))).await;
@@ -50,23 +50,23 @@ async fn conflicting_apply_fails_until_forced() {
 
 #[tokio::test(start_paused = true)]
 async fn update_keeps_or_resets_managers() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
     let body = config_map(&json!({"x": "1"}));
-    for none in [json!([]), json!([{}])] {
+    for reset_value in [json!([]), json!([{}])] {
         for by_patch in [false, true] {
             apply(&mut client, &path, "fieldManager=one", &body).await;
             let (_, kept) = client.call(Method::PUT, &path, &body).await.unwrap();
             assert_eq!(managers(&kept).len(), 1, "{kept}");
             let (code, forgotten) = if by_patch {
-                client.patch(&path, "merge-patch", &json!({"metadata": {"managedFields": none}})).await
+                client.patch(&path, "merge-patch", &json!({"metadata": {"managedFields": reset_value}})).await
             } else {
                 let mut body = body.clone();
-                body["metadata"]["managedFields"] = none.clone();
+                body["metadata"]["managedFields"] = reset_value.clone();
                 client.call(Method::PUT, &path, &body).await.unwrap()
             };
-            assert_eq!((code, managers(&forgotten)), (200, Vec::new()), "{none} {by_patch}");
+            assert_eq!((code, managers(&forgotten)), (200, Vec::new()), "{reset_value} {by_patch}");
             client.call(Method::DELETE, &path, &Value::Null).await.unwrap();
         }
     }
@@ -74,7 +74,7 @@ async fn update_keeps_or_resets_managers() {
 
 #[tokio::test(start_paused = true)]
 async fn applied_object_is_decoded_by_its_type() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = "/api/v1/namespaces/default/secrets/a";
     let secret =
@@ -96,7 +96,7 @@ async fn applied_object_is_decoded_by_its_type() {
 /// Regression test for script 232 of the differential test of applies.
 #[tokio::test(start_paused = true)]
 async fn restored_deletion_time_has_no_manager() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
     let mut body = config_map(&json!({"x": "1"}));
@@ -150,7 +150,7 @@ fn gadget(spec: &Value, status: &Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn mistyped_object_gets_no_managers() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     define(&mut client).await;
     let (code, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!(3))).await.unwrap();
@@ -171,7 +171,7 @@ async fn mistyped_object_gets_no_managers() {
 
 #[tokio::test(start_paused = true)]
 async fn scaling_takes_over_managed_replicas() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     define(&mut client).await;
     let path = format!("{GADGETS}/a");
@@ -183,8 +183,9 @@ async fn scaling_takes_over_managed_replicas() {
         assert_eq!(client.call(Method::PUT, &format!("{path}/scale"), &scale).await.unwrap().0, 200);
         let (_, scaled) = client.get(&path).await;
         assert_eq!(scaled["spec"]["replicas"], 5);
-        let by_scale = |(who, fields): (String, Value)| (who == "Update unknown scale").then_some(fields);
-        let found: Vec<Value> = managers(&scaled).into_iter().filter_map(by_scale).collect();
+        let scale_fields =
+            |(manager_label, fields): (String, Value)| (manager_label == "Update unknown scale").then_some(fields);
+        let found: Vec<Value> = managers(&scaled).into_iter().filter_map(scale_fields).collect();
         assert_eq!(found, scalers, "{spec}");
         client.call(Method::DELETE, &path, &Value::Null).await.unwrap();
     }

@@ -1,6 +1,6 @@
 //! Kubernetes' protobuf: requests and responses have the same content as in JSON.
 
-use crate::support::{CONFIG_MAPS, Client, Failure, config_map, in_memory, labelled, version_of};
+use crate::support::{CONFIG_MAPS, Client, Failure, config_map, in_memory_server, labelled, version_of};
 use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
@@ -10,8 +10,8 @@ use steadfast_apiserver::protobuf::{decode, encode};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-const WATCHED: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+const METADATA_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const WATCH_CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
 async fn send(
     client: &mut Client,
@@ -48,32 +48,32 @@ async fn get(client: &mut Client, path: &str, accept: &str) -> Result<(u16, Stri
 /// Frames of a watch.
 struct Frames {
     body: Incoming,
-    read: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
 impl Frames {
     async fn open(client: &mut Client, path: &str, accept: &str) -> Result<Self, Failure> {
         let (code, content_type, body) = send(client, Method::GET, path, accept, Vec::new()).await?;
-        assert_eq!((code, content_type.as_str()), (200, WATCHED));
-        Ok(Self { body, read: Vec::new() })
+        assert_eq!((code, content_type.as_str()), (200, WATCH_CONTENT_TYPE));
+        Ok(Self { body, buffered: Vec::new() })
     }
 
     /// Returns the next event's type, and its object with its envelope.
     async fn next(&mut self) -> Result<(String, Vec<u8>), Failure> {
         loop {
-            if let Some((length, rest)) = self.read.split_first_chunk() {
+            if let Some((length, rest)) = self.buffered.split_first_chunk() {
                 let length = u32::from_be_bytes(*length) as usize;
                 if let Some(frame) = rest.get(..length) {
                     let mut event = frame;
                     let kind = String::from_utf8(field(1, &mut event).to_vec())?;
                     let object = field(1, &mut field(2, &mut event)).to_vec();
                     assert!(event.is_empty(), "an event has a type and an object");
-                    self.read.drain(..4 + length);
+                    self.buffered.drain(..4 + length);
                     return Ok((kind, object));
                 }
             }
             let frame = self.body.frame().await.ok_or("the stream has ended")??;
-            self.read.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+            self.buffered.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
         }
     }
 
@@ -86,25 +86,25 @@ impl Frames {
 /// Removes the next field, which must have this number and contain bytes.
 fn field<'a>(number: u8, message: &mut &'a [u8]) -> &'a [u8] {
     assert_eq!(message[0], number << 3 | 2);
-    let (mut length, mut at) = (0, 1);
+    let (mut length, mut offset) = (0, 1);
     for shift in (0..).step_by(7) {
-        length |= usize::from(message[at] & 0x7f) << shift;
-        at += 1;
-        if message[at - 1] < 0x80 {
+        length |= usize::from(message[offset] & 0x7f) << shift;
+        offset += 1;
+        if message[offset - 1] < 0x80 {
             break;
         }
     }
-    let (bytes, rest) = message[at..].split_at(length);
+    let (bytes, rest) = message[offset..].split_at(length);
     *message = rest;
     bytes
 }
 
-async fn speaking() -> Result<ApiServer, Failure> {
+async fn protobuf_server() -> Result<ApiServer, Failure> {
     Ok(ApiServer::builder().in_memory().protobuf(true).start().await?)
 }
 
-async fn with_objects(names: &[&str]) -> Result<(ApiServer, Client), Failure> {
-    let server = speaking().await?;
+async fn server_with_objects(names: &[&str]) -> Result<(ApiServer, Client), Failure> {
+    let server = protobuf_server().await?;
     for name in names {
         server.create(&labelled(name, &json!({"app": name})))?;
     }
@@ -114,7 +114,7 @@ async fn with_objects(names: &[&str]) -> Result<(ApiServer, Client), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn protobuf_reads_equal_json_reads() -> Result<(), Failure> {
-    let (_server, mut client) = with_objects(&["a", "b", "c"]).await?;
+    let (_server, mut client) = server_with_objects(&["a", "b", "c"]).await?;
     let json = client.get(&format!("{CONFIG_MAPS}/a")).await.1;
     assert_eq!(get(&mut client, &format!("{CONFIG_MAPS}/a"), PROTOBUF).await?, (200, PROTOBUF.to_owned(), json));
     for query in ["", "?resourceVersion=0", "?limit=2", "?labelSelector=app%3Db"] {
@@ -134,7 +134,7 @@ async fn protobuf_reads_equal_json_reads() -> Result<(), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn server_without_protobuf_responds_in_json() -> Result<(), Failure> {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await?;
     let body = encode(&config_map("a")).ok_or("no such kind")?;
     let both = format!("{PROTOBUF},application/json");
@@ -146,7 +146,7 @@ async fn server_without_protobuf_responds_in_json() -> Result<(), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn large_list_is_one_message() -> Result<(), Failure> {
-    let server = speaking().await?;
+    let server = protobuf_server().await?;
     for number in 0..500 {
         let mut object = config_map(&format!("{number:03}"));
         object["data"]["k"] = "v".repeat(500).into();
@@ -160,7 +160,7 @@ async fn large_list_is_one_message() -> Result<(), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn streamed_list_arrives_in_frames() -> Result<(), Failure> {
-    let (server, mut client) = with_objects(&["a"]).await?;
+    let (server, mut client) = server_with_objects(&["a"]).await?;
     let streamed = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut frames = Frames::open(&mut client, &format!("{CONFIG_MAPS}?{streamed}"), PROTOBUF).await?;
     let a = client.get(&format!("{CONFIG_MAPS}/a")).await.1;
@@ -180,7 +180,7 @@ async fn streamed_list_arrives_in_frames() -> Result<(), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn errors_use_the_requested_encoding() -> Result<(), Failure> {
-    let (server, mut client) = with_objects(&["a"]).await?;
+    let (server, mut client) = server_with_objects(&["a"]).await?;
     let (code, content_type, status) = get(&mut client, &format!("{CONFIG_MAPS}/z"), PROTOBUF).await?;
     assert_eq!((code, content_type.as_str()), (404, PROTOBUF));
     let mut json = client.get(&format!("{CONFIG_MAPS}/z")).await.1;
@@ -217,11 +217,11 @@ async fn custom_resources_only_encode_metadata() -> Result<(), Failure> {
         (code, content_type.as_str(), list["items"][0]["kind"].as_str()),
         (200, "application/json", Some("Widget"))
     );
-    let (_, content_type, list) = get(&mut client, path, METADATA).await?;
+    let (_, content_type, list) = get(&mut client, path, METADATA_ACCEPT).await?;
     assert_eq!((content_type.as_str(), list["kind"].as_str()), (PROTOBUF, Some("PartialObjectMetadataList")));
     assert_eq!(list["items"][0]["metadata"]["name"], "w");
     let path = format!("{path}?watch=1&resourceVersion={}", server.revision());
-    let mut frames = Frames::open(&mut client, &path, METADATA).await?;
+    let mut frames = Frames::open(&mut client, &path, METADATA_ACCEPT).await?;
     server.delete(&widget)?;
     let (kind, object) = frames.event().await?;
     assert_eq!((kind.as_str(), &object["metadata"]["name"]), ("DELETED", &json!("w")));
@@ -230,7 +230,7 @@ async fn custom_resources_only_encode_metadata() -> Result<(), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn stored_object_is_independent_of_encoding() -> Result<(), Failure> {
-    let server = speaking().await?;
+    let server = protobuf_server().await?;
     let mut client = Client::in_memory(&server, 0).await?;
     let deployment = |name: &str| {
         json!({
@@ -282,7 +282,7 @@ async fn stored_object_is_independent_of_encoding() -> Result<(), Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn corrupted_object_cannot_be_decoded() -> Result<(), Failure> {
-    let (server, mut client) = with_objects(&["a", "b"]).await?;
+    let (server, mut client) = server_with_objects(&["a", "b"]).await?;
     server.faults().undecodable("default", "a", true);
     let (_, _, body) = send(&mut client, Method::GET, CONFIG_MAPS, PROTOBUF, Vec::new()).await?;
     assert_eq!(decode(&body.collect().await?.to_bytes()).map_err(|status| status.code), Err(400));

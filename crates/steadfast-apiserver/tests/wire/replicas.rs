@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, names, seconds_since, version_of};
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
 
@@ -17,11 +17,11 @@ async fn restarted_replica_forgets_old_events() {
     let mut first = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = first.watch(&watch_from(version)).await;
     server.faults().replica(0).restart();
-    watch.breaks().await;
+    watch.assert_breaks().await;
 
     // No write has happened since, so the version is the start of the new window.
     let mut first = Client::in_memory(&server, 0).await.unwrap();
-    first.watch(&watch_from(version)).await.is_silent_for(Duration::from_secs(1)).await;
+    first.watch(&watch_from(version)).await.assert_silent_for(Duration::from_secs(1)).await;
 
     server.create(&config_map("b")).unwrap();
     server.faults().replica(0).restart();
@@ -31,7 +31,7 @@ async fn restarted_replica_forgets_old_events() {
     let event = expired.event().await;
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert_eq!(event["object"]["reason"], "Expired");
-    expired.ends().await;
+    expired.assert_ends().await;
 
     // The other replica was never restarted and still has the events.
     let mut second = Client::in_memory(&server, 1).await.unwrap();
@@ -40,7 +40,7 @@ async fn restarted_replica_forgets_old_events() {
 
 #[tokio::test(start_paused = true)]
 async fn compaction_keeps_watches_and_windows() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let version = version_of(&server.create(&config_map("a")).unwrap());
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut open = client.watch(&watch_from(version)).await;
@@ -60,26 +60,26 @@ async fn lagging_replica_serves_old_reads() {
     let old = version_of(&server.create(&config_map("a")).unwrap());
     server.faults().replica(1).lag(true);
     server.create(&config_map("b")).unwrap();
-    let mut ahead = Client::in_memory(&server, 0).await.unwrap();
-    let mut behind = Client::in_memory(&server, 1).await.unwrap();
+    let mut current_client = Client::in_memory(&server, 0).await.unwrap();
+    let mut lagging_client = Client::in_memory(&server, 1).await.unwrap();
     let cached = format!("{CONFIG_MAPS}?resourceVersion=0");
-    assert_eq!(names(&ahead.get(&cached).await.1), ["a", "b"]);
-    let (_, list) = behind.get(&cached).await;
+    assert_eq!(names(&current_client.get(&cached).await.1), ["a", "b"]);
+    let (_, list) = lagging_client.get(&cached).await;
     assert_eq!((names(&list), version_of(&list)), (vec!["a"], old));
     assert_eq!(server.applied_revision(1), old);
 
     let before = server.elapsed();
-    let (code, list) = behind.get(CONFIG_MAPS).await;
+    let (code, list) = lagging_client.get(CONFIG_MAPS).await;
     assert_eq!((code, names(&list), seconds_since(&server, before)), (200, vec!["a", "b"], 3));
     let newer = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", server.revision());
-    assert_eq!(behind.get(&newer).await.0, 504);
+    assert_eq!(lagging_client.get(&newer).await.0, 504);
 
     // A watch from a future version is accepted and waits; a streamed list from a future version is rejected.
-    let mut watch = behind.watch(&watch_from(server.revision())).await;
-    watch.is_silent_for(Duration::from_secs(200)).await;
+    let mut watch = lagging_client.watch(&watch_from(server.revision())).await;
+    watch.assert_silent_for(Duration::from_secs(200)).await;
     let streamed =
         format!("{CONFIG_MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999");
-    let refused = behind.watch(&streamed).await.event().await;
+    let refused = lagging_client.watch(&streamed).await.event().await;
     assert_eq!((&refused["type"], &refused["object"]["code"]), (&json!("ERROR"), &json!(504)));
 
     server.faults().replica(1).lag(false);
@@ -89,23 +89,23 @@ async fn lagging_replica_serves_old_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn replica_stops_at_a_revision() {
-    let server = in_memory().await;
-    let held = server.revision() + 1;
-    server.faults().lag_at(held);
+    let server = in_memory_server().await;
+    let lag_revision = server.revision() + 1;
+    server.faults().lag_at(lag_revision);
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.create(&config_map("a")).unwrap();
     server.create(&config_map("b")).unwrap();
     assert_eq!(watch.summary().await.1, "a");
-    assert_eq!(server.applied_revision(0), held);
-    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), held));
+    assert_eq!(server.applied_revision(0), lag_revision);
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), lag_revision));
     server.faults().lag(false);
     assert_eq!(watch.summary().await.1, "b");
 }
 
 #[tokio::test(start_paused = true)]
 async fn frozen_store_only_sends_bookmarks() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let start = server.revision();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(start)).await;
@@ -129,27 +129,27 @@ async fn frozen_store_only_sends_bookmarks() {
 
 #[tokio::test(start_paused = true)]
 async fn restored_history_continues_in_a_new_epoch() {
-    let server = in_memory().await;
-    let kept = version_of(&server.create(&config_map("a")).unwrap());
+    let server = in_memory_server().await;
+    let restored_revision = version_of(&server.create(&config_map("a")).unwrap());
     server.create(&config_map("b")).unwrap();
     let newest = server.revision();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(newest)).await;
-    server.faults().restore(kept);
-    watch.breaks().await;
+    server.faults().restore(restored_revision);
+    watch.assert_breaks().await;
 
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (_, list) = client.get(CONFIG_MAPS).await;
-    assert_eq!((names(&list), version_of(&list)), (vec!["a"], kept));
+    assert_eq!((names(&list), version_of(&list)), (vec!["a"], restored_revision));
     // The versions seen before are now in the future.
     let mut silent = client.watch(&watch_from(newest)).await;
-    silent.is_silent_for(Duration::from_secs(5)).await;
-    let again = version_of(&server.create(&config_map("c")).unwrap());
-    assert_eq!(again, kept + 1);
+    silent.assert_silent_for(Duration::from_secs(5)).await;
+    let new_revision = version_of(&server.create(&config_map("c")).unwrap());
+    assert_eq!(new_revision, restored_revision + 1);
 
     let history = server.history();
-    assert_eq!(history.epochs, [0, kept]);
+    assert_eq!(history.epochs, [0, restored_revision]);
     let recorded: Vec<(u32, u64, &str)> =
         history.of("", "configmaps").map(|change| (change.epoch, change.revision, change.name.as_str())).collect();
-    assert_eq!(recorded, [(0, kept, "a"), (0, newest, "b"), (1, again, "c")]);
+    assert_eq!(recorded, [(0, restored_revision, "a"), (0, newest, "b"), (1, new_revision, "c")]);
 }

@@ -113,7 +113,7 @@ impl Client {
     pub(crate) async fn try_watch(&mut self, path: &str) -> Result<Watch, Failure> {
         let response = self.request(Method::GET, path, &[], &Value::Null).await?;
         let code = response.status().as_u16();
-        Ok(Watch { code, body: response.into_body(), read: Vec::new() })
+        Ok(Watch { code, body: response.into_body(), buffered: Vec::new() })
     }
 }
 
@@ -121,21 +121,21 @@ impl Client {
 pub(crate) struct Watch {
     pub code: u16,
     body: Incoming,
-    read: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
 impl Watch {
     /// Returns the next event; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
-            if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.read.drain(..=end).collect();
+            if let Some(end) = self.buffered.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffered.drain(..=end).collect();
                 return Ok(Some(serde_json::from_slice(&line)?));
             }
             match self.body.frame().await {
                 Some(frame) => {
                     if let Some(data) = frame?.data_ref() {
-                        self.read.extend_from_slice(data);
+                        self.buffered.extend_from_slice(data);
                     }
                 }
                 None => return Ok(None),
@@ -158,20 +158,20 @@ impl Watch {
     }
 
     /// Asserts that no event arrives within `wait`.
-    pub(crate) async fn is_silent_for(&mut self, wait: Duration) {
+    pub(crate) async fn assert_silent_for(&mut self, wait: Duration) {
         if let Ok(event) = timeout(wait, self.next()).await {
             panic!("unexpected event {event:?}");
         }
     }
 
     /// Asserts that the stream ends cleanly.
-    pub(crate) async fn ends(&mut self) {
+    pub(crate) async fn assert_ends(&mut self) {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream ends");
         assert_eq!(end.expect("a clean end"), None);
     }
 
     /// Asserts that the stream ends with an error.
-    pub(crate) async fn breaks(&mut self) -> Failure {
+    pub(crate) async fn assert_breaks(&mut self) -> Failure {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("an end within the timeout");
         end.expect_err("the stream must break")
     }
@@ -206,7 +206,7 @@ pub(crate) fn seconds_since(server: &ApiServer, instant: Duration) -> u64 {
     server.elapsed().saturating_sub(instant).as_secs()
 }
 
-pub(crate) async fn in_memory() -> ApiServer {
+pub(crate) async fn in_memory_server() -> ApiServer {
     ApiServer::builder().in_memory().start().await.expect("the server starts")
 }
 

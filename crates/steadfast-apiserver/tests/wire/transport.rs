@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest};
 
-async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
+async fn over_tls(server: &ApiServer, offered_protocols: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = rustls::RootCertStore::empty();
     let authority = server.ca_pem().expect("a certificate authority");
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
@@ -27,7 +27,7 @@ async fn over_tls(server: &ApiServer, offered: &[&[u8]]) -> std::io::Result<TlsS
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = offered_protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let stream = TcpStream::connect(server.address(0).expect("it has sockets")).await?;
     let name = ServerName::try_from("127.0.0.1").expect("a valid address");
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
@@ -107,7 +107,7 @@ async fn watch_socket(
 async fn next_event(socket: &mut WebSocketStream<MemoryStream>) -> (String, String) {
     let frame = socket.next().await.expect("an event").expect("a frame");
     let event: Value = serde_json::from_str(frame.to_text().expect("text")).expect("one event in each frame");
-    let text = |place: &str| event.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/type"), text("/object/metadata/name"))
 }
 
@@ -141,10 +141,11 @@ async fn websocket_watch_accepts_subprotocol_and_token() {
     let origin = ("origin", "http://localhost");
     assert_eq!(code(watch_socket(&server, &path, &[origin]).await), 401);
     // "secret" and "wrong".
-    let with = |token: &str| format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
-    let wrong = with("d3Jvbmc");
+    let protocols_with_token =
+        |token: &str| format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
+    let wrong = protocols_with_token("d3Jvbmc");
     assert_eq!(code(watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &wrong)]).await), 401);
-    let right = with("c2VjcmV0");
+    let right = protocols_with_token("c2VjcmV0");
     let mut socket = watch_socket(&server, &path, &[origin, ("sec-websocket-protocol", &right)]).await.expect("101");
     assert_eq!(next_event(&mut socket).await, ("ADDED".into(), "a".into()));
     assert_eq!(code(watch_socket(&server, &path, &[("authorization", "Bearer secret")]).await), 403, "no origin");

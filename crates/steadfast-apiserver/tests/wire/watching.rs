@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, seconds_since, version_of};
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, labelled, names, seconds_since, version_of};
 use serde_json::json;
 use steadfast_apiserver::{ApiServer, Verb};
 
 #[tokio::test(start_paused = true)]
 async fn watch_resumes_from_list_version() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
     let (code, list) = client.get(CONFIG_MAPS).await;
@@ -32,7 +32,7 @@ async fn watch_resumes_from_list_version() {
 
 #[tokio::test(start_paused = true)]
 async fn streamed_list_ends_with_annotated_bookmark() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
     server.create(&config_map("b")).unwrap();
@@ -53,13 +53,13 @@ async fn streamed_list_ends_with_annotated_bookmark() {
 
 #[tokio::test(start_paused = true)]
 async fn bookmarks_report_the_cache_version() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&allowWatchBookmarks=true");
     let mut watch = client.watch(&path).await;
     // Without a write, no bookmark exceeds the start version.
-    watch.is_silent_for(Duration::from_secs(100)).await;
+    watch.assert_silent_for(Duration::from_secs(100)).await;
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     let before = server.elapsed();
     assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 1));
@@ -70,7 +70,7 @@ async fn bookmarks_report_the_cache_version() {
 
 #[tokio::test(start_paused = true)]
 async fn last_bookmark_precedes_end_by_two_seconds() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=2&allowWatchBookmarks=true&timeoutSeconds=4");
     server.create(&config_map("a")).unwrap();
@@ -83,30 +83,30 @@ async fn last_bookmark_precedes_end_by_two_seconds() {
     assert_eq!(watch.summary().await.0, "ADDED");
     assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 2));
     assert_eq!(seconds_since(&server, before), 2);
-    watch.ends().await;
+    watch.assert_ends().await;
     assert_eq!(seconds_since(&server, before), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn bookmark_must_exceed_last_change_at_start() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     // A change of an object outside of the selector suppresses the bookmark too.
     server.create(&labelled("a", &json!({"app": "api"}))).unwrap();
     let selector = "labelSelector=app%3Dweb&allowWatchBookmarks=true&timeoutSeconds=4";
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
-    watch.ends().await;
+    watch.assert_ends().await;
     // After any later write, a bookmark is due.
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 2));
-    watch.ends().await;
+    watch.assert_ends().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn leaving_object_is_deleted_with_old_content() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&labelSelector=app%3Dweb");
@@ -140,7 +140,7 @@ async fn sockets_serve_both_protocols() {
 
 #[tokio::test(start_paused = true)]
 async fn watch_from_first_version_receives_everything() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
     assert_eq!(watch.summary().await, ("ADDED".into(), "default".into(), 2));

@@ -1,6 +1,6 @@
 //! Writes: their effects, and the reasons for rejections.
 
-use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, version_of};
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory_server, names, version_of};
 use http::Method;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
@@ -28,7 +28,7 @@ fn message(status: &Value) -> &str {
 
 #[tokio::test(start_paused = true)]
 async fn created_object_has_identity_and_version() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (code, created) = post(&mut client, CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
     assert_eq!(code, 201);
@@ -57,7 +57,7 @@ async fn equal_seeds_make_equal_histories() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_creations_fail_like_real_server() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
     let (code, status) = post(&mut client, CONFIG_MAPS, &config_map("a")).await;
@@ -85,7 +85,7 @@ async fn invalid_creations_fail_like_real_server() {
 
 #[tokio::test(start_paused = true)]
 async fn plain_text_secret_is_stored_encoded() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "v"},
     });
@@ -96,21 +96,21 @@ async fn plain_text_secret_is_stored_encoded() {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_stores_nothing() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&config_map("a")).unwrap();
     let before = server.revision();
-    let dry = |path: &str| format!("{path}?dryRun=All");
-    assert_eq!(post(&mut client, &dry(CONFIG_MAPS), &json!({"metadata": {"name": "b"}})).await.0, 201);
+    let dry_run_path = |path: &str| format!("{path}?dryRun=All");
+    assert_eq!(post(&mut client, &dry_run_path(CONFIG_MAPS), &json!({"metadata": {"name": "b"}})).await.0, 201);
     let a = format!("{CONFIG_MAPS}/a");
-    assert_eq!(client.patch(&dry(&a), "merge-patch", &json!({"data": {"k": "w"}})).await.0, 200);
-    assert_eq!(delete(&mut client, &dry(&a), &Value::Null).await.0, 200);
+    assert_eq!(client.patch(&dry_run_path(&a), "merge-patch", &json!({"data": {"k": "w"}})).await.0, 200);
+    assert_eq!(delete(&mut client, &dry_run_path(&a), &Value::Null).await.0, 200);
     assert_eq!((server.revision(), client.get(&a).await.0), (before, 200));
 }
 
 #[tokio::test(start_paused = true)]
 async fn wrong_version_or_object_conflicts() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
     let mut object = server.create(&config_map("a")).unwrap();
@@ -127,7 +127,7 @@ async fn wrong_version_or_object_conflicts() {
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_update_keeps_its_version() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let object = server.create(&config_map("a")).unwrap();
     let (code, updated) = put(&mut client, &format!("{CONFIG_MAPS}/a"), &object).await;
@@ -137,29 +137,29 @@ async fn unchanged_update_keeps_its_version() {
 
 #[tokio::test(start_paused = true)]
 async fn status_and_spec_are_written_separately() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let object = json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}, "status": {"replicas": 9}});
     let (_, created) = post(&mut client, DEPLOYMENTS, &object).await;
     assert_eq!((&created["status"], &created["metadata"]["generation"]), (&json!({}), &json!(1)));
-    let main = format!("{DEPLOYMENTS}/d");
+    let main_path = format!("{DEPLOYMENTS}/d");
     let status = format!("{DEPLOYMENTS}/d/status");
     let both = json!({"spec": {"replicas": 2}, "status": {"replicas": 2}});
     let (_, patched) = client.patch(&status, "merge-patch", &both).await;
     assert_eq!((&patched["spec"]["replicas"], &patched["status"]["replicas"]), (&json!(1), &json!(2)));
     assert_eq!(patched["metadata"]["generation"], 1);
     let both = json!({"spec": {"replicas": 3}, "status": {"replicas": 3}});
-    let (_, patched) = client.patch(&main, "merge-patch", &both).await;
+    let (_, patched) = client.patch(&main_path, "merge-patch", &both).await;
     assert_eq!((&patched["spec"]["replicas"], &patched["status"]["replicas"]), (&json!(3), &json!(2)));
     assert_eq!(patched["metadata"]["generation"], 2);
-    let (_, labelled) = client.patch(&main, "merge-patch", &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    let (_, labelled) = client.patch(&main_path, "merge-patch", &json!({"metadata": {"labels": {"a": "b"}}})).await;
     assert_eq!(labelled["metadata"]["generation"], 2);
     assert_eq!(client.get(&format!("{CONFIG_MAPS}/a/status")).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_patch_type_merges_differently() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
         {"name": "a", "image": "a:1", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "b:1"},
@@ -193,7 +193,7 @@ async fn each_patch_type_merges_differently() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_sets_garbage_collector_finalizers() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
     post(&mut client, CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await;
@@ -217,7 +217,7 @@ async fn deletion_sets_garbage_collector_finalizers() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_metadata_is_rejected_without_loss() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = format!("{CONFIG_MAPS}/a");
     let object = json!({"metadata": {"name": "a", "labels": {"app": "web"}, "finalizers": ["example.com/hold"]}});
@@ -242,7 +242,7 @@ async fn invalid_metadata_is_rejected_without_loss() {
 
 #[tokio::test(start_paused = true)]
 async fn duplicate_field_is_always_reported() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let replicas = json!({"metadata": {"name": "a"}, "spec": {"replicas": 1}});
     post(&mut client, DEPLOYMENTS, &replicas).await;
@@ -275,7 +275,7 @@ async fn duplicate_field_is_always_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn finalizers_delay_the_removal() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut object = config_map("a");
     object["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -300,7 +300,7 @@ async fn finalizers_delay_the_removal() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_checks_preconditions_and_selects_collections() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "api")] {
         server.create(&crate::support::labelled(name, &json!({"app": app}))).unwrap();
@@ -320,27 +320,27 @@ async fn deletion_checks_preconditions_and_selects_collections() {
 
 #[tokio::test(start_paused = true)]
 async fn namespace_deletes_contents_before_itself() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     post(&mut client, "/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await;
-    let inside = CONFIG_MAPS.replace("default", "team");
+    let team_path = CONFIG_MAPS.replace("default", "team");
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
-    post(&mut client, &inside, &held).await;
-    post(&mut client, &inside, &json!({"metadata": {"name": "free"}})).await;
+    post(&mut client, &team_path, &held).await;
+    post(&mut client, &team_path, &json!({"metadata": {"name": "free"}})).await;
     let (code, namespace) = delete(&mut client, "/api/v1/namespaces/team", &Value::Null).await;
     assert_eq!((code, &namespace["status"]["phase"]), (200, &json!("Terminating")));
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
-    assert_eq!(names(&client.get(&inside).await.1), ["held"]);
-    let (code, _) = post(&mut client, &inside, &json!({"metadata": {"name": "late"}})).await;
+    assert_eq!(names(&client.get(&team_path).await.1), ["held"]);
+    let (code, _) = post(&mut client, &team_path, &json!({"metadata": {"name": "late"}})).await;
     assert_eq!(code, 403);
     let released = json!({"metadata": {"finalizers": null}});
-    client.patch(&format!("{inside}/held"), "merge-patch", &released).await;
+    client.patch(&format!("{team_path}/held"), "merge-patch", &released).await;
     assert_eq!(client.get("/api/v1/namespaces/team").await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_share_one_collection() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let (old, new) = ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
     let about = json!({"kind": "Pod", "namespace": "default", "name": "p"});
@@ -385,21 +385,21 @@ fn definition_of_widgets() -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_metadata_error_names_request_version() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     post(&mut client, DEFINITIONS, &definition_of_widgets()).await;
     for version in ["v1", "v1beta1"] {
         let widget = json!({"metadata": {"name": "w", "generation": "first"}});
         let (code, status) = post(&mut client, &WIDGETS.replace("v1", version), &widget).await;
         assert_eq!(code, 400);
-        let words = format!("Widget in version \"{version}\" cannot be handled as a Widget: ");
-        assert!(message(&status).starts_with(&words), "{status}");
+        let prefix = format!("Widget in version \"{version}\" cannot be handled as a Widget: ");
+        assert!(message(&status).starts_with(&prefix), "{status}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn definition_adds_and_removes_its_resource() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(WIDGETS).await.0, 404);
     let (code, created) = post(&mut client, DEFINITIONS, &definition_of_widgets()).await;
@@ -420,13 +420,13 @@ async fn definition_adds_and_removes_its_resource() {
     let mut watch = client.watch(&format!("{WIDGETS}?watch=1&resourceVersion={}", server.revision())).await;
     delete(&mut client, &format!("{DEFINITIONS}/widgets.example.com"), &Value::Null).await;
     assert_eq!(watch.summary().await.0, "DELETED");
-    watch.ends().await;
+    watch.assert_ends().await;
     assert_eq!(client.get(WIDGETS).await, (404, json!("404 page not found\n")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn discovery_lists_served_resources() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get("/api").await.1["versions"], json!(["v1"]));
     let (_, resources) = client.get("/api/v1").await;
@@ -444,8 +444,8 @@ async fn discovery_lists_served_resources() {
 }
 
 /// Returns a pod with a label, a phase and a readiness.
-fn pod(name: &str, ready: bool) -> Value {
-    let status = if ready { "True" } else { "False" };
+fn pod(name: &str, is_ready: bool) -> Value {
+    let status = if is_ready { "True" } else { "False" };
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": "shop"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
@@ -461,10 +461,10 @@ async fn evict(client: &mut Client, name: &str) -> (u16, Value) {
 
 #[tokio::test]
 async fn eviction_respects_disruption_budgets() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    for (name, ready) in [("a", true), ("b", true), ("c", false)] {
-        server.create(&pod(name, ready)).unwrap();
+    for (name, is_ready) in [("a", true), ("b", true), ("c", false)] {
+        server.create(&pod(name, is_ready)).unwrap();
     }
     server
         .create(&json!({
@@ -477,8 +477,8 @@ async fn eviction_respects_disruption_budgets() {
     assert_eq!(evict(&mut client, "a").await.0, 201);
     let (code, status) = evict(&mut client, "b").await;
     assert_eq!((code, status["reason"].as_str()), (429, Some("TooManyRequests")), "{status}");
-    let why = "The disruption budget shop needs 1 healthy pods and has 1 currently";
-    assert_eq!(status["details"]["causes"][0]["message"], why);
+    let expected = "The disruption budget shop needs 1 healthy pods and has 1 currently";
+    assert_eq!(status["details"]["causes"][0]["message"], expected);
     assert_eq!(evict(&mut client, "missing").await.0, 404);
     // A budget with an up-to-date status is used without counting pods.
     let status =
@@ -505,15 +505,15 @@ async fn issued_token_is_accepted_until_it_expires() {
     let (code, issued) = client.call_with(Method::POST, path, &headers, &request(600)).await.unwrap();
     assert_eq!(code, 201, "{issued}");
     let bearer = format!("Bearer {}", issued["status"]["token"].as_str().expect("a token"));
-    let with = [("authorization", bearer.as_str())];
-    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &with, &Value::Null).await.unwrap().0, 200);
+    let headers = [("authorization", bearer.as_str())];
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap().0, 200);
     tokio::time::advance(std::time::Duration::from_secs(601)).await;
-    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &with, &Value::Null).await.unwrap().0, 401);
+    assert_eq!(client.call_with(Method::GET, CONFIG_MAPS, &headers, &Value::Null).await.unwrap().0, 401);
 }
 
 #[tokio::test]
 async fn missing_subresource_and_logs_are_rejected() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&pod("a", true)).unwrap();
     let pod = "/api/v1/namespaces/default/pods/a";
@@ -529,7 +529,7 @@ async fn missing_subresource_and_logs_are_rejected() {
 
 #[tokio::test]
 async fn pod_is_assigned_once() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     server.create(&pod("a", true)).unwrap();
     let path = "/api/v1/namespaces/default/pods/a/binding";
@@ -542,7 +542,7 @@ async fn pod_is_assigned_once() {
 
 #[tokio::test]
 async fn service_gets_addresses_and_keeps_them() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let path = "/api/v1/namespaces/default/services";
     let service = |name: &str, kind: &str| {

@@ -30,7 +30,7 @@ impl std::error::Error for TypeError {}
 debug_as_message!(TypeError);
 
 /// Returns the offset at which the implementation in Go reports an expression.
-pub(super) fn position(expr: &Expr) -> usize {
+pub(super) fn reported_offset(expr: &Expr) -> usize {
     let offset = expr.offset as usize;
     match &expr.kind {
         // cel-go reports the dot in front of the field.

@@ -41,8 +41,8 @@ impl Kind {
     }
 
     /// Creates an optional type.
-    pub fn optional(of: Self) -> Self {
-        Self::Optional(Arc::new(of))
+    pub fn optional(value: Self) -> Self {
+        Self::Optional(Arc::new(value))
     }
 
     /// Creates the type of maps with strings as keys.
@@ -50,14 +50,14 @@ impl Kind {
         Self::Map(Arc::new(Self::STRING), Arc::new(values))
     }
 
-    /// Returns the type of an expression that is the name of the type `named`, such as `int`.
-    pub(super) fn type_of(named: Type) -> Self {
-        Self::TypeOf(Arc::new(match named {
+    /// Returns the type of an expression that is the name of the type `cel_type`, such as `int`.
+    pub(super) fn type_of(cel_type: Type) -> Self {
+        Self::TypeOf(Arc::new(match cel_type {
             Type::List => Self::list(Self::Any),
             Type::Map => Self::Map(Arc::new(Self::Any), Arc::new(Self::Any)),
             Type::Optional => Self::optional(Self::Any),
             Type::Type => Self::TypeOf(Arc::new(Self::Any)),
-            named => Self::Plain(named),
+            cel_type => Self::Plain(cel_type),
         }))
     }
 
@@ -82,9 +82,9 @@ impl Kind {
 
     /// Returns whether `null` is accepted as a value of the type.
     fn is_nullable(&self) -> bool {
-        const NEVER: [Type; 6] = [Type::Bool, Type::Int, Type::Uint, Type::Double, Type::String, Type::Bytes];
+        const NON_NULLABLE: [Type; 6] = [Type::Bool, Type::Int, Type::Uint, Type::Double, Type::String, Type::Bytes];
         match self {
-            Self::Plain(named) => !NEVER.contains(named),
+            Self::Plain(cel_type) => !NON_NULLABLE.contains(cel_type),
             Self::Any | Self::Object(_) | Self::Optional(_) => true,
             Self::List(_) | Self::Map(..) | Self::TypeOf(_) => false,
         }
@@ -106,7 +106,7 @@ impl Kind {
 
     /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` is a type of
     /// its own here. A type parameter may be `dyn`, since the items of an empty literal fit any type.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn can_share_literal(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any | Self::Plain(_), _) | (_, Self::Any | Self::Plain(_)) => self == other,
             _ => self.fits(other),
@@ -122,12 +122,12 @@ impl fmt::Display for Kind {
             Self::Plain(Type::Null) => f.write_str("null"),
             Self::Plain(Type::Timestamp) => f.write_str("timestamp"),
             Self::Plain(Type::Duration) => f.write_str("duration"),
-            Self::Plain(named) => f.write_str(named.name()),
+            Self::Plain(cel_type) => f.write_str(cel_type.name()),
             Self::List(items) => write!(f, "list({items})"),
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Object(_) => f.write_str("object"),
-            Self::Optional(of) => write!(f, "optional_type({of})"),
-            Self::TypeOf(of) => write!(f, "type({of})"),
+            Self::Optional(inner) => write!(f, "optional_type({inner})"),
+            Self::TypeOf(inner) => write!(f, "type({inner})"),
         }
     }
 }

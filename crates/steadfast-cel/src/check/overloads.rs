@@ -10,10 +10,10 @@ use super::Kind;
 use crate::types::Type;
 
 /// Prefix of the types of the authorization library. Rules of custom resources have no value of these types.
-const AUTHORIZATION: &str = "kubernetes.authorization.";
+const AUTHORIZATION_PREFIX: &str = "kubernetes.authorization.";
 
 /// Types without parameters whose name in declarations is their name in expressions.
-const TYPES: [Type; 12] = [
+const PLAIN_TYPES: [Type; 12] = [
     Type::Bool,
     Type::Int,
     Type::Uint,
@@ -40,7 +40,7 @@ pub(super) enum Resolution {
 
 /// Returns the result type of a call; `target` is the receiver of a member call.
 pub(super) fn resolve(name: &str, target: Option<&Kind>, arguments: &[Kind]) -> Resolution {
-    let Some(overloads) = table().get(name) else { return Resolution::Undeclared };
+    let Some(overloads) = overloads_by_name().get(name) else { return Resolution::Undeclared };
     let mut result = None;
     for overload in overloads {
         let Some(found) = overload.result(target, arguments) else { continue };
@@ -74,7 +74,9 @@ impl Overload {
             return None;
         }
         let mut pairs = self.arguments.iter().zip(arguments);
-        pairs.all(|(pattern, argument)| pattern.accepts(argument, &mut bindings)).then(|| self.result.bound(&bindings))
+        pairs
+            .all(|(pattern, argument)| pattern.accepts(argument, &mut bindings))
+            .then(|| self.result.with_bindings(&bindings))
     }
 }
 
@@ -93,7 +95,7 @@ enum DeclaredType {
     Optional(Box<Self>),
     TypeOf(Box<Self>),
     /// Type without values in rules of custom resources.
-    Foreign,
+    Authorization,
 }
 
 impl DeclaredType {
@@ -103,22 +105,22 @@ impl DeclaredType {
         if let Some(items) = parameters("list") {
             return Self::List(Box::new(Self::parse(items)));
         }
-        if let Some(of) = parameters("optional_type") {
-            return Self::Optional(Box::new(Self::parse(of)));
+        if let Some(inner) = parameters("optional_type") {
+            return Self::Optional(Box::new(Self::parse(inner)));
         }
         if let Some((key, value)) = parameters("map").and_then(|both| both.split_once(", ")) {
             return Self::Map(Box::new(Self::parse(key)), Box::new(Self::parse(value)));
         }
-        if let Some(of) = parameters("type") {
-            return Self::TypeOf(Box::new(Self::parse(of)));
+        if let Some(inner) = parameters("type") {
+            return Self::TypeOf(Box::new(Self::parse(inner)));
         }
         match text {
             "dyn" => Self::Any,
             "timestamp" => Self::Plain(Type::Timestamp),
             "duration" => Self::Plain(Type::Duration),
             _ if text.len() == 1 => Self::Parameter(text),
-            _ if text.starts_with(AUTHORIZATION) => Self::Foreign,
-            _ => Self::Plain(TYPES.into_iter().find(|named| named.name() == text).unwrap_or(Type::Invalid)),
+            _ if text.starts_with(AUTHORIZATION_PREFIX) => Self::Authorization,
+            _ => Self::Plain(PLAIN_TYPES.into_iter().find(|cel_type| cel_type.name() == text).unwrap_or(Type::Invalid)),
         }
     }
 
@@ -143,9 +145,9 @@ impl DeclaredType {
                 }
             },
             (_, Kind::Any | Kind::Plain(Type::Invalid)) | (Self::Optional(_), Kind::Plain(Type::Null)) => true,
-            (Self::Plain(named), _) => Kind::Plain(*named).fits(kind),
-            (Self::List(items), Kind::List(of)) | (Self::Optional(items), Kind::Optional(of)) => {
-                items.accepts(of, bindings)
+            (Self::Plain(cel_type), _) => Kind::Plain(*cel_type).fits(kind),
+            (Self::List(items), Kind::List(inner)) | (Self::Optional(items), Kind::Optional(inner)) => {
+                items.accepts(inner, bindings)
             }
             (Self::Map(key, value), Kind::Map(other_key, other_value)) => {
                 key.accepts(other_key, bindings) && value.accepts(other_value, bindings)
@@ -155,23 +157,25 @@ impl DeclaredType {
     }
 
     /// Returns the type with bound parameters. Unbound parameters are `dyn`.
-    fn bound(&self, bindings: &Bindings<'static>) -> Kind {
+    fn with_bindings(&self, bindings: &Bindings<'static>) -> Kind {
         match self {
-            Self::Any | Self::Foreign => Kind::Any,
+            Self::Any | Self::Authorization => Kind::Any,
             Self::Parameter(name) => bindings.get(name).cloned().unwrap_or(Kind::Any),
-            Self::Plain(named) => Kind::Plain(*named),
-            Self::List(items) => Kind::list(items.bound(bindings)),
-            Self::Optional(of) => Kind::optional(of.bound(bindings)),
-            Self::TypeOf(of) => Kind::TypeOf(Arc::new(of.bound(bindings))),
-            Self::Map(key, value) => Kind::Map(Arc::new(key.bound(bindings)), Arc::new(value.bound(bindings))),
+            Self::Plain(cel_type) => Kind::Plain(*cel_type),
+            Self::List(items) => Kind::list(items.with_bindings(bindings)),
+            Self::Optional(inner) => Kind::optional(inner.with_bindings(bindings)),
+            Self::TypeOf(inner) => Kind::TypeOf(Arc::new(inner.with_bindings(bindings))),
+            Self::Map(key, value) => {
+                Kind::Map(Arc::new(key.with_bindings(bindings)), Arc::new(value.with_bindings(bindings)))
+            }
         }
     }
 }
 
 /// Returns the overloads by the name of their function.
-fn table() -> &'static BTreeMap<&'static str, Vec<Overload>> {
-    static TABLE: OnceLock<BTreeMap<&'static str, Vec<Overload>>> = OnceLock::new();
-    TABLE.get_or_init(|| {
+fn overloads_by_name() -> &'static BTreeMap<&'static str, Vec<Overload>> {
+    static OVERLOADS: OnceLock<BTreeMap<&'static str, Vec<Overload>>> = OnceLock::new();
+    OVERLOADS.get_or_init(|| {
         let mut table = BTreeMap::<_, Vec<Overload>>::new();
         for line in include_str!("overloads.txt").lines() {
             // The tests parse each line, so that no line is skipped.
@@ -222,15 +226,17 @@ fn split_types(text: &'static str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DeclaredType, parse_line, table};
+    use super::{DeclaredType, overloads_by_name, parse_line};
     use crate::types::Type;
 
-    fn is_known(declared: &DeclaredType) -> bool {
-        match declared {
-            DeclaredType::Plain(named) => *named != Type::Invalid,
-            DeclaredType::List(of) | DeclaredType::Optional(of) | DeclaredType::TypeOf(of) => is_known(of),
-            DeclaredType::Map(key, value) => is_known(key) && is_known(value),
-            DeclaredType::Any | DeclaredType::Parameter(_) | DeclaredType::Foreign => true,
+    fn has_known_types(declared_type: &DeclaredType) -> bool {
+        match declared_type {
+            DeclaredType::Plain(cel_type) => *cel_type != Type::Invalid,
+            DeclaredType::List(inner) | DeclaredType::Optional(inner) | DeclaredType::TypeOf(inner) => {
+                has_known_types(inner)
+            }
+            DeclaredType::Map(key, value) => has_known_types(key) && has_known_types(value),
+            DeclaredType::Any | DeclaredType::Parameter(_) | DeclaredType::Authorization => true,
         }
     }
 
@@ -240,9 +246,9 @@ mod tests {
         assert!(lines.clone().count() > 200);
         for line in lines {
             let (name, overload) = parse_line(line).expect(line);
-            assert!(table().contains_key(name), "{line}");
+            assert!(overloads_by_name().contains_key(name), "{line}");
             let operands = overload.receiver.iter().chain(&overload.arguments).chain([&overload.result]);
-            assert!(operands.into_iter().all(is_known), "{line}");
+            assert!(operands.into_iter().all(has_known_types), "{line}");
         }
     }
 }

@@ -45,7 +45,7 @@ fn bool<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
             // The accepted spellings are those of Go's `strconv.ParseBool`.
             "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
             "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ => return Err(CelErrorKind::argument("bool", "a string must be `true` or `false`")),
+            _ => return Err(CelErrorKind::invalid_argument("bool", "a string must be `true` or `false`")),
         }),
         _ => return Ok(None),
     }))
@@ -66,7 +66,7 @@ fn double<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
         CelValue::Uint(number) => *number as f64,
         CelValue::String(text) => {
             // Rust also accepts `inf`, `infinity` and `nan`, as Go's `strconv.ParseFloat` does.
-            text.parse().map_err(|_| CelErrorKind::argument("double", "a string must be a decimal number"))?
+            text.parse().map_err(|_| CelErrorKind::invalid_argument("double", "a string must be a decimal number"))?
         }
         _ => return Ok(None),
     })))
@@ -78,9 +78,9 @@ fn int<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
         CelValue::Uint(number) => i64::try_from(*number).map_err(|_| CelErrorKind::Overflow)?,
         // CEL rounds towards zero. NaN and infinity have no integer and overflow.
         CelValue::Double(number) => exact_integer(number.trunc()).ok_or(CelErrorKind::Overflow)?,
-        CelValue::String(text) => {
-            text.parse().map_err(|_| CelErrorKind::argument("int", "a string must be a decimal integer of 64 bits"))?
-        }
+        CelValue::String(text) => text
+            .parse()
+            .map_err(|_| CelErrorKind::invalid_argument("int", "a string must be a decimal integer of 64 bits"))?,
         CelValue::Timestamp(timestamp) => {
             // The seconds of `now` increase, so the result is valid until the next second only.
             meter.recheck_after(next_second(timestamp));
@@ -96,9 +96,9 @@ fn uint<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
         CelValue::Int(number) => u64::try_from(*number).map_err(|_| CelErrorKind::Overflow)?,
         CelValue::Double(number) => {
             // 2^64 is the first double beyond the range. The largest `u64` itself is not a double.
-            const LIMIT: f64 = 18_446_744_073_709_551_616.0;
+            const TWO_POW_64: f64 = 18_446_744_073_709_551_616.0;
             let number = number.trunc();
-            if !(0.0..LIMIT).contains(&number) {
+            if !(0.0..TWO_POW_64).contains(&number) {
                 return Err(CelErrorKind::Overflow);
             }
             #[expect(clippy::cast_sign_loss, reason = "the range check excludes negative numbers")]
@@ -106,7 +106,7 @@ fn uint<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
             number
         }
         CelValue::String(text) => text.parse().map_err(|_| {
-            CelErrorKind::argument("uint", "a string must be a decimal integer of 64 bits without a sign")
+            CelErrorKind::invalid_argument("uint", "a string must be a decimal integer of 64 bits without a sign")
         })?,
         _ => return Ok(None),
     })))
@@ -122,7 +122,7 @@ fn string<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
         CelValue::Bytes(bytes) => {
             meter.charge_bytes(bytes.len())?;
             let text = std::str::from_utf8(bytes)
-                .map_err(|_| CelErrorKind::argument("string", "bytes must be valid UTF-8"))?;
+                .map_err(|_| CelErrorKind::invalid_argument("string", "bytes must be valid UTF-8"))?;
             text.to_owned().into()
         }
         CelValue::Timestamp(timestamp) => {
@@ -130,7 +130,7 @@ fn string<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
             timestamp.instant.to_string().into()
         }
         CelValue::Duration(duration) => duration.text().into(),
-        CelValue::Extension(of) => return Ok(kubernetes::text(of).map(CelValue::from)),
+        CelValue::Extension(extension) => return Ok(kubernetes::text(extension).map(CelValue::from)),
         _ => return Ok(None),
     }))
 }
@@ -139,7 +139,7 @@ fn timestamp<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
     Ok(Some(CelValue::Timestamp(match value {
         CelValue::Timestamp(timestamp) => *timestamp,
         CelValue::String(text) => CelTimestamp::parse(text).ok_or_else(|| {
-            CelErrorKind::argument("timestamp", "a string must be a time in RFC 3339: `2026-01-02T03:04:05Z`")
+            CelErrorKind::invalid_argument("timestamp", "a string must be a time in RFC 3339: `2026-01-02T03:04:05Z`")
         })?,
         CelValue::Int(seconds) => {
             let instant = Timestamp::from_second(*seconds).ok();
@@ -153,7 +153,7 @@ fn duration<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
     Ok(Some(CelValue::Duration(match value {
         CelValue::Duration(duration) => *duration,
         CelValue::String(text) => CelDuration::parse(text).ok_or_else(|| {
-            CelErrorKind::argument("duration", "a string must be a duration such as `1h30m` or `90s`")
+            CelErrorKind::invalid_argument("duration", "a string must be a duration such as `1h30m` or `90s`")
         })?,
         _ => return Ok(None),
     })))

@@ -12,21 +12,21 @@ use crate::value::CelValue;
 const MAX_PRECISION: usize = 100;
 
 /// Maximum nesting of lists and maps in a template.
-const MAX_DEPTH: usize = 64;
+const MAX_FORMAT_DEPTH: usize = 64;
 
 /// Calls `template.format([values])` with `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` and `%%`.
 pub(super) fn format<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [CelValue::String(template), CelValue::List(values)] = arguments else { return Ok(None) };
     meter.charge_bytes(template.len())?;
-    let invalid = |why| CelErrorKind::argument("format", why);
-    let mut built = String::new();
+    let invalid = |reason| CelErrorKind::invalid_argument("format", reason);
+    let mut output = String::new();
     let mut values = values.iter();
     let mut rest = &**template;
     while let Some(offset) = rest.find('%') {
-        built.push_str(&rest[..offset]);
+        output.push_str(&rest[..offset]);
         rest = &rest[offset + 1..];
         if let Some(behind) = rest.strip_prefix('%') {
-            built.push('%');
+            output.push('%');
             rest = behind;
             continue;
         }
@@ -40,28 +40,28 @@ pub(super) fn format<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallR
         }
         let letter = rest.chars().next().ok_or_else(|| invalid("the template ends within a `%` clause"))?;
         let value = values.next().ok_or_else(|| invalid("the template has more clauses than values"))?;
-        let start = built.len();
-        clause(letter, precision, &value, &mut built, meter)?;
+        let start = output.len();
+        write_clause(letter, precision, &value, &mut output, meter)?;
         // The result is charged too: a clause can be longer than its value.
-        meter.charge_bytes(built.len() - start)?;
+        meter.charge_bytes(output.len() - start)?;
         rest = &rest[letter.len_utf8()..];
     }
-    built.push_str(rest);
-    Ok(Some(built.into()))
+    output.push_str(rest);
+    Ok(Some(output.into()))
 }
 
-fn clause(
+fn write_clause(
     letter: char,
     precision: Option<usize>,
     value: &CelValue,
-    built: &mut String,
+    output: &mut String,
     meter: &mut Meter,
 ) -> Result<(), CelErrorKind> {
-    let unsuitable = || CelErrorKind::argument("format", "a value does not suit its clause");
+    let unsuitable = || CelErrorKind::invalid_argument("format", "a value does not suit its clause");
     match letter {
-        's' => text(value, built, meter, MAX_DEPTH)?,
+        's' => write_text(value, output, meter, MAX_FORMAT_DEPTH)?,
         'd' => match value {
-            CelValue::Int(_) | CelValue::Uint(_) => text(value, built, meter, MAX_DEPTH)?,
+            CelValue::Int(_) | CelValue::Uint(_) => write_text(value, output, meter, MAX_FORMAT_DEPTH)?,
             _ => return Err(unsuitable()),
         },
         'f' | 'e' => {
@@ -79,11 +79,11 @@ fn clause(
                 let exponent: i32 = exponent.parse().unwrap_or(0);
                 // Go writes exponents with a sign and at least two digits.
                 let sign = if exponent < 0 { '-' } else { '+' };
-                let _ = write!(built, "{digits}e{sign}{:02}", exponent.abs());
+                let _ = write!(output, "{digits}e{sign}{:02}", exponent.abs());
             } else if number.is_finite() {
-                let _ = write!(built, "{number:.precision$}");
+                let _ = write!(output, "{number:.precision$}");
             } else {
-                built.push_str(&number::double(number));
+                output.push_str(&number::double(number));
             }
         }
         'x' | 'X' => {
@@ -95,20 +95,20 @@ fn clause(
                 CelValue::Uint(number) => format!("{number:x}"),
                 _ => return Err(unsuitable()),
             };
-            built.push_str(&if letter == 'X' { digits.to_ascii_uppercase() } else { digits });
+            output.push_str(&if letter == 'X' { digits.to_ascii_uppercase() } else { digits });
         }
         'o' | 'b' => {
             let digits =
                 |magnitude: u64| if letter == 'o' { format!("{magnitude:o}") } else { format!("{magnitude:b}") };
             match value {
-                CelValue::Int(number) => built.push_str(&signed(*number, digits)),
-                CelValue::Uint(number) => built.push_str(&digits(*number)),
-                CelValue::Bool(value) if letter == 'b' => built.push(if *value { '1' } else { '0' }),
+                CelValue::Int(number) => output.push_str(&signed(*number, digits)),
+                CelValue::Uint(number) => output.push_str(&digits(*number)),
+                CelValue::Bool(value) if letter == 'b' => output.push(if *value { '1' } else { '0' }),
                 _ => return Err(unsuitable()),
             }
         }
         _ => {
-            return Err(CelErrorKind::argument(
+            return Err(CelErrorKind::invalid_argument(
                 "format",
                 "a clause is `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` or `%%`",
             ));
@@ -130,47 +130,47 @@ fn hex(bytes: &[u8], meter: &mut Meter) -> Result<String, CelErrorKind> {
     Ok(digits)
 }
 
-fn text(value: &CelValue, built: &mut String, meter: &mut Meter, depth: usize) -> Result<(), CelErrorKind> {
-    let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_DEPTH))?;
+fn write_text(value: &CelValue, output: &mut String, meter: &mut Meter, depth: usize) -> Result<(), CelErrorKind> {
+    let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_FORMAT_DEPTH))?;
     meter.charge(1)?;
     match value {
-        CelValue::Null => built.push_str("null"),
-        CelValue::Bool(value) => built.push_str(&value.to_string()),
-        CelValue::Int(number) => built.push_str(&number.to_string()),
-        CelValue::Uint(number) => built.push_str(&number.to_string()),
-        CelValue::Double(number) => built.push_str(&number::double(*number)),
+        CelValue::Null => output.push_str("null"),
+        CelValue::Bool(value) => output.push_str(&value.to_string()),
+        CelValue::Int(number) => output.push_str(&number.to_string()),
+        CelValue::Uint(number) => output.push_str(&number.to_string()),
+        CelValue::Double(number) => output.push_str(&number::double(*number)),
         CelValue::String(text) => {
             meter.charge_bytes(text.len())?;
-            built.push_str(text);
+            output.push_str(text);
         }
         CelValue::Bytes(bytes) => {
             meter.charge_bytes(bytes.len())?;
-            built.push_str(&String::from_utf8_lossy(bytes));
+            output.push_str(&String::from_utf8_lossy(bytes));
         }
-        CelValue::Timestamp(timestamp) => built.push_str(&timestamp.instant.to_string()),
-        CelValue::Duration(duration) => built.push_str(&duration.text()),
-        CelValue::Type(named) => built.push_str(named.name()),
+        CelValue::Timestamp(timestamp) => output.push_str(&timestamp.instant.to_string()),
+        CelValue::Duration(duration) => output.push_str(&duration.text()),
+        CelValue::Type(cel_type) => output.push_str(cel_type.name()),
         CelValue::List(list) => {
-            built.push('[');
+            output.push('[');
             for (index, item) in list.iter().enumerate() {
-                built.push_str(if index > 0 { ", " } else { "" });
-                text(&item, built, meter, depth)?;
+                output.push_str(if index > 0 { ", " } else { "" });
+                write_text(&item, output, meter, depth)?;
             }
-            built.push(']');
+            output.push(']');
         }
         CelValue::Map(map) => {
-            built.push('{');
+            output.push('{');
             for (index, (key, value)) in map.entries().enumerate() {
-                built.push_str(if index > 0 { ", " } else { "" });
-                text(&CelValue::from(key), built, meter, depth)?;
-                built.push_str(": ");
-                text(&value, built, meter, depth)?;
+                output.push_str(if index > 0 { ", " } else { "" });
+                write_text(&CelValue::from(key), output, meter, depth)?;
+                output.push_str(": ");
+                write_text(&value, output, meter, depth)?;
             }
-            built.push('}');
+            output.push('}');
         }
-        CelValue::Optional(_) => return Err(CelErrorKind::argument("format", "a value must not be optional")),
-        CelValue::Invalid(why) => return Err(CelErrorKind::Unavailable((*why).to_owned())),
-        CelValue::Extension(_) => return Err(CelErrorKind::argument("format", "a value has no text")),
+        CelValue::Optional(_) => return Err(CelErrorKind::invalid_argument("format", "a value must not be optional")),
+        CelValue::Invalid(reason) => return Err(CelErrorKind::Unavailable((*reason).to_owned())),
+        CelValue::Extension(_) => return Err(CelErrorKind::invalid_argument("format", "a value has no text")),
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::text::Text;
 use crate::value::CelValue;
 
 /// Names of the member functions.
-const MEMBERS: [&str; 29] = [
+const MEMBER_FUNCTIONS: [&str; 29] = [
     "add",
     "asApproximateFloat",
     "asInteger",
@@ -47,7 +47,7 @@ const MEMBERS: [&str; 29] = [
 ];
 
 /// Names of the global functions except the constants of formats.
-const GLOBALS: [&str; 13] = [
+const GLOBAL_FUNCTIONS: [&str; 13] = [
     "cidr",
     "format.named",
     "ip",
@@ -64,8 +64,12 @@ const GLOBALS: [&str; 13] = [
 ];
 
 /// Returns whether a function of this name exists.
-pub(super) fn has(name: &str, is_member: bool) -> bool {
-    if is_member { MEMBERS.contains(&name) } else { GLOBALS.contains(&name) || constant(name).is_some() }
+pub(super) fn has_function(name: &str, is_member: bool) -> bool {
+    if is_member {
+        MEMBER_FUNCTIONS.contains(&name)
+    } else {
+        GLOBAL_FUNCTIONS.contains(&name) || constant(name).is_some()
+    }
 }
 
 /// Returns the format of a constant such as `format.dns1123Label`.
@@ -77,27 +81,27 @@ fn constant(name: &str) -> Option<NamedFormat> {
 pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     meter.charge(1)?;
     match arguments {
-        [] => Ok(constant(name).map(|format| value(Content::Format(format)))),
-        [CelValue::Extension(Extension(content)), rest @ ..] if is_member => member(name, content, rest, meter),
+        [] => Ok(constant(name).map(|format| extension_value(Content::Format(format)))),
+        [CelValue::Extension(Extension(content)), rest @ ..] if is_member => call_member(name, content, rest, meter),
         [CelValue::Extension(Extension(Content::Quantity(quantity)))] if name == "sign" => {
             Ok(Some(CelValue::Int(quantity.sign())))
         }
         [CelValue::String(text), rest @ ..] if !is_member => {
             meter.charge_bytes(text.len())?;
-            global(name, text, rest)
+            call_global(name, text, rest)
         }
         _ => Ok(None),
     }
 }
 
-fn value<'a>(content: Content) -> CelValue<'a> {
+fn extension_value<'a>(content: Content) -> CelValue<'a> {
     CelValue::Extension(Extension(content))
 }
 
-fn global<'a>(name: &str, text: &str, rest: &[CelValue<'a>]) -> CallResult<'a> {
-    let extension_or_error = |content: Option<Content>, why| match content {
-        Some(content) => Ok(Some(value(content))),
-        None => Err(CelErrorKind::argument(name, why)),
+fn call_global<'a>(name: &str, text: &str, rest: &[CelValue<'a>]) -> CallResult<'a> {
+    let extension_or_error = |content: Option<Content>, reason| match content {
+        Some(content) => Ok(Some(extension_value(content))),
+        None => Err(CelErrorKind::invalid_argument(name, reason)),
     };
     let semver = match rest {
         [CelValue::Bool(true)] => Semver::parse_normalized,
@@ -114,7 +118,7 @@ fn global<'a>(name: &str, text: &str, rest: &[CelValue<'a>]) -> CallResult<'a> {
         ("ip.isCanonical", []) => match parse_address(text) {
             // Canonical means the shortest form in RFC 5952: the text must survive a round trip.
             Some(address) => Ok(Some(CelValue::Bool(address.to_string() == *text))),
-            None => Err(CelErrorKind::argument(name, ADDRESS_SYNTAX)),
+            None => Err(CelErrorKind::invalid_argument(name, ADDRESS_SYNTAX)),
         },
         ("cidr", []) => extension_or_error(Network::parse(text).map(Content::Cidr), NETWORK_SYNTAX),
         ("isCIDR", []) => Ok(Some(CelValue::Bool(Network::parse(text).is_some()))),
@@ -123,17 +127,17 @@ fn global<'a>(name: &str, text: &str, rest: &[CelValue<'a>]) -> CallResult<'a> {
         }
         ("isSemver", [] | [CelValue::Bool(_)]) => Ok(Some(CelValue::Bool(semver(text).is_some()))),
         ("format.named", []) => {
-            let format = NamedFormat::named(text).map(|format| Arc::new(value(Content::Format(format))));
+            let format = NamedFormat::named(text).map(|format| Arc::new(extension_value(Content::Format(format))));
             Ok(Some(CelValue::Optional(format)))
         }
         _ => Ok(None),
     }
 }
 
-fn member<'a>(name: &str, content: &Content, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+fn call_member<'a>(name: &str, content: &Content, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     match content {
         Content::Quantity(amount) => quantity(name, amount, rest, meter),
-        Content::Url(of) if rest.is_empty() => url(name, of, meter),
+        Content::Url(url) if rest.is_empty() => url_part(name, url, meter),
         Content::Ip(address) if rest.is_empty() => Ok(ip(name, *address)),
         Content::Cidr(network) => cidr(name, *network, rest, meter),
         Content::Semver(version) => semver(name, version, rest, meter),
@@ -154,7 +158,7 @@ fn member<'a>(name: &str, content: &Content, rest: &[CelValue<'a>], meter: &mut 
 }
 
 /// Returns the result of a comparison function for two values in this order.
-fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<CelValue<'a>> {
+fn comparison_result<'a>(name: &str, order: std::cmp::Ordering) -> Option<CelValue<'a>> {
     match name {
         "isLessThan" => Some(CelValue::Bool(order.is_lt())),
         "isGreaterThan" => Some(CelValue::Bool(order.is_gt())),
@@ -163,47 +167,47 @@ fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<CelValue<'a>> {
     }
 }
 
-fn quantity<'a>(name: &str, of: &Quantity, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
-    meter.charge_bytes(of.bytes())?;
+fn quantity<'a>(name: &str, quantity: &Quantity, rest: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
+    meter.charge_bytes(quantity.bytes())?;
     let other = match rest {
         [] => {
             return Ok(match name {
-                "asApproximateFloat" => Some(CelValue::Double(of.approximate())),
-                "isInteger" => Some(CelValue::Bool(of.integer().is_some())),
+                "asApproximateFloat" => Some(CelValue::Double(quantity.approximate())),
+                "isInteger" => Some(CelValue::Bool(quantity.integer().is_some())),
                 "asInteger" => {
-                    let why = "the quantity is not a whole number of 64 bits";
-                    Some(CelValue::Int(of.integer().ok_or_else(|| CelErrorKind::argument(name, why))?))
+                    let reason = "the quantity is not a whole number of 64 bits";
+                    Some(CelValue::Int(quantity.integer().ok_or_else(|| CelErrorKind::invalid_argument(name, reason))?))
                 }
                 _ => None,
             });
         }
         [CelValue::Extension(Extension(Content::Quantity(other)))] => other.clone(),
-        [CelValue::Int(other)] if matches!(name, "add" | "sub") => Quantity::of(*other),
+        [CelValue::Int(other)] if matches!(name, "add" | "sub") => Quantity::from_integer(*other),
         _ => return Ok(None),
     };
     meter.charge_bytes(other.bytes())?;
     let addend = match name {
         "add" => other,
         "sub" => other.negated(),
-        _ => return Ok(compared(name, of.order(&other))),
+        _ => return Ok(comparison_result(name, quantity.order(&other))),
     };
     // Subtraction adds the negated operand, so that one check covers both functions.
     // The check uses the length of the sum: quantities such as `1e2000000000` have short texts and long sums.
-    meter.charge(of.sum_len(&addend) / 10)?;
-    Ok(Some(value(Content::Quantity(of.sum(&addend)))))
+    meter.charge(quantity.sum_len(&addend) / 10)?;
+    Ok(Some(extension_value(Content::Quantity(quantity.sum(&addend)))))
 }
 
-fn url<'a>(name: &str, of: &Url, meter: &mut Meter) -> CallResult<'a> {
-    meter.charge_bytes(of.bytes())?;
-    let (host, port) = of.host_and_port();
+fn url_part<'a>(name: &str, url: &Url, meter: &mut Meter) -> CallResult<'a> {
+    meter.charge_bytes(url.bytes())?;
+    let (host, port) = url.host_and_port();
     let found = match name {
-        "getScheme" => &of.scheme,
-        "getHost" => &of.host,
+        "getScheme" => &url.scheme,
+        "getHost" => &url.host,
         "getHostname" => host,
         "getPort" => port,
-        "getEscapedPath" => &of.path,
+        "getEscapedPath" => &url.path,
         "getQuery" => {
-            let parameters = of.parameters();
+            let parameters = url.parameters();
             meter.charge(parameters.values().map(|values| 2 + values.len() as u64).sum())?;
             let entry = |(name, values): (String, Vec<String>)| {
                 (Text::from(name), values.into_iter().map(CelValue::from).collect::<Vec<_>>().into())
@@ -232,9 +236,9 @@ fn cidr<'a>(name: &str, network: Network, rest: &[CelValue<'a>], meter: &mut Met
         meter.charge_bytes(text.len())?;
     }
     let result = match (name, rest) {
-        ("ip", []) => value(Content::Ip(network.address)),
-        ("masked", []) => value(Content::Cidr(network.masked())),
-        ("prefixLength", []) => CelValue::Int(network.bits.into()),
+        ("ip", []) => extension_value(Content::Ip(network.address)),
+        ("masked", []) => extension_value(Content::Cidr(network.masked())),
+        ("prefixLength", []) => CelValue::Int(network.prefix_bits.into()),
         ("containsIP", [CelValue::Extension(Extension(Content::Ip(address)))]) => {
             CelValue::Bool(network.contains(*address))
         }
@@ -267,15 +271,15 @@ fn semver<'a>(name: &str, version: &Semver, rest: &[CelValue<'a>], meter: &mut M
         }),
         [CelValue::Extension(Extension(Content::Semver(other)))] => {
             meter.charge_bytes(version.bytes().min(other.bytes()))?;
-            Ok(compared(name, version.order(other)))
+            Ok(comparison_result(name, version.order(other)))
         }
         _ => Ok(None),
     }
 }
 
 /// Returns the text to which `string` converts an address or a network.
-pub(super) fn text(of: &Extension) -> Option<String> {
-    match &of.0 {
+pub(super) fn text(extension: &Extension) -> Option<String> {
+    match &extension.0 {
         Content::Ip(address) => Some(address.to_string()),
         Content::Cidr(network) => Some(network.to_string()),
         _ => None,

@@ -4,18 +4,18 @@ use std::cmp::Ordering;
 
 use super::call_result::CallResult;
 use crate::ast::Operator;
-use crate::compare::{MAX_VALUE_DEPTH, equal, ordered};
+use crate::compare::{MAX_VALUE_DEPTH, equal, order_holds};
 use crate::error::CelErrorKind;
 use crate::meter::Meter;
 use crate::operators;
 use crate::value::{CelList, CelValue};
 
 /// Names of functions that only lists have.
-pub(super) const NAMES: [&str; 10] =
+pub(super) const LIST_ONLY_FUNCTIONS: [&str; 10] =
     ["distinct", "first", "flatten", "isSorted", "last", "max", "min", "slice", "sort", "sum"];
 
 /// Maximum number of items that `lists.range` builds.
-const MAX_RANGE: i64 = 100_000;
+const MAX_RANGE_ITEMS: i64 = 100_000;
 
 /// Calls the member function of a name. Returns `Ok(None)` if the function is not defined for these types.
 pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
@@ -32,11 +32,11 @@ pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Met
         ("flatten", []) => flatten(list, 1, meter).map(Some),
         ("flatten", [CelValue::Int(depth)]) if *depth >= 0 => flatten(list, *depth, meter).map(Some),
         // CEL rejects negative depths instead of treating them as zero.
-        ("flatten", [CelValue::Int(_)]) => Err(CelErrorKind::argument(name, "the depth must not be negative")),
-        ("indexOf" | "lastIndexOf", [wanted]) => index_of(list, wanted, name == "lastIndexOf", meter).map(Some),
+        ("flatten", [CelValue::Int(_)]) => Err(CelErrorKind::invalid_argument(name, "the depth must not be negative")),
+        ("indexOf" | "lastIndexOf", [needle]) => index_of(list, needle, name == "lastIndexOf", meter).map(Some),
         ("isSorted", []) => {
             for (one, other) in list.iter().zip(list.iter().skip(1)) {
-                match ordered(&one, &other, meter, Ordering::is_le)? {
+                match order_holds(&one, &other, meter, Ordering::is_le)? {
                     Some(true) => {}
                     Some(false) => return Ok(Some(CelValue::Bool(false))),
                     // A pair without an order is a missing overload, not `false`: a list of mixed types is a type
@@ -53,12 +53,12 @@ pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Met
             Ok(Some(items.into()))
         }
         ("slice", [CelValue::Int(start), CelValue::Int(end)]) => {
-            let place = |index: &i64| usize::try_from(*index).ok().filter(|index| *index <= list.len());
-            match (place(start), place(end)) {
+            let checked_index = |index: &i64| usize::try_from(*index).ok().filter(|index| *index <= list.len());
+            match (checked_index(start), checked_index(end)) {
                 (Some(start), Some(end)) if start <= end => {
                     Ok(Some(list.iter().skip(start).take(end - start).collect::<Vec<_>>().into()))
                 }
-                _ => Err(CelErrorKind::argument(name, "the bounds must be in order and within the list")),
+                _ => Err(CelErrorKind::invalid_argument(name, "the bounds must be in order and within the list")),
             }
         }
         ("sort", []) => sort(list, meter),
@@ -70,15 +70,15 @@ pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Met
 /// Calls `includes`: returns whether a list has an item. A value other than a list must equal the argument.
 pub(super) fn includes<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     match arguments {
-        [CelValue::List(list), wanted] => {
+        [CelValue::List(list), needle] => {
             for item in list.iter() {
-                if equal(&item, wanted, meter)? {
+                if equal(&item, needle, meter)? {
                     return Ok(Some(CelValue::Bool(true)));
                 }
             }
             Ok(Some(CelValue::Bool(false)))
         }
-        [value, wanted] => Ok(Some(CelValue::Bool(equal(value, wanted, meter)?))),
+        [value, needle] => Ok(Some(CelValue::Bool(equal(value, needle, meter)?))),
         _ => Ok(None),
     }
 }
@@ -86,8 +86,8 @@ pub(super) fn includes<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> Cal
 /// Calls `lists.range(n)`: returns the numbers from 0 up to `n`, without `n`.
 pub(super) fn range<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [CelValue::Int(end)] = arguments else { return Ok(None) };
-    if *end > MAX_RANGE {
-        return Err(CelErrorKind::argument("lists.range", "the range is too large"));
+    if *end > MAX_RANGE_ITEMS {
+        return Err(CelErrorKind::invalid_argument("lists.range", "the range is too large"));
     }
     meter.charge(u64::try_from(*end).unwrap_or(0))?;
     // A negative end results in an empty list.
@@ -95,55 +95,55 @@ pub(super) fn range<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallRe
 }
 
 fn distinct<'a>(list: &CelList<'a>, meter: &mut Meter) -> Result<CelValue<'a>, CelErrorKind> {
-    let mut kept: Vec<CelValue<'a>> = Vec::new();
+    let mut distinct_items: Vec<CelValue<'a>> = Vec::new();
     for item in list.iter() {
-        let mut is_known = false;
+        let mut is_duplicate = false;
         // The time is quadratic, because values have no hash. Each comparison is charged.
-        for known in &kept {
-            if equal(known, &item, meter)? {
-                is_known = true;
+        for earlier in &distinct_items {
+            if equal(earlier, &item, meter)? {
+                is_duplicate = true;
                 break;
             }
         }
-        if !is_known {
-            kept.push(item);
+        if !is_duplicate {
+            distinct_items.push(item);
         }
     }
-    Ok(kept.into())
+    Ok(distinct_items.into())
 }
 
 fn flatten<'a>(list: &CelList<'a>, depth: i64, meter: &mut Meter) -> Result<CelValue<'a>, CelErrorKind> {
     // Values are at most a few hundred levels deep, and so is the recursion.
-    fn add<'a>(
+    fn flatten_into<'a>(
         list: &CelList<'a>,
         depth: usize,
-        into: &mut Vec<CelValue<'a>>,
+        items: &mut Vec<CelValue<'a>>,
         meter: &mut Meter,
     ) -> Result<(), CelErrorKind> {
         for item in list.iter() {
             meter.charge(1)?;
             match item {
-                CelValue::List(inner) if depth > 0 => add(&inner, depth - 1, into, meter)?,
-                other => into.push(other),
+                CelValue::List(inner) if depth > 0 => flatten_into(&inner, depth - 1, items, meter)?,
+                other => items.push(other),
             }
         }
         Ok(())
     }
     let mut items = Vec::new();
     let depth = usize::try_from(depth).unwrap_or(MAX_VALUE_DEPTH).min(MAX_VALUE_DEPTH);
-    add(list, depth, &mut items, meter)?;
+    flatten_into(list, depth, &mut items, meter)?;
     Ok(items.into())
 }
 
 fn index_of<'a>(
     list: &CelList<'a>,
-    wanted: &CelValue<'a>,
+    needle: &CelValue<'a>,
     is_last: bool,
     meter: &mut Meter,
 ) -> Result<CelValue<'a>, CelErrorKind> {
     let mut found = -1;
     for (index, item) in list.iter().enumerate() {
-        if equal(&item, wanted, meter)? {
+        if equal(&item, needle, meter)? {
             found = i64::try_from(index).unwrap_or(i64::MAX);
             if !is_last {
                 break;
@@ -156,9 +156,11 @@ fn index_of<'a>(
 fn extreme<'a>(name: &str, list: &CelList<'a>, meter: &mut Meter) -> CallResult<'a> {
     let holds: fn(Ordering) -> bool = if name == "max" { Ordering::is_gt } else { Ordering::is_lt };
     let mut items = list.iter();
-    let Some(mut best) = items.next() else { return Err(CelErrorKind::argument(name, "the list must not be empty")) };
+    let Some(mut best) = items.next() else {
+        return Err(CelErrorKind::invalid_argument(name, "the list must not be empty"));
+    };
     for item in items {
-        match ordered(&item, &best, meter, holds)? {
+        match order_holds(&item, &best, meter, holds)? {
             Some(true) => best = item,
             Some(false) => {}
             None => return Ok(None),
@@ -180,7 +182,7 @@ pub(crate) fn sort_by<'a>(
 ) -> Result<CelValue<'a>, CelErrorKind> {
     let types: Vec<_> = keys.first().map(|key| key.type_of().name()).into_iter().collect();
     let sorted = sorted_pairs(keys.into_iter().zip(items), meter)?;
-    let sorted = sorted.ok_or_else(|| CelErrorKind::overload("sortBy", types))?;
+    let sorted = sorted.ok_or_else(|| CelErrorKind::no_such_overload("sortBy", types))?;
     Ok(sorted.into_iter().map(|(_, item)| item).collect::<Vec<_>>().into())
 }
 
@@ -195,7 +197,7 @@ fn sorted_pairs<'a, T>(
         let (mut low, mut high) = (0, sorted.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            match ordered(&pair.0, &sorted[middle].0, meter, Ordering::is_lt)? {
+            match order_holds(&pair.0, &sorted[middle].0, meter, Ordering::is_lt)? {
                 Some(true) => high = middle,
                 Some(false) => low = middle + 1,
                 None => return Ok(None),

@@ -53,8 +53,8 @@ pub(crate) fn call<'a>(
             lists::member(name, arguments, meter)
         }
         "includes" if is_member => lists::includes(arguments, meter),
-        _ if kubernetes::has(name, is_member) => kubernetes::call(name, is_member, arguments, meter),
-        _ if is_member && lists::NAMES.contains(&name) => lists::member(name, arguments, meter),
+        _ if kubernetes::has_function(name, is_member) => kubernetes::call(name, is_member, arguments, meter),
+        _ if is_member && lists::LIST_ONLY_FUNCTIONS.contains(&name) => lists::member(name, arguments, meter),
         "format" if is_member => format::format(arguments, meter),
         _ if is_member => strings::member(name, arguments, meter)?,
         _ => convert::convert(name, arguments, meter)?,
@@ -76,5 +76,5 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 fn no_overload(name: &str, arguments: &[CelValue]) -> CelErrorKind {
     let types: Vec<_> = arguments.iter().map(|argument| argument.type_of().name()).collect();
-    CelErrorKind::overload(name, if types.is_empty() { vec!["no arguments"] } else { types })
+    CelErrorKind::no_such_overload(name, if types.is_empty() { vec!["no arguments"] } else { types })
 }

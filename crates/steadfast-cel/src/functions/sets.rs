@@ -15,7 +15,7 @@ pub(super) fn relation<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut M
         _ => {
             let mut intersects = false;
             for item in one.iter() {
-                intersects = intersects || has(other, &item, meter)?;
+                intersects = intersects || has_item(other, &item, meter)?;
             }
             intersects
         }
@@ -26,16 +26,16 @@ pub(super) fn relation<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut M
 /// Returns whether `one` has every item of `other`.
 fn contains<'a>(one: &CelList<'a>, other: &CelList<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     for item in other.iter() {
-        if !has(one, &item, meter)? {
+        if !has_item(one, &item, meter)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn has<'a>(list: &CelList<'a>, wanted: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
+fn has_item<'a>(list: &CelList<'a>, needle: &CelValue<'a>, meter: &mut Meter) -> Result<bool, CelErrorKind> {
     for item in list.iter() {
-        if equal(&item, wanted, meter)? {
+        if equal(&item, needle, meter)? {
             return Ok(true);
         }
     }

@@ -25,10 +25,10 @@ pub(super) fn size<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallRes
         }
         _ => return Ok(None),
     };
-    Ok(Some(number(size)))
+    Ok(Some(int_value(size)))
 }
 
-fn number<'a>(size: usize) -> CelValue<'a> {
+fn int_value<'a>(size: usize) -> CelValue<'a> {
     CelValue::Int(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
@@ -41,24 +41,24 @@ pub(super) fn matches<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> Call
 pub(super) fn quote<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [CelValue::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(2 * text.len() + 2)?;
-    let mut built = String::with_capacity(text.len() + 2);
-    built.push('"');
+    let mut output = String::with_capacity(text.len() + 2);
+    output.push('"');
     for letter in text.chars() {
         match letter {
-            '\x07' => built.push_str("\\a"),
-            '\x08' => built.push_str("\\b"),
-            '\x0b' => built.push_str("\\v"),
-            '\x0c' => built.push_str("\\f"),
-            '\n' => built.push_str("\\n"),
-            '\r' => built.push_str("\\r"),
-            '\t' => built.push_str("\\t"),
-            '\\' => built.push_str("\\\\"),
-            '"' => built.push_str("\\\""),
-            other => built.push(other),
+            '\x07' => output.push_str("\\a"),
+            '\x08' => output.push_str("\\b"),
+            '\x0b' => output.push_str("\\v"),
+            '\x0c' => output.push_str("\\f"),
+            '\n' => output.push_str("\\n"),
+            '\r' => output.push_str("\\r"),
+            '\t' => output.push_str("\\t"),
+            '\\' => output.push_str("\\\\"),
+            '"' => output.push_str("\\\""),
+            other => output.push(other),
         }
     }
-    built.push('"');
-    Ok(Some(built.into()))
+    output.push('"');
+    Ok(Some(output.into()))
 }
 
 /// Calls the member function `name`. Returns `None` for an unknown function, and `Some(Ok(None))` if the function does
@@ -80,8 +80,8 @@ pub(super) fn member<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Met
 fn matches_part<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [CelValue::String(text), CelValue::String(part)] = arguments else { return Ok(None) };
     // A search is linear in both lengths, while a prefix or suffix test reads the shorter text only.
-    let read = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
-    meter.charge_bytes(read)?;
+    let read_bytes = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
+    meter.charge_bytes(read_bytes)?;
     Ok(Some(CelValue::Bool(match name {
         "contains" => text.contains(&**part),
         "endsWith" => text.ends_with(&**part),
@@ -98,7 +98,7 @@ fn char_at<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> 
 }
 
 fn out_of_range(name: &str) -> CelErrorKind {
-    CelErrorKind::argument(name, "the position must be within the string")
+    CelErrorKind::invalid_argument(name, "the position must be within the string")
 }
 
 /// Returns the byte offset of the code point at `position`. If `position` is the number of code points, returns the
@@ -135,7 +135,7 @@ fn index_of<'a>(is_last: bool, arguments: &[CelValue<'a>], meter: &mut Meter) ->
             text[..end].rfind(&**part)
         }
     };
-    Ok(Some(found.map_or(CelValue::Int(-1), |found| number(text[..found].chars().count()))))
+    Ok(Some(found.map_or(CelValue::Int(-1), |found| int_value(text[..found].chars().count()))))
 }
 
 fn join<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
@@ -144,16 +144,16 @@ fn join<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
         [CelValue::List(list), CelValue::String(separator)] => (list, &**separator),
         _ => return Ok(None),
     };
-    let mut built = String::new();
+    let mut output = String::new();
     for (index, item) in list.iter().enumerate() {
         // An item other than a string is a missing overload: `join` converts nothing.
         let CelValue::String(item) = item else { return Ok(None) };
         let separator = if index > 0 { separator } else { "" };
         meter.charge_bytes(item.len() + separator.len())?;
-        built.push_str(separator);
-        built.push_str(&item);
+        output.push_str(separator);
+        output.push_str(&item);
     }
-    Ok(Some(built.into()))
+    Ok(Some(output.into()))
 }
 
 fn map_text<'a>(name: &str, arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a> {
@@ -247,10 +247,10 @@ fn substring<'a>(arguments: &[CelValue<'a>], meter: &mut Meter) -> CallResult<'a
         _ => return Ok(None),
     };
     meter.charge_bytes(2 * text.len())?;
-    let place = |position| byte_offset(text, position).ok_or_else(|| out_of_range("substring"));
-    let (start, end) = (place(start)?, end.map_or(Ok(text.len()), place)?);
+    let offset_of = |position| byte_offset(text, position).ok_or_else(|| out_of_range("substring"));
+    let (start, end) = (offset_of(start)?, end.map_or(Ok(text.len()), offset_of)?);
     if start > end {
-        return Err(CelErrorKind::argument("substring", "the end must not be before the start"));
+        return Err(CelErrorKind::invalid_argument("substring", "the end must not be before the start"));
     }
     Ok(Some(text[start..end].to_owned().into()))
 }

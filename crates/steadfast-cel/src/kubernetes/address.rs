@@ -25,53 +25,57 @@ pub(crate) struct Network {
     /// Address as written.
     pub(crate) address: IpAddr,
     /// Length of the prefix in bits.
-    pub(crate) bits: u8,
+    pub(crate) prefix_bits: u8,
 }
 
 impl Network {
     /// Parses a network such as `10.0.0.0/8`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = text.rsplit_once('/')?;
+        let (address, prefix_bits) = text.rsplit_once('/')?;
         let address = parse_address(address)?;
         // Leading zeros and signs are invalid: Go's `netip.ParsePrefix` rejects them.
-        let is_plain =
-            bits.bytes().all(|letter| letter.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
-        let bits = bits.parse().ok().filter(|bits| is_plain && *bits <= if address.is_ipv4() { 32 } else { 128 })?;
-        Some(Self { address, bits })
+        let is_plain = prefix_bits.bytes().all(|letter| letter.is_ascii_digit())
+            && (prefix_bits.len() == 1 || !prefix_bits.starts_with('0'));
+        let prefix_bits = prefix_bits
+            .parse()
+            .ok()
+            .filter(|prefix_bits| is_plain && *prefix_bits <= if address.is_ipv4() { 32 } else { 128 })?;
+        Some(Self { address, prefix_bits })
     }
 
     /// Returns the network with an address that has no bits beyond the prefix.
     pub(crate) fn masked(self) -> Self {
-        Self { address: prefix(self.address, self.bits), ..self }
+        Self { address: masked_address(self.address, self.prefix_bits), ..self }
     }
 
     /// Returns whether an address is part of the network.
     pub(crate) fn contains(self, address: IpAddr) -> bool {
-        prefix(self.address, self.bits) == prefix(address, self.bits) && self.address.is_ipv4() == address.is_ipv4()
+        masked_address(self.address, self.prefix_bits) == masked_address(address, self.prefix_bits)
+            && self.address.is_ipv4() == address.is_ipv4()
     }
 
     /// Returns whether all addresses of another network are part of this network.
     pub(crate) fn contains_network(self, other: Self) -> bool {
-        self.bits <= other.bits && self.contains(other.address)
+        self.prefix_bits <= other.prefix_bits && self.contains(other.address)
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
+        write!(f, "{}/{}", self.address, self.prefix_bits)
     }
 }
 
-/// Returns the first `bits` bits of an address, and zeros behind them.
-fn prefix(address: IpAddr, bits: u8) -> IpAddr {
+/// Returns the first `prefix_bits` bits of an address, and zeros behind them.
+fn masked_address(address: IpAddr, prefix_bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
             // A prefix of zero bits shifts by the full width, for which `checked_shl` returns `None`.
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0);
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix_bits.into())).unwrap_or(0);
             Ipv4Addr::from_bits(address.to_bits() & mask).into()
         }
         IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(bits.into())).unwrap_or(0);
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix_bits.into())).unwrap_or(0);
             Ipv6Addr::from_bits(address.to_bits() & mask).into()
         }
     }

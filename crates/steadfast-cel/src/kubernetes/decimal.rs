@@ -28,17 +28,17 @@ impl Decimal {
     pub(super) fn new(is_negative: bool, digits: &[u8], exponent: i64, scale: i64) -> Self {
         let start = digits.iter().position(|digit| *digit != 0).unwrap_or(digits.len());
         let end = digits.iter().rposition(|digit| *digit != 0).map_or(start, |last| last + 1);
-        let dropped = signed(digits.len() - end);
+        let trailing_zeros = signed(digits.len() - end);
         let digits: Arc<[u8]> = Arc::from(digits.get(start..end).unwrap_or_default());
         if digits.is_empty() {
             // Zero has no sign, so that `-0` and `0` are equal.
             return Self { is_negative: false, digits, exponent: 0, scale };
         }
-        Self { is_negative, digits, exponent: exponent.saturating_add(dropped), scale }
+        Self { is_negative, digits, exponent: exponent.saturating_add(trailing_zeros), scale }
     }
 
     /// Creates `value` times ten to the power of `exponent`.
-    pub(super) fn of(value: i64, exponent: i64) -> Self {
+    pub(super) fn from_scaled(value: i64, exponent: i64) -> Self {
         let digits: Vec<u8> = value.unsigned_abs().to_string().bytes().map(|letter| letter - b'0').collect();
         Self::new(value < 0, &digits, exponent, -exponent)
     }
@@ -78,8 +78,8 @@ impl Decimal {
 
     fn magnitude_order(&self, other: &Self) -> Ordering {
         // Position of the first digit. Digits without trailing zeros compare like text: a longer number is larger.
-        let top = |number: &Self| number.exponent.saturating_add(signed(number.digits.len()));
-        top(self).cmp(&top(other)).then_with(|| self.digits.cmp(&other.digits))
+        let top_position = |number: &Self| number.exponent.saturating_add(signed(number.digits.len()));
+        top_position(self).cmp(&top_position(other)).then_with(|| self.digits.cmp(&other.digits))
     }
 
     /// Returns the number of digits that [`sum`](Self::sum) builds.
@@ -87,9 +87,9 @@ impl Decimal {
         if self.is_zero() || other.is_zero() {
             return self.digits.len().max(other.digits.len()) as u64;
         }
-        let top = |number: &Self| number.exponent.saturating_add(signed(number.digits.len()));
-        let top = top(self).max(top(other));
-        top.saturating_sub(self.exponent.min(other.exponent)).unsigned_abs().saturating_add(1)
+        let top_position = |number: &Self| number.exponent.saturating_add(signed(number.digits.len()));
+        let top_position = top_position(self).max(top_position(other));
+        top_position.saturating_sub(self.exponent.min(other.exponent)).unsigned_abs().saturating_add(1)
     }
 
     /// Adds two numbers. Takes memory in proportion to [`sum_len`](Self::sum_len), which the caller must bound.
@@ -125,8 +125,8 @@ impl Decimal {
         let zeros = usize::try_from(self.exponent.saturating_sub(exponent)).unwrap_or(0);
         let start = len.saturating_sub(zeros).saturating_sub(self.digits.len());
         let mut digits = vec![0; len];
-        for (place, digit) in digits.iter_mut().skip(start).zip(self.digits.iter()) {
-            *place = *digit;
+        for (target, digit) in digits.iter_mut().skip(start).zip(self.digits.iter()) {
+            *target = *digit;
         }
         digits
     }
@@ -156,8 +156,9 @@ impl Decimal {
         if self.is_zero() || excess <= 0 {
             return Self { scale, ..self.clone() };
         }
-        let kept = usize::try_from(excess).ok().and_then(|excess| self.digits.len().checked_sub(excess)).unwrap_or(0);
-        let whole = Self::new(self.is_negative, self.digits.get(..kept).unwrap_or_default(), -scale, scale);
+        let kept_digits =
+            usize::try_from(excess).ok().and_then(|excess| self.digits.len().checked_sub(excess)).unwrap_or(0);
+        let whole = Self::new(self.is_negative, self.digits.get(..kept_digits).unwrap_or_default(), -scale, scale);
         // The last digit is not zero: the dropped part is not zero either.
         whole.sum(&Self::new(self.is_negative, &[1], -scale, scale))
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// Part of a URL. Determines the characters that stay plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum UrlPart {
     Path,
     Host,
     Zone,
@@ -13,13 +13,13 @@ pub(super) enum Part {
     Fragment,
 }
 
-impl Part {
+impl UrlPart {
     fn is_host(self) -> bool {
         matches!(self, Self::Host | Self::Zone)
     }
 
     /// Returns whether a byte must be escaped.
-    pub(super) fn escapes(self, byte: u8) -> bool {
+    pub(super) fn must_escape(self, byte: u8) -> bool {
         match byte {
             b'-' | b'_' | b'.' | b'~' => false,
             byte if byte.is_ascii_alphanumeric() => false,
@@ -35,7 +35,7 @@ impl Part {
 }
 
 /// Returns the bytes that a text encodes; `None` for an invalid text.
-pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
+pub(super) fn unescape(text: &[u8], part: UrlPart) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((byte, behind)) = rest.split_first() {
@@ -50,8 +50,8 @@ pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
                 let is_valid = match part {
                     // RFC 3986 allows percent-encoding in hosts for non-ASCII bytes only. Go also accepts `%25` for the
                     // zone of an address.
-                    Part::Host => value >= 0x80 || value == b'%',
-                    Part::Zone => value == b'%' || value == b' ' || !Part::Host.escapes(value),
+                    UrlPart::Host => value >= 0x80 || value == b'%',
+                    UrlPart::Zone => value == b'%' || value == b' ' || !UrlPart::Host.must_escape(value),
                     _ => true,
                 };
                 if !is_valid {
@@ -59,10 +59,10 @@ pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
                 }
                 plain.push(value);
             }
-            b'+' if part == Part::Query => plain.push(b' '),
+            b'+' if part == UrlPart::Query => plain.push(b' '),
             // Only hosts reject invalid plain characters. Paths and queries keep such characters, which are escaped on
             // output.
-            byte if part.is_host() && *byte < 0x80 && part.escapes(*byte) => return None,
+            byte if part.is_host() && *byte < 0x80 && part.must_escape(*byte) => return None,
             byte => plain.push(*byte),
         }
     }
@@ -70,10 +70,10 @@ pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
 }
 
 /// Returns the text that encodes bytes.
-pub(super) fn escape(plain: &[u8], part: Part) -> String {
+pub(super) fn escape(plain: &[u8], part: UrlPart) -> String {
     let mut text = String::with_capacity(plain.len());
     for byte in plain {
-        if part.escapes(*byte) {
+        if part.must_escape(*byte) {
             let _ = write!(text, "%{byte:02X}");
         } else {
             text.push(char::from(*byte));
@@ -83,11 +83,11 @@ pub(super) fn escape(plain: &[u8], part: Part) -> String {
 }
 
 /// Returns the encoded text of `plain`: `raw` if `raw` is a valid encoding, else the default encoding.
-pub(super) fn encoded(raw: &str, plain: &[u8], part: Part) -> String {
+pub(super) fn encoded(raw: &str, plain: &[u8], part: UrlPart) -> String {
     let is_valid = raw.bytes().all(|byte| {
         matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
             || matches!(byte, b'[' | b']' | b'%')
-            || !part.escapes(byte)
+            || !part.must_escape(byte)
     });
     if is_valid { raw.to_owned() } else { escape(plain, part) }
 }

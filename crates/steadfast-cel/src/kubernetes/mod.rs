@@ -8,13 +8,13 @@
 //! | `url`, `escapes` | URLs as Go parses them, and percent-encoding |
 //! | `address` | IP addresses and networks |
 //! | `semver` | semantic versions |
-//! | `named`, `labels` | named formats, and the messages of the formats for names and labels |
+//! | `named_format`, `labels` | named formats, and the messages of the formats for names and labels |
 
 mod address;
 mod decimal;
 mod escapes;
 mod labels;
-mod named;
+mod named_format;
 mod quantity;
 mod semver;
 mod url;
@@ -26,10 +26,10 @@ pub(crate) use address::{
     ADDRESS_SYNTAX, NETWORK_SYNTAX, Network, is_global_unicast, is_link_local_multicast, is_link_local_unicast,
     parse_address,
 };
-pub(crate) use named::NamedFormat;
-pub(crate) use quantity::{Quantity, SYNTAX as QUANTITY_SYNTAX};
-pub(crate) use semver::{SYNTAX as SEMVER_SYNTAX, Semver};
-pub(crate) use url::{SYNTAX as URL_SYNTAX, Url};
+pub(crate) use named_format::NamedFormat;
+pub(crate) use quantity::{QUANTITY_SYNTAX, Quantity};
+pub(crate) use semver::{SEMVER_SYNTAX, Semver};
+pub(crate) use url::{URL_SYNTAX, Url};
 
 use crate::types::Type;
 

@@ -9,7 +9,7 @@ const NANO_SCALE: i64 = 9;
 /// Number of decimal digits that always fit an `i64`.
 const MAX_INT64_DIGITS: usize = 18;
 /// Requirement of a quantity's text.
-pub(crate) const SYNTAX: &str = "a quantity is a number with an optional suffix, such as `1500m` or `2Gi`";
+pub(crate) const QUANTITY_SYNTAX: &str = "a quantity is a number with an optional suffix, such as `1500m` or `2Gi`";
 
 /// Quantity of a resource.
 #[derive(Clone, Debug)]
@@ -41,19 +41,19 @@ impl Quantity {
         if text.is_empty() {
             return None;
         }
-        let parts = parts(text)?;
-        let (is_binary, exponent) = suffix(parts.suffix)?;
+        let parts = split_parts(text)?;
+        let (is_binary, exponent) = parse_suffix(parts.suffix)?;
         // The Go library stores small numbers as `int64` and others as `inf.Dec`. `isInteger` and rounding depend on
         // the representation.
-        Self::fast(&parts, is_binary, exponent).or_else(|| Self::exact(&parts, is_binary, exponent))
+        Self::parse_fast(&parts, is_binary, exponent).or_else(|| Self::parse_exact(&parts, is_binary, exponent))
     }
 
     /// Creates a quantity of an integer.
-    pub(crate) fn of(value: i64) -> Self {
+    pub(crate) fn from_integer(value: i64) -> Self {
         Self(Amount::Int64 { value, exponent: 0 })
     }
 
-    fn fast(parts: &Parts, is_binary: bool, exponent: i64) -> Option<Self> {
+    fn parse_fast(parts: &Parts, is_binary: bool, exponent: i64) -> Option<Self> {
         let digits = parts.whole.len() + parts.fraction.len();
         let (mantissa, scale) = if is_binary {
             // 2^10 has about three decimal digits.
@@ -77,22 +77,22 @@ impl Quantity {
         Some(Self(Amount::Int64 { value: if parts.is_negative { -value } else { value }, exponent: scale }))
     }
 
-    fn exact(parts: &Parts, is_binary: bool, exponent: i64) -> Option<Self> {
+    fn parse_exact(parts: &Parts, is_binary: bool, exponent: i64) -> Option<Self> {
         if !parts.has_digits {
             return None;
         }
         let digits: Vec<u8> = parts.whole.bytes().chain(parts.fraction.bytes()).map(|letter| letter - b'0').collect();
-        let places = signed(parts.fraction.len());
+        let fraction_digits = signed(parts.fraction.len());
         let mut amount = if is_binary {
-            Decimal::new(false, &digits, -places, places).shifted(u32::try_from(exponent).ok()?)
+            Decimal::new(false, &digits, -fraction_digits, fraction_digits).shifted(u32::try_from(exponent).ok()?)
         } else {
-            Decimal::new(false, &digits, exponent - places, places - exponent)
+            Decimal::new(false, &digits, exponent - fraction_digits, fraction_digits - exponent)
         };
         // Quantities round up to nano units, so that a request is never rounded down to zero.
         if !amount.is_zero() {
             amount = amount.rounded_up(NANO_SCALE);
         }
-        let largest = Decimal::of(i64::MAX, 0);
+        let largest = Decimal::from_scaled(i64::MAX, 0);
         // Binary suffixes saturate at the largest `int64`; decimal suffixes do not.
         if is_binary && amount.order(&largest).is_gt() {
             amount = largest;
@@ -102,7 +102,7 @@ impl Quantity {
 
     fn decimal(&self) -> Decimal {
         match &self.0 {
-            Amount::Int64 { value, exponent } => Decimal::of(*value, *exponent),
+            Amount::Int64 { value, exponent } => Decimal::from_scaled(*value, *exponent),
             Amount::Decimal(decimal) => decimal.clone(),
         }
     }
@@ -175,8 +175,10 @@ impl Quantity {
     }
 
     fn fast_sum(&self, other: &Self) -> Option<Amount> {
-        let (Amount::Int64 { value: one, exponent: of_one }, Amount::Int64 { value: other, exponent: of_other }) =
-            (&self.0, &other.0)
+        let (
+            Amount::Int64 { value: one, exponent: one_exponent },
+            Amount::Int64 { value: other, exponent: other_exponent },
+        ) = (&self.0, &other.0)
         else {
             return None;
         };
@@ -185,10 +187,11 @@ impl Quantity {
             return Some(self.0.clone());
         }
         if *one == 0 {
-            return Some(Amount::Int64 { value: *other, exponent: *of_other });
+            return Some(Amount::Int64 { value: *other, exponent: *other_exponent });
         }
-        let exponent = *of_one.min(of_other);
-        let value = multiplied(*one, of_one - exponent)?.checked_add(multiplied(*other, of_other - exponent)?)?;
+        let exponent = *one_exponent.min(other_exponent);
+        let value =
+            multiplied(*one, one_exponent - exponent)?.checked_add(multiplied(*other, other_exponent - exponent)?)?;
         Some(Amount::Int64 { value, exponent })
     }
 }
@@ -202,7 +205,7 @@ fn multiplied(value: i64, exponent: i64) -> Option<i64> {
 }
 
 /// Splits a quantity's text; `None` for characters that are neither part of a number nor of a suffix.
-fn parts(text: &str) -> Option<Parts<'_>> {
+fn split_parts(text: &str) -> Option<Parts<'_>> {
     let is_negative = text.starts_with('-');
     let signless = text.strip_prefix(['-', '+']).unwrap_or(text);
     // Leading zeros do not count as digits for the fast path.
@@ -215,15 +218,15 @@ fn parts(text: &str) -> Option<Parts<'_>> {
     };
     let has_digits = stripped.len() < signless.len() || !whole.is_empty() || !fraction.is_empty();
     let whole = if whole.is_empty() { "0" } else { whole };
-    // All letters of suffixes are skipped at once. Combinations that do not exist fail later in `suffix`.
+    // All letters of suffixes are skipped at once. Combinations that do not exist fail later in `parse_suffix`.
     let exponent = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
     let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-    let is_whole = exponent.bytes().all(|letter| letter.is_ascii_digit());
-    is_whole.then_some(Parts { is_negative, whole, fraction, has_digits, suffix })
+    let has_integer_exponent = exponent.bytes().all(|letter| letter.is_ascii_digit());
+    has_integer_exponent.then_some(Parts { is_negative, whole, fraction, has_digits, suffix })
 }
 
 /// Returns whether a suffix is binary, and its exponent.
-fn suffix(text: &str) -> Option<(bool, i64)> {
+fn parse_suffix(text: &str) -> Option<(bool, i64)> {
     let decimal = |exponent| Some((false, exponent));
     match text {
         "" => decimal(0),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Requirement of a version.
-pub(crate) const SYNTAX: &str = "a version must be a semantic version such as `1.2.3-alpha.1+build`";
+pub(crate) const SEMVER_SYNTAX: &str = "a version must be a semantic version such as `1.2.3-alpha.1+build`";
 
 /// Semantic version. Metadata of the build does not count and is not kept.
 #[derive(Clone, Debug)]
@@ -27,25 +27,25 @@ impl Semver {
     /// Parses a version.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
-        let (major, minor, rest) = (number(parts.next()?)?, number(parts.next()?)?, parts.next()?);
+        let (major, minor, rest) = (parse_number(parts.next()?)?, parse_number(parts.next()?)?, parts.next()?);
         // Build metadata is split off first: it may contain dashes, which do not start a pre-release.
         let (rest, build) = match rest.split_once('+') {
             Some((rest, build)) => (rest, Some(build)),
             None => (rest, None),
         };
         let (patch, pre_release) = match rest.split_once('-') {
-            Some((patch, pre_release)) => (number(patch)?, Some(pre_release)),
-            None => (number(rest)?, None),
+            Some((patch, pre_release)) => (parse_number(patch)?, Some(pre_release)),
+            None => (parse_number(rest)?, None),
         };
-        if !build.is_none_or(|build| build.split('.').all(is_name)) {
+        if !build.is_none_or(|build| build.split('.').all(is_identifier)) {
             return None;
         }
         let identifiers = pre_release.into_iter().flat_map(|text| text.split('.')).map(|part| {
             // Numeric identifiers must not have leading zeros (semver.org, item 9).
             if part.bytes().all(|letter| letter.is_ascii_digit()) {
-                return number(part).map(Identifier::Number);
+                return parse_number(part).map(Identifier::Number);
             }
-            is_name(part).then(|| Identifier::Name(part.into()))
+            is_identifier(part).then(|| Identifier::Name(part.into()))
         });
         let pre_release = identifiers.collect::<Option<Vec<_>>>()?;
         Some(Self { major, minor, patch, pre_release, bytes: text.len() })
@@ -98,11 +98,11 @@ fn without_leading_zeros(part: &str) -> Cow<'_, str> {
 }
 
 /// Parses a number without a sign and leading zeros.
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|letter| letter.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if is_number { text.parse().ok() } else { None }
 }
 
-fn is_name(text: &str) -> bool {
+fn is_identifier(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|letter| letter == b'-' || letter.is_ascii_alphanumeric())
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::escapes::{Part, encoded, escape, unescape};
+use super::escapes::{UrlPart, encoded, escape, unescape};
 
 /// Requirement of a URL.
-pub(crate) const SYNTAX: &str = "a URL must be absolute, or a path that starts with `/`";
+pub(crate) const URL_SYNTAX: &str = "a URL must be absolute, or a path that starts with `/`";
 
 /// Maximum number of parameters in a query. A query with more parameters counts as empty.
-const MAX_PARAMETERS: usize = 10_000;
+const MAX_QUERY_PARAMETERS: usize = 10_000;
 
 /// Absolute URL, or absolute path. Equal if the texts are equal after normalization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Url {
         Self::parse_part(text, true)?;
         let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
         let mut url = Self::parse_part(text, false)?;
-        url.fragment = encoded(fragment, &unescape(fragment.as_bytes(), Part::Fragment)?, Part::Fragment);
+        url.fragment = encoded(fragment, &unescape(fragment.as_bytes(), UrlPart::Fragment)?, UrlPart::Fragment);
         Some(url)
     }
 
@@ -52,7 +52,7 @@ impl Url {
         if text == "*" {
             return Some(Self { path: text.to_owned(), ..Self::default() });
         }
-        let (scheme, rest) = scheme(text)?;
+        let (scheme, rest) = split_scheme(text)?;
         let mut url = Self { scheme: scheme.to_ascii_lowercase(), ..Self::default() };
         let (mut rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         url.has_query = query.is_some();
@@ -75,29 +75,29 @@ impl Url {
         {
             let (authority, path) = behind.split_at(behind.find('/').unwrap_or(behind.len()));
             rest = path;
-            url.authority(authority)?;
+            url.set_authority(authority)?;
         }
         url.path = match rest {
             "*" => rest.to_owned(),
-            rest => encoded(rest, &unescape(rest.as_bytes(), Part::Path)?, Part::Path),
+            rest => encoded(rest, &unescape(rest.as_bytes(), UrlPart::Path)?, UrlPart::Path),
         };
         Some(url)
     }
 
-    fn authority(&mut self, authority: &str) -> Option<()> {
+    fn set_authority(&mut self, authority: &str) -> Option<()> {
         // The last `@` separates the user from the host: a password may contain `@`.
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
-        self.host = host_of(&self.scheme, host)?;
+        self.host = plain_host(&self.scheme, host)?;
         self.has_authority = true;
         let Some(user) = user else { return Some(()) };
         let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
         if !user.bytes().all(is_valid) {
             return None;
         }
-        let escaped = |text: &str| Some(escape(&unescape(text.as_bytes(), Part::User)?, Part::User));
+        let escaped = |text: &str| Some(escape(&unescape(text.as_bytes(), UrlPart::User)?, UrlPart::User));
         self.user = Some(match user.split_once(':') {
             Some((name, password)) => format!("{}:{}", escaped(name)?, escaped(password)?),
             None => escaped(user)?,
@@ -118,13 +118,13 @@ impl Url {
     /// Returns the parameters of the query. Invalid parameters are left out.
     pub(crate) fn parameters(&self) -> BTreeMap<String, Vec<String>> {
         let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        if self.query.bytes().filter(|byte| *byte == b'&').count() >= MAX_PARAMETERS {
+        if self.query.bytes().filter(|byte| *byte == b'&').count() >= MAX_QUERY_PARAMETERS {
             return parameters;
         }
         // Go drops parameters with a semicolon since 1.17, because proxies disagreed on the separator.
         for parameter in self.query.split('&').filter(|parameter| !parameter.is_empty() && !parameter.contains(';')) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let plain = |text: &str| Some(lossy(&unescape(text.as_bytes(), Part::Query)?));
+            let plain = |text: &str| Some(lossy(&unescape(text.as_bytes(), UrlPart::Query)?));
             if let (Some(name), Some(value)) = (plain(name), plain(value)) {
                 parameters.entry(name).or_default().push(value);
             }
@@ -144,7 +144,7 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// Splits a URL into its scheme, which may be empty, and the rest.
-fn scheme(text: &str) -> Option<(&str, &str)> {
+fn split_scheme(text: &str) -> Option<(&str, &str)> {
     let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
     let (scheme, rest) = text.split_at(text.bytes().take_while(|byte| is_scheme(byte)).count());
     match (scheme.as_bytes().first(), rest.strip_prefix(':')) {
@@ -159,9 +159,9 @@ fn is_port(text: &str) -> bool {
 }
 
 /// Returns the plain form of a host and its port.
-fn host_of(scheme: &str, host: &str) -> Option<String> {
+fn plain_host(scheme: &str, host: &str) -> Option<String> {
     match host.rfind('[') {
-        Some(0) => return literal(host),
+        Some(0) => return plain_ip_literal(host),
         Some(_) => return None,
         None => {}
     }
@@ -172,11 +172,11 @@ fn host_of(scheme: &str, host: &str) -> Option<String> {
             return None;
         }
     }
-    Some(lossy(&unescape(host.as_bytes(), Part::Host)?))
+    Some(lossy(&unescape(host.as_bytes(), UrlPart::Host)?))
 }
 
 /// Returns the plain form of an address in brackets with a port.
-fn literal(host: &str) -> Option<String> {
+fn plain_ip_literal(host: &str) -> Option<String> {
     let (address, port) = host.strip_prefix('[')?.rsplit_once(']')?;
     if !is_port(port) {
         return None;
@@ -185,8 +185,8 @@ fn literal(host: &str) -> Option<String> {
     // RFC 6874: a zone in a URL is separated by an encoded percent sign.
     let zone = address.find("%25");
     let (address, zone) = address.split_at(zone.unwrap_or(address.len()));
-    plain.extend(unescape(address.as_bytes(), Part::Host)?);
-    plain.extend(unescape(zone.as_bytes(), Part::Zone)?);
+    plain.extend(unescape(address.as_bytes(), UrlPart::Host)?);
+    plain.extend(unescape(zone.as_bytes(), UrlPart::Zone)?);
     let plain = lossy(&plain);
     let (address, zone) = plain.split_once('%').map_or((&*plain, None), |(address, zone)| (address, Some(zone)));
     match address.parse::<IpAddr>().ok()? {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cel::objects::{Key, Map};
-use cel::{Context as Theirs, Env, Program as TheirProgram, Value as Cel, extensions};
+use cel::{Context as TheirContext, Env, Program as TheirProgram, Value as Cel, extensions};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::Value as Json;
@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 use crate::json_of;
 use crate::random::{expression, json};
 
-fn cel(value: &Json) -> Cel {
+fn to_their_value(value: &Json) -> Cel {
     match value {
         Json::Null => Cel::Null,
         Json::Bool(truth) => Cel::Bool(*truth),
@@ -30,40 +30,42 @@ fn cel(value: &Json) -> Cel {
             (None, None) => Cel::Float(number.as_f64().unwrap_or_default()),
         },
         Json::String(text) => Cel::String(Arc::new(text.clone())),
-        Json::Array(items) => Cel::List(Arc::new(items.iter().map(cel).collect())),
+        Json::Array(items) => Cel::List(Arc::new(items.iter().map(to_their_value).collect())),
         Json::Object(fields) => {
-            let fields = fields.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), cel(value)));
+            let fields = fields.iter().map(|(key, value)| (Key::String(Arc::new(key.clone())), to_their_value(value)));
             Cel::Map(Map { map: Arc::new(fields.collect::<HashMap<_, _>>()) })
         }
     }
 }
 
-fn theirs(text: &str, object: &Json) -> Result<Json, String> {
+fn their_json(text: &str, object: &Json) -> Result<Json, String> {
     let mut environment = Env::stdlib();
     environment.add_extension(extensions::strings).map_err(|error| format!("{error:?}"))?;
     let environment = Arc::new(environment);
     let program: TheirProgram = environment.compile(text).map_err(|error| format!("{error:?}"))?;
-    let mut context = Theirs::with_env(environment);
-    context.add_variable_from_value("object", cel(object));
+    let mut context = TheirContext::with_env(environment);
+    context.add_variable_from_value("object", to_their_value(object));
     let value = program.execute(&context).map_err(|error| format!("{error:?}"))?;
     value.json().map_err(|error| format!("{error:?}"))
 }
 
 /// Returns the number of random expressions: 500, or `STEADFAST_SEEDS`.
-fn cases() -> u32 {
+fn case_count() -> u32 {
     std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(500)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: case_count(), rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
     fn random_expressions_agree_with_another_implementation(text in expression(), object in json()) {
-        let (ours, theirs) = (json_of(&text, &object), theirs(&text, &object));
+        let (ours, theirs) = (json_of(&text, &object), their_json(&text, &object));
         match (&ours, &theirs) {
             (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs, "{} over {}", text, object),
             (Err(_), Err(_)) => {}
-            (Err(why), Ok(_)) if text.contains(" + ") && format!("{why:?}").contains("NoSuchOverload") => {}
+            (Err(kind), Ok(_)) if text.contains(" + ") && format!("{kind:?}").contains("NoSuchOverload") => {}
             // The error of `in` may have been replaced by an error of the surrounding expression. The check therefore
             // reads the text instead of the error.
             (Ok(_), Err(_)) if text.contains(" in ") => {}

@@ -7,23 +7,25 @@ use steadfast_cel::{Budget, CelErrorKind, CelValue, Context, Program, to_json};
 use crate::{assert_true, json_of};
 
 /// Results of the library of a real API server, version 1.37: an expression, a tab and the result.
-const RESULTS: &str = include_str!("kubernetes.txt");
+const SERVER_RESULTS: &str = include_str!("kubernetes.txt");
 
-/// Returns the text of a result as in [`RESULTS`]; `error` for a failed evaluation.
-fn result(text: &str) -> String {
+/// Returns the text of a result as in [`SERVER_RESULTS`]; `error` for a failed evaluation.
+fn evaluated_text(text: &str) -> String {
     let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.offset));
     let outcome = program.evaluate(&Context::new(), &mut Budget::new(1_000_000));
-    outcome.map_or_else(|_| "error".to_owned(), |outcome| shown(&outcome.value))
+    outcome.map_or_else(|_| "error".to_owned(), |outcome| display_text(&outcome.value))
 }
 
-fn shown(value: &CelValue) -> String {
+fn display_text(value: &CelValue) -> String {
     match value {
         CelValue::Bool(value) => value.to_string(),
         CelValue::Int(number) => format!("int {number}"),
         CelValue::Double(number) => format!("double {number:e}"),
         CelValue::String(text) => json!(**text).to_string(),
-        CelValue::Type(named) => format!("type {}", named.name()),
-        CelValue::List(list) => format!("[{}]", list.iter().map(|item| shown(&item)).collect::<Vec<_>>().join(", ")),
+        CelValue::Type(cel_type) => format!("type {}", cel_type.name()),
+        CelValue::List(list) => {
+            format!("[{}]", list.iter().map(|item| display_text(&item)).collect::<Vec<_>>().join(", "))
+        }
         other => to_json(other, &mut Budget::new(1_000_000), 1 << 20)
             .map_or_else(|kind| kind.to_string(), |json| json.to_string()),
     }
@@ -32,9 +34,9 @@ fn shown(value: &CelValue) -> String {
 #[test]
 fn results_equal_those_of_a_real_server() {
     let mut differing = Vec::new();
-    for line in RESULTS.lines().filter(|line| !line.starts_with('#')) {
+    for line in SERVER_RESULTS.lines().filter(|line| !line.starts_with('#')) {
         let (text, expected) = line.rsplit_once('\t').expect("a tab");
-        let found = result(text);
+        let found = evaluated_text(text);
         if found != expected {
             differing.push(format!("{text}\n    expected {expected}\n    found    {found}"));
         }
@@ -118,7 +120,7 @@ fn kubernetes_values_are_not_json() {
 }
 
 /// Function calls with the argument `object`, one for each parser.
-const PARSERS: [&str; 24] = [
+const PARSER_CALLS: [&str; 24] = [
     "isQuantity(object)",
     "quantity(object).asApproximateFloat()",
     "quantity(object).add(quantity(object)).isInteger()",
@@ -148,7 +150,7 @@ const PARSERS: [&str; 24] = [
 /// Evaluates every parser over `text`; returns the largest cost.
 fn largest_cost(text: &str) -> u64 {
     let object = json!(text);
-    let costs = PARSERS.iter().map(|parser| {
+    let costs = PARSER_CALLS.iter().map(|parser| {
         let program = Program::compile(parser).expect("a valid expression");
         let mut context = Context::new();
         context.variable("object", CelValue::from(&object));

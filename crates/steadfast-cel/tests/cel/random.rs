@@ -113,9 +113,9 @@ proptest! {
         if let Ok(outcome) = result {
             let _ = to_json(&outcome.value, &mut budget, 1_000);
             // A second evaluation has the same cost and result.
-            let mut again = Budget::new(limit);
-            let second = program.evaluate(&context, &mut again).expect("the same result");
-            prop_assert_eq!(format!("{:?}", outcome.value), format!("{:?}", second.value));
+            let mut second_budget = Budget::new(limit);
+            let second_outcome = program.evaluate(&context, &mut second_budget).expect("the same result");
+            prop_assert_eq!(format!("{:?}", outcome.value), format!("{:?}", second_outcome.value));
         }
     }
 }

@@ -38,7 +38,7 @@ fn timestamp(text: &str) -> Timestamp {
     text.parse().expect("a timestamp")
 }
 
-fn outcome(text: &str, now: Timestamp) -> (bool, Option<Timestamp>) {
+fn evaluate_at(text: &str, now: Timestamp) -> (bool, Option<Timestamp>) {
     let program = Program::compile(text).expect(text);
     let mut context = Context::new();
     context.now(now);
@@ -71,7 +71,7 @@ fn comparison_with_now_reports_its_change() {
             Some("2026-01-03T00:00:00Z"),
         ),
     ] {
-        let (_, found) = outcome(text, now);
+        let (_, found) = evaluate_at(text, now);
         assert_eq!(found, recheck.map(timestamp), "{text}");
     }
 }
@@ -86,10 +86,10 @@ fn result_changes_at_the_reported_instant() {
         "duration('1h') < now - timestamp('2025-12-31T23:30:00Z')",
     ] {
         let now = timestamp("2026-01-01T00:00:00Z");
-        let (before, recheck) = outcome(text, now);
+        let (before, recheck) = evaluate_at(text, now);
         let recheck = recheck.expect(text);
         let just_before = recheck - jiff::SignedDuration::from_nanos(1);
-        assert_eq!(outcome(text, just_before).0, before, "{text}");
-        assert_eq!(outcome(text, recheck).0, !before, "{text}");
+        assert_eq!(evaluate_at(text, just_before).0, before, "{text}");
+        assert_eq!(evaluate_at(text, recheck).0, !before, "{text}");
     }
 }

@@ -30,8 +30,8 @@ impl Schemas {
         declared: Option<Value>,
         identity: &Value,
     ) {
-        let open = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let mut schema = declared.filter(Value::is_object).unwrap_or_else(open);
+        let open_schema = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut schema = declared.filter(Value::is_object).unwrap_or_else(open_schema);
         if let Some(properties) =
             schema.as_object_mut().and_then(|schema| schema.entry("properties").or_insert(json!({})).as_object_mut())
         {
@@ -50,7 +50,7 @@ impl Schemas {
     }
 
     /// Adds the fields of every object to each embedded resource within a schema. Schemas are at most
-    /// [`schema::DEPTH`](crate::schema::DEPTH) deep.
+    /// [`schema::MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) deep.
     fn embed(&mut self, schema: &mut Value) {
         for key in ["items", "additionalProperties"] {
             if let Some(inner) = schema.get_mut(key) {
@@ -79,10 +79,10 @@ impl Schemas {
         }
         // The entry is reserved before the fields are added, since types can contain themselves.
         self.0.insert(full.clone(), json!({"type": "object"}));
-        let of = types::of_name(name);
-        let fields = of.map(|of| of.fields.as_slice()).unwrap_or_default();
+        let named_type = types::type_named(name);
+        let fields = named_type.map(|named_type| named_type.fields.as_slice()).unwrap_or_default();
         let mut schema = json!({"type": "object"});
-        if of.is_some_and(|of| of.is_atomic) {
+        if named_type.is_some_and(|named_type| named_type.is_atomic) {
             schema["x-kubernetes-map-type"] = "atomic".into();
         }
         if !fields.is_empty() {
@@ -90,7 +90,7 @@ impl Schemas {
                 fields.iter().map(|field| (field.name.to_owned(), self.field(field))).collect();
             schema["properties"] = properties.into();
         }
-        let required: Vec<&str> = fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+        let required: Vec<&str> = fields.iter().filter(|field| field.is_required).map(|field| field.name).collect();
         if !required.is_empty() {
             schema["required"] = json!(required);
         }
@@ -116,15 +116,15 @@ impl Schemas {
             ("patch", "x-kubernetes-patch-strategy"),
             ("key", "x-kubernetes-patch-merge-key"),
         ] {
-            if let Some(values) = field.of_trait(name) {
+            if let Some(values) = field.trait_values(name) {
                 schema[key] = values.collect::<Vec<_>>().join(",").into();
             }
         }
-        if let Some(keys) = field.of_trait("map") {
+        if let Some(keys) = field.trait_values("map") {
             schema["x-kubernetes-list-type"] = "map".into();
             schema["x-kubernetes-list-map-keys"] = json!(keys.collect::<Vec<_>>());
         }
-        if let Some(values) = field.of_trait("enum") {
+        if let Some(values) = field.trait_values("enum") {
             let values = json!(values.map(|value| value.replace('~', " ")).collect::<Vec<_>>());
             // An enumeration of a list or map restricts the items, not the container.
             match field.shape {

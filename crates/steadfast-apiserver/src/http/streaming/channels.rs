@@ -15,7 +15,7 @@ use crate::http::exchange::FreezeGate;
 use crate::records::RequestEntry;
 
 /// Maximum size of a received message in bytes.
-const MESSAGE_BYTES: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Numbered byte streams on one WebSocket.
 pub(super) struct Channels {
@@ -26,8 +26,8 @@ pub(super) struct Channels {
 
 impl Channels {
     /// Creates the channels of a connection that has switched to WebSocket.
-    pub(super) async fn on(upgraded: Upgraded, freeze_gate: FreezeGate, entry: Arc<RequestEntry>) -> Self {
-        let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES));
+    pub(super) async fn accept(upgraded: Upgraded, freeze_gate: FreezeGate, entry: Arc<RequestEntry>) -> Self {
+        let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_BYTES));
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
         Self { socket, freeze_gate, entry }
     }
@@ -56,7 +56,7 @@ impl Channels {
         let mut message = Vec::with_capacity(bytes.len() + 1);
         message.push(channel);
         message.extend_from_slice(bytes);
-        self.entry.sent(message.len());
+        self.entry.record_sent(message.len());
         self.socket.send(Message::binary(message)).await.is_ok()
     }
 

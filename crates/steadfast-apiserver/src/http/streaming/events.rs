@@ -12,7 +12,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
-use super::handshake::{Handshake, offered};
+use super::handshake::{Handshake, offered_protocols};
 use crate::http::body::Chunks;
 use crate::http::exchange::{Exchange, FreezeGate};
 use crate::http::negotiate::Encoding;
@@ -21,7 +21,7 @@ use crate::records::RequestEntry;
 use crate::status::Status;
 
 /// Size of the length prefix of a protobuf event, in bytes. A WebSocket frame has its own length and omits the prefix.
-const LENGTH_BYTES: usize = 4;
+const LENGTH_PREFIX_BYTES: usize = 4;
 
 /// WebSocket for the events of a watch.
 pub(crate) struct EventSocket {
@@ -31,18 +31,18 @@ pub(crate) struct EventSocket {
 
 impl EventSocket {
     /// Returns the WebSocket of a valid WebSocket handshake. `None` for a plain request.
-    pub(crate) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
-        let Some(handshake) = Handshake::of(request)? else { return Ok(None) };
+    pub(crate) fn from_request(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
+        let Some(handshake) = Handshake::from_request(request)? else { return Ok(None) };
         let headers = request.headers();
-        if text(headers, "sec-websocket-version") != "13" {
+        if header_text(headers, "sec-websocket-version") != "13" {
             return Err(Status::bad_request("missing or bad WebSocket Version"));
         }
         // A real server identifies a page in a browser by its origin, and rejects a client without an origin.
-        if text(headers, "origin").is_empty() {
+        if header_text(headers, "origin").is_empty() {
             return Err(Status::new(403, "Forbidden", "null origin: send an Origin header with a WebSocket request"));
         }
         // Events have no subprotocol of their own, so the server accepts any offered one.
-        let protocol = match offered(headers).as_slice() {
+        let protocol = match offered_protocols(headers).as_slice() {
             [] => None,
             [protocol] => HeaderValue::from_str(protocol).ok(),
             _ => return Err(Status::bad_request("bad protocol: offer one subprotocol at most")),
@@ -63,11 +63,11 @@ impl EventSocket {
             }
             entry.finish();
         }));
-        ApiResponse::switched(accept, self.protocol)
+        ApiResponse::websocket_upgrade(accept, self.protocol)
     }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().trim()
 }
 
@@ -100,7 +100,7 @@ async fn send_all(
             if sink.send(frame).await.is_err() {
                 return;
             }
-            entry.sent(bytes);
+            entry.record_sent(bytes);
         }
     }
     // An error means that the client closed first.
@@ -118,7 +118,7 @@ fn next_frame(chunk: &mut Bytes, encoding: Encoding) -> Option<Message> {
             Some(Message::Text(text))
         }
         Encoding::Protobuf => {
-            if chunk.len() < LENGTH_BYTES {
+            if chunk.len() < LENGTH_PREFIX_BYTES {
                 return None;
             }
             // A length beyond the chunk cannot occur in complete events. The bound prevents a panic.

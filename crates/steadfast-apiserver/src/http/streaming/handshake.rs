@@ -35,22 +35,22 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// Returns the handshake of a request; `None` if the request does not request WebSocket, or uses HTTP/2.
-    pub(super) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
+    pub(super) fn from_request(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
         let sessions = request.extensions_mut().remove::<Sessions>();
-        let (Some(sessions), Some(key)) = (sessions, key(request.headers())) else { return Ok(None) };
+        let (Some(sessions), Some(key)) = (sessions, websocket_key(request.headers())) else { return Ok(None) };
         let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
             .map_err(|_| Status::bad_request("the key of the WebSocket is invalid"))?;
         Ok(Some(Self { sessions, accept, upgrade: hyper::upgrade::on(request) }))
     }
 }
 
-fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
+fn websocket_key(headers: &HeaderMap) -> Option<&HeaderValue> {
     let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?;
     // The key alone is not a request for an upgrade.
     upgrade.eq_ignore_ascii_case("websocket").then(|| headers.get(header::SEC_WEBSOCKET_KEY)).flatten()
 }
 
 /// Returns the client's subprotocols in order, without a subprotocol that carries a token.
-pub(super) fn offered(headers: &HeaderMap) -> Vec<&str> {
+pub(super) fn offered_protocols(headers: &HeaderMap) -> Vec<&str> {
     protocols(headers).filter(|protocol| !protocol.starts_with(BEARER_PREFIX)).collect()
 }

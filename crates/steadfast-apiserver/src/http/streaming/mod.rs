@@ -30,7 +30,7 @@ use crate::storage::ObjectKey;
 use channels::Channels;
 pub(super) use events::EventSocket;
 pub(crate) use handshake::Sessions;
-use handshake::{Handshake, offered};
+use handshake::{Handshake, offered_protocols};
 
 /// Requested session.
 enum Session {
@@ -60,34 +60,34 @@ pub(super) async fn respond(
     let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
     // The pod is checked before the upgrade, so that the client receives an ordinary status.
     let backend = exchange.backend();
-    let found = backend.object(&target.resource, &key, backend.current()).await?;
+    let found = backend.object(&target.resource, &key, backend.newest_revision()).await?;
     let pod = found.and_then(|change| change.object.clone());
     let pod = pod.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let query = &context.query;
     let session = match path.subresource.as_deref() {
-        Some("portforward") => Session::Ports(ports::Ports::of(query)?),
+        Some("portforward") => Session::Ports(ports::Ports::parse(query)?),
         subresource => {
             // Only containers have commands; ports belong to the whole pod.
             check_container(&pod, name, query.text("container"))?;
-            Session::Command(command::Command::of(query, subresource == Some("exec"))?)
+            Session::Command(command::Command::parse(query, subresource == Some("exec"))?)
         }
     };
-    let Some(handshake) = Handshake::of(&mut request)? else {
+    let Some(handshake) = Handshake::from_request(&mut request)? else {
         return Err(Status::bad_request("Upgrade request required"));
     };
     let Handshake { sessions, accept, upgrade } = handshake;
-    let protocol = agreed(&context.headers, session.protocols())?;
+    let protocol = agree_on_protocol(&context.headers, session.protocols())?;
     let (freeze_gate, entry) = (exchange.freeze_gate(), Arc::clone(&exchange.entry));
     // The upgrade completes only after the response was sent, so the session runs separately.
     sessions.put(Box::pin(async move {
         let Ok(upgraded) = upgrade.await else { return };
-        let channels = Channels::on(upgraded, freeze_gate, entry).await;
+        let channels = Channels::accept(upgraded, freeze_gate, entry).await;
         match session {
             Session::Command(command) => command.run(channels).await,
             Session::Ports(ports) => ports.run(channels).await,
         }
     }));
-    Ok(ApiResponse::switched(accept, Some(HeaderValue::from_static(protocol))))
+    Ok(ApiResponse::websocket_upgrade(accept, Some(HeaderValue::from_static(protocol))))
 }
 
 fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Status> {
@@ -112,11 +112,11 @@ fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Statu
 }
 
 /// Returns the first offered subprotocol that is `supported`.
-fn agreed(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'static str, Status> {
-    let offered = offered(headers);
+fn agree_on_protocol(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'static str, Status> {
+    let offered = offered_protocols(headers);
     // The order of the client decides among the supported protocols.
-    let known = |offer: &&str| supported.iter().find(|protocol| *protocol == offer).copied();
-    offered.iter().find_map(known).ok_or_else(|| {
+    let supported_protocol = |offer: &&str| supported.iter().find(|protocol| *protocol == offer).copied();
+    offered.iter().find_map(supported_protocol).ok_or_else(|| {
         Status::new(
             403,
             "Forbidden",

@@ -12,7 +12,7 @@ pub(super) struct Ports(Vec<u16>);
 
 impl Ports {
     /// Parses the ports of a query.
-    pub(super) fn of(query: &Query) -> Result<Self, Status> {
+    pub(super) fn parse(query: &Query) -> Result<Self, Status> {
         let texts = query.texts("ports").flat_map(|text| text.split(','));
         let port = |text: &str| match text.parse() {
             Ok(port) if port > 0 => Ok(port),
@@ -38,8 +38,8 @@ impl Ports {
         }
         while let Some((channel, bytes)) = channels.receive().await {
             // Error channels (odd) and unknown channels are ignored.
-            let data = channel.is_multiple_of(2) && usize::from(channel / 2) < self.0.len();
-            if data && !bytes.is_empty() && !channels.send(channel, &bytes).await {
+            let is_data_channel = channel.is_multiple_of(2) && usize::from(channel / 2) < self.0.len();
+            if is_data_channel && !bytes.is_empty() && !channels.send(channel, &bytes).await {
                 return;
             }
         }

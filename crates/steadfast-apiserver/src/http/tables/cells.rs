@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::row::{Row, or_none, text_of};
-use crate::clock::between;
+use crate::clock::duration_between;
 use crate::selector;
 
 pub(super) use super::network::*;
@@ -19,43 +19,45 @@ fn template<'a>(row: &Row<'a>) -> Option<&'a Value> {
     row.object.pointer("/spec/jobTemplate/spec/template").or_else(|| row.object.pointer("/spec/template"))
 }
 
-fn of_containers(row: &Row, key: &str) -> Value {
+fn container_texts(row: &Row, key: &str) -> Value {
     let containers = template(row).and_then(|template| template.pointer("/spec/containers")).and_then(Value::as_array);
     let texts: Vec<&str> = containers.into_iter().flatten().map(|container| text_of(container, key)).collect();
     texts.join(",").into()
 }
 
 pub(super) fn containers(row: &Row) -> Value {
-    of_containers(row, "name")
+    container_texts(row, "name")
 }
 
 pub(super) fn images(row: &Row) -> Value {
-    of_containers(row, "image")
+    container_texts(row, "image")
 }
 
 /// Formats a label selector, or the plain labels of older kinds.
-fn selection(selector: Option<&Value>) -> String {
+fn selector_text(selector: Option<&Value>) -> String {
     or_none(selector.map(selector::text).unwrap_or_default())
 }
 
 pub(super) fn selector(row: &Row) -> Value {
-    selection(row.object.pointer("/spec/jobTemplate/spec/selector").or_else(|| row.object.pointer("/spec/selector")))
-        .into()
+    selector_text(
+        row.object.pointer("/spec/jobTemplate/spec/selector").or_else(|| row.object.pointer("/spec/selector")),
+    )
+    .into()
 }
 
 pub(super) fn service_selector(row: &Row) -> Value {
-    selection(row.object.pointer("/spec/selector")).into()
+    selector_text(row.object.pointer("/spec/selector")).into()
 }
 
 pub(super) fn pod_selector(row: &Row) -> Value {
-    selection(row.object.pointer("/spec/podSelector")).into()
+    selector_text(row.object.pointer("/spec/podSelector")).into()
 }
 
 pub(super) fn node_selector(row: &Row) -> Value {
-    selection(row.object.pointer("/spec/template/spec/nodeSelector")).into()
+    selector_text(row.object.pointer("/spec/template/spec/nodeSelector")).into()
 }
 
-pub(super) fn wanted_replicas(row: &Row) -> Value {
+pub(super) fn desired_replicas(row: &Row) -> Value {
     row.number_or("/spec/replicas", 1).into()
 }
 
@@ -73,7 +75,7 @@ pub(super) fn controller(row: &Row) -> Value {
 }
 
 pub(super) fn suspended(row: &Row) -> Value {
-    if row.is("/spec/suspend") { "True" } else { "False" }.into()
+    if row.is_true("/spec/suspend") { "True" } else { "False" }.into()
 }
 
 pub(super) fn last_schedule(row: &Row) -> Value {
@@ -94,7 +96,7 @@ pub(super) fn job_status(row: &Row) -> Value {
     match reached {
         // A finished job stays finished, even while terminating.
         Some(ended @ ("Complete" | "Failed")) => ended,
-        _ if row.is_ending() => "Terminating",
+        _ if row.is_terminating() => "Terminating",
         Some(other) => other,
         None if row.condition("SuccessCriteriaMet") == "True" => "SuccessCriteriaMet",
         None => "Running",
@@ -105,7 +107,7 @@ pub(super) fn job_status(row: &Row) -> Value {
 pub(super) fn completions(row: &Row) -> Value {
     let succeeded = row.number("/status/succeeded");
     match (row.object.pointer("/spec/completions").and_then(Value::as_i64), row.number("/spec/parallelism")) {
-        (Some(wanted), _) => format!("{succeeded}/{wanted}"),
+        (Some(desired), _) => format!("{succeeded}/{desired}"),
         (None, parallel) if parallel > 1 => format!("{succeeded}/1 of {parallel}"),
         (None, _) => format!("{succeeded}/1"),
     }
@@ -116,12 +118,12 @@ pub(super) fn duration(row: &Row) -> Value {
     match (row.text("/status/startTime"), row.text("/status/completionTime")) {
         ("", _) => String::new(),
         (start, "") => row.since(start),
-        (start, end) => between(start, end),
+        (start, end) => duration_between(start, end),
     }
     .into()
 }
 
-pub(super) fn scaled(row: &Row) -> Value {
+pub(super) fn scale_target(row: &Row) -> Value {
     format!("{}/{}", row.text("/spec/scaleTargetRef/kind"), row.text("/spec/scaleTargetRef/name")).into()
 }
 
@@ -159,12 +161,13 @@ fn metric_values(metric: &Value, current: &Value) -> String {
     let target = source.get("target").unwrap_or(&Value::Null);
     let current = current.pointer(&format!("/{key}/current")).unwrap_or(&Value::Null);
     let values = |field: &str| {
-        let of = |side: &Value| match side.get(field) {
+        let value_text = |side: &Value| match side.get(field) {
             Some(Value::String(quantity)) => Some(quantity.clone()),
             Some(Value::Number(percent)) => Some(format!("{percent}%")),
             _ => None,
         };
-        of(target).map(|target| format!("{}/{target}", of(current).unwrap_or_else(|| "<unknown>".to_owned())))
+        value_text(target)
+            .map(|target| format!("{}/{target}", value_text(current).unwrap_or_else(|| "<unknown>".to_owned())))
     };
     let average = values("averageValue");
     match key {
@@ -177,14 +180,14 @@ fn metric_values(metric: &Value, current: &Value) -> String {
     }
 }
 
-pub(super) fn quota(row: &Row, limits: bool) -> Value {
+pub(super) fn quota(row: &Row, is_limits: bool) -> Value {
     let hard = row.object.pointer("/status/hard").and_then(Value::as_object);
     let used = |name: &str| {
         let used = row.object.pointer("/status/used").and_then(|used| used.get(name)).and_then(Value::as_str);
         used.unwrap_or("0").to_owned()
     };
     // Resources with the prefix `limits.` belong to the column of limits, all others to the column of requests.
-    let shown = hard.into_iter().flatten().filter(|(name, _)| name.starts_with("limits.") == limits);
+    let shown = hard.into_iter().flatten().filter(|(name, _)| name.starts_with("limits.") == is_limits);
     let shown: Vec<String> =
         shown.map(|(name, hard)| format!("{name}: {}/{}", used(name), hard.as_str().unwrap_or_default())).collect();
     shown.join(", ").into()
@@ -209,7 +212,7 @@ pub(super) fn node_status(row: &Row) -> Value {
         "" => "Unknown",
         _ => "NotReady",
     };
-    if row.is("/spec/unschedulable") { format!("{status},SchedulingDisabled") } else { status.to_owned() }.into()
+    if row.is_true("/spec/unschedulable") { format!("{status},SchedulingDisabled") } else { status.to_owned() }.into()
 }
 
 pub(super) fn node_roles(row: &Row) -> Value {
@@ -281,10 +284,12 @@ pub(super) fn event_count(row: &Row) -> Value {
 }
 
 pub(super) fn versions(row: &Row) -> Value {
-    let is = |version: &Value, key: &str| version.get(key) == Some(&Value::Bool(true));
-    let served = row.items("/spec/versions").iter().filter(|version| is(version, "served"));
+    let is_true_field = |version: &Value, key: &str| version.get(key) == Some(&Value::Bool(true));
+    let served = row.items("/spec/versions").iter().filter(|version| is_true_field(version, "served"));
     let mut shown: Vec<String> = served
-        .map(|version| format!("{}{}", text_of(version, "name"), if is(version, "storage") { "(storage)" } else { "" }))
+        .map(|version| {
+            format!("{}{}", text_of(version, "name"), if is_true_field(version, "storage") { "(storage)" } else { "" })
+        })
         .collect();
     shown.sort_unstable();
     shown.join(",").into()

@@ -12,7 +12,7 @@ pub(in crate::http) struct Column {
     /// Type of the cells: `string`, `integer`, `boolean` or `date`.
     pub(in crate::http) kind: &'static str,
     /// True if the column is only part of `-o wide`.
-    pub(in crate::http) wide: bool,
+    pub(in crate::http) is_wide: bool,
     pub(super) cell: Cell,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Cell {
     /// Number of items at a JSON pointer.
     Count(&'static str),
     /// Computed value.
-    Made(fn(&Row) -> Value),
+    Computed(fn(&Row) -> Value),
 }
 
 impl Column {
@@ -41,14 +41,14 @@ impl Column {
     pub(in crate::http) fn cell(&self, object: &Value, clock: &Clock) -> Value {
         let row = Row { object, clock };
         match self.cell {
-            Cell::Name => row.meta("name").into(),
-            Cell::Age => row.since(row.meta("creationTimestamp")).into(),
-            Cell::Created => row.meta("creationTimestamp").into(),
+            Cell::Name => row.metadata_text("name").into(),
+            Cell::Age => row.since(row.metadata_text("creationTimestamp")).into(),
+            Cell::Created => row.metadata_text("creationTimestamp").into(),
             Cell::Text(path, absent) => row.text_or(path, absent).into(),
             Cell::Number(path) => row.number(path).into(),
-            Cell::Flag(path) => row.is(path).into(),
+            Cell::Flag(path) => row.is_true(path).into(),
             Cell::Count(path) => row.count(path).into(),
-            Cell::Made(make) => make(&row),
+            Cell::Computed(compute) => compute(&row),
         }
     }
 

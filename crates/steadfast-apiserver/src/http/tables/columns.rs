@@ -1,26 +1,26 @@
 //! Columns of each kind.
 
-use super::column::Cell::{Age, Count, Created, Flag, Made, Name, Number, Text};
+use super::column::Cell::{Age, Computed, Count, Created, Flag, Name, Number, Text};
 use super::column::{Cell, Column};
 use super::{cells, pods};
 
 const fn text(name: &'static str, cell: Cell) -> Column {
-    Column { name, kind: "string", wide: false, cell }
+    Column { name, kind: "string", is_wide: false, cell }
 }
 
 const fn typed(name: &'static str, kind: &'static str, cell: Cell) -> Column {
-    Column { name, kind, wide: false, cell }
+    Column { name, kind, is_wide: false, cell }
 }
 
 const fn wide(name: &'static str, cell: Cell) -> Column {
-    Column { name, kind: "string", wide: true, cell }
+    Column { name, kind: "string", is_wide: true, cell }
 }
 
 const NAME: Column = text("Name", Name);
 const AGE: Column = text("Age", Age);
-const CONTAINERS: Column = wide("Containers", Made(cells::containers));
-const IMAGES: Column = wide("Images", Made(cells::images));
-const SELECTOR: Column = wide("Selector", Made(cells::selector));
+const CONTAINERS: Column = wide("Containers", Computed(cells::containers));
+const IMAGES: Column = wide("Images", Computed(cells::images));
+const SELECTOR: Column = wide("Selector", Computed(cells::selector));
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
@@ -39,7 +39,7 @@ const SCALE: &[Column] = &[
 ];
 
 /// Returns the columns of a built-in kind.
-pub(super) fn of(group: &str, kind: &str) -> &'static [Column] {
+pub(super) fn for_kind(group: &str, kind: &str) -> &'static [Column] {
     match group {
         "" => core(kind),
         "apps" | "batch" | "autoscaling" | "policy" => workloads(kind),
@@ -49,26 +49,26 @@ pub(super) fn of(group: &str, kind: &str) -> &'static [Column] {
 }
 
 const EVENT: &[Column] = &[
-    text("Last Seen", Made(cells::last_seen)),
+    text("Last Seen", Computed(cells::last_seen)),
     text("Type", Text("/type", "")),
     text("Reason", Text("/reason", "")),
-    text("Object", Made(cells::event_object)),
-    wide("Subobject", Made(cells::event_field)),
-    wide("Source", Made(cells::event_source)),
-    text("Message", Made(cells::event_message)),
-    wide("First Seen", Made(cells::first_seen)),
-    wide("Count", Made(cells::event_count)),
+    text("Object", Computed(cells::event_object)),
+    wide("Subobject", Computed(cells::event_field)),
+    wide("Source", Computed(cells::event_source)),
+    text("Message", Computed(cells::event_message)),
+    wide("First Seen", Computed(cells::first_seen)),
+    wide("Count", Computed(cells::event_count)),
     wide("Name", Name),
 ];
 
 const NODE: &[Column] = &[
     NAME,
-    text("Status", Made(cells::node_status)),
-    text("Roles", Made(cells::node_roles)),
+    text("Status", Computed(cells::node_status)),
+    text("Roles", Computed(cells::node_roles)),
     AGE,
     text("Version", Text("/status/nodeInfo/kubeletVersion", "")),
-    wide("Internal-IP", Made(|row| cells::node_address(row, "InternalIP"))),
-    wide("External-IP", Made(|row| cells::node_address(row, "ExternalIP"))),
+    wide("Internal-IP", Computed(|row| cells::node_address(row, "InternalIP"))),
+    wide("External-IP", Computed(|row| cells::node_address(row, "ExternalIP"))),
     wide("OS-Image", Text("/status/nodeInfo/osImage", UNKNOWN)),
     wide("Kernel-Version", Text("/status/nodeInfo/kernelVersion", UNKNOWN)),
     wide("Container-Runtime", Text("/status/nodeInfo/containerRuntimeVersion", UNKNOWN)),
@@ -76,32 +76,32 @@ const NODE: &[Column] = &[
 
 const POD: &[Column] = &[
     NAME,
-    text("Ready", Made(pods::ready)),
-    text("Status", Made(pods::status)),
-    text("Restarts", Made(pods::restarts)),
+    text("Ready", Computed(pods::ready)),
+    text("Status", Computed(pods::status)),
+    text("Restarts", Computed(pods::restarts)),
     AGE,
-    wide("IP", Made(pods::address)),
+    wide("IP", Computed(pods::address)),
     wide("Node", Text("/spec/nodeName", NONE)),
     wide("Nominated Node", Text("/status/nominatedNodeName", NONE)),
-    wide("Readiness Gates", Made(pods::readiness_gates)),
+    wide("Readiness Gates", Computed(pods::readiness_gates)),
 ];
 
 const SERVICE: &[Column] = &[
     NAME,
     text("Type", Text("/spec/type", "ClusterIP")),
     text("Cluster-IP", Text("/spec/clusterIP", NONE)),
-    text("External-IP", Made(cells::external_address)),
-    text("Port(s)", Made(cells::service_ports)),
+    text("External-IP", Computed(cells::external_address)),
+    text("Port(s)", Computed(cells::service_ports)),
     AGE,
-    wide("Selector", Made(cells::service_selector)),
+    wide("Selector", Computed(cells::service_selector)),
 ];
 
 const CLAIM: &[Column] = &[
     NAME,
-    text("Status", Made(cells::volume_phase)),
+    text("Status", Computed(cells::volume_phase)),
     text("Volume", Text("/spec/volumeName", "")),
-    text("Capacity", Made(cells::claim_capacity)),
-    text("Access Modes", Made(cells::claim_modes)),
+    text("Capacity", Computed(cells::claim_capacity)),
+    text("Access Modes", Computed(cells::claim_modes)),
     text("StorageClass", Text("/spec/storageClassName", "")),
     text("VolumeAttributesClass", Text("/spec/volumeAttributesClassName", UNSET)),
     AGE,
@@ -111,10 +111,10 @@ const CLAIM: &[Column] = &[
 const VOLUME: &[Column] = &[
     NAME,
     text("Capacity", Text("/spec/capacity/storage", "0")),
-    text("Access Modes", Made(cells::volume_modes)),
+    text("Access Modes", Computed(cells::volume_modes)),
     text("Reclaim Policy", Text("/spec/persistentVolumeReclaimPolicy", "")),
-    text("Status", Made(cells::volume_phase)),
-    text("Claim", Made(cells::volume_claim)),
+    text("Status", Computed(cells::volume_phase)),
+    text("Claim", Computed(cells::volume_claim)),
     text("StorageClass", Text("/spec/storageClassName", "")),
     text("VolumeAttributesClass", Text("/spec/volumeAttributesClassName", UNSET)),
     text("Reason", Text("/status/reason", "")),
@@ -124,7 +124,7 @@ const VOLUME: &[Column] = &[
 
 const REPLICAS: &[Column] = &[
     NAME,
-    typed("Desired", "integer", Made(cells::wanted_replicas)),
+    typed("Desired", "integer", Computed(cells::desired_replicas)),
     typed("Current", "integer", Number("/status/replicas")),
     typed("Ready", "integer", Number("/status/readyReplicas")),
     AGE,
@@ -135,8 +135,8 @@ const REPLICAS: &[Column] = &[
 
 fn core(kind: &str) -> &'static [Column] {
     match kind {
-        "ConfigMap" => const { &[NAME, text("Data", Made(cells::data_count)), AGE] },
-        "Endpoints" => const { &[NAME, text("Endpoints", Made(cells::endpoints)), AGE] },
+        "ConfigMap" => const { &[NAME, text("Data", Computed(cells::data_count)), AGE] },
+        "Endpoints" => const { &[NAME, text("Endpoints", Computed(cells::endpoints)), AGE] },
         "Event" => EVENT,
         "Namespace" => const { &[NAME, text("Status", Text("/status/phase", "")), AGE] },
         "Node" => NODE,
@@ -148,8 +148,8 @@ fn core(kind: &str) -> &'static [Column] {
             const {
                 &[
                     NAME,
-                    text("Request", Made(|row| cells::quota(row, false))),
-                    text("Limit", Made(|row| cells::quota(row, true))),
+                    text("Request", Computed(|row| cells::quota(row, false))),
+                    text("Limit", Computed(|row| cells::quota(row, true))),
                     AGE,
                 ]
             }
@@ -164,7 +164,7 @@ fn core(kind: &str) -> &'static [Column] {
 fn workloads(kind: &str) -> &'static [Column] {
     match kind {
         "ControllerRevision" => {
-            const { &[NAME, text("Controller", Made(cells::controller)), text("Revision", Number("/revision")), AGE] }
+            const { &[NAME, text("Controller", Computed(cells::controller)), text("Revision", Number("/revision")), AGE] }
         }
         "CronJob" => {
             const {
@@ -172,9 +172,9 @@ fn workloads(kind: &str) -> &'static [Column] {
                     NAME,
                     text("Schedule", Text("/spec/schedule", "")),
                     text("Timezone", Text("/spec/timeZone", NONE)),
-                    typed("Suspend", "boolean", Made(cells::suspended)),
+                    typed("Suspend", "boolean", Computed(cells::suspended)),
                     typed("Active", "integer", Count("/status/active")),
-                    text("Last Schedule", Made(cells::last_schedule)),
+                    text("Last Schedule", Computed(cells::last_schedule)),
                     AGE,
                     CONTAINERS,
                     IMAGES,
@@ -191,7 +191,7 @@ fn workloads(kind: &str) -> &'static [Column] {
                     typed("Ready", "integer", Number("/status/numberReady")),
                     typed("Up-to-date", "integer", Number("/status/updatedNumberScheduled")),
                     typed("Available", "integer", Number("/status/numberAvailable")),
-                    text("Node Selector", Made(cells::node_selector)),
+                    text("Node Selector", Computed(cells::node_selector)),
                     AGE,
                     CONTAINERS,
                     IMAGES,
@@ -203,7 +203,7 @@ fn workloads(kind: &str) -> &'static [Column] {
             const {
                 &[
                     NAME,
-                    text("Ready", Made(cells::ready_replicas)),
+                    text("Ready", Computed(cells::ready_replicas)),
                     text("Up-to-date", Number("/status/updatedReplicas")),
                     text("Available", Number("/status/availableReplicas")),
                     AGE,
@@ -218,8 +218,8 @@ fn workloads(kind: &str) -> &'static [Column] {
             const {
                 &[
                     NAME,
-                    text("Reference", Made(cells::scaled)),
-                    text("Targets", Made(cells::targets)),
+                    text("Reference", Computed(cells::scale_target)),
+                    text("Targets", Computed(cells::targets)),
                     text("MinPods", Text("/spec/minReplicas", UNSET)),
                     text("MaxPods", Number("/spec/maxReplicas")),
                     text("Replicas", Number("/status/currentReplicas")),
@@ -231,9 +231,9 @@ fn workloads(kind: &str) -> &'static [Column] {
             const {
                 &[
                     NAME,
-                    text("Status", Made(cells::job_status)),
-                    text("Completions", Made(cells::completions)),
-                    text("Duration", Made(cells::duration)),
+                    text("Status", Computed(cells::job_status)),
+                    text("Completions", Computed(cells::completions)),
+                    text("Duration", Computed(cells::duration)),
                     AGE,
                     CONTAINERS,
                     IMAGES,
@@ -253,7 +253,7 @@ fn workloads(kind: &str) -> &'static [Column] {
             }
         }
         "ReplicaSet" => REPLICAS,
-        "StatefulSet" => const { &[NAME, text("Ready", Made(cells::ready_replicas)), AGE, CONTAINERS, IMAGES] },
+        "StatefulSet" => const { &[NAME, text("Ready", Computed(cells::ready_replicas)), AGE, CONTAINERS, IMAGES] },
         _ => PLAIN,
     }
 }
@@ -262,17 +262,24 @@ const WEBHOOKS: &[Column] = &[NAME, typed("Webhooks", "integer", Count("/webhook
 
 const BINDING: &[Column] = &[
     NAME,
-    text("Role", Made(cells::role)),
+    text("Role", Computed(cells::role)),
     AGE,
-    wide("Users", Made(|row| cells::subjects(row, "User"))),
-    wide("Groups", Made(|row| cells::subjects(row, "Group"))),
-    wide("ServiceAccounts", Made(|row| cells::subjects(row, "ServiceAccount"))),
+    wide("Users", Computed(|row| cells::subjects(row, "User"))),
+    wide("Groups", Computed(|row| cells::subjects(row, "Group"))),
+    wide("ServiceAccounts", Computed(|row| cells::subjects(row, "ServiceAccount"))),
 ];
 
 fn cluster(kind: &str) -> &'static [Column] {
     match kind {
         "APIService" => {
-            const { &[NAME, text("Service", Made(cells::api_service)), text("Available", Made(cells::available)), AGE] }
+            const {
+                &[
+                    NAME,
+                    text("Service", Computed(cells::api_service)),
+                    text("Available", Computed(cells::available)),
+                    AGE,
+                ]
+            }
         }
         "CSINode" => const { &[NAME, typed("Drivers", "integer", Count("/spec/drivers")), AGE] },
         "ClusterRoleBinding" | "RoleBinding" => BINDING,
@@ -281,12 +288,12 @@ fn cluster(kind: &str) -> &'static [Column] {
                 &[
                     NAME,
                     text("Scope", Text("/spec/scope", "")),
-                    text("Versions", Made(cells::versions)),
+                    text("Versions", Computed(cells::versions)),
                     typed("Created At", "date", Created),
                     wide("Group", Text("/spec/group", "")),
                     wide("Kind", Text("/spec/names/kind", "")),
-                    wide("ShortNames", Made(cells::short_names)),
-                    Column { name: "Established", kind: "boolean", wide: true, cell: Made(cells::established) },
+                    wide("ShortNames", Computed(cells::short_names)),
+                    Column { name: "Established", kind: "boolean", is_wide: true, cell: Computed(cells::established) },
                 ]
             }
         }
@@ -295,8 +302,8 @@ fn cluster(kind: &str) -> &'static [Column] {
                 &[
                     NAME,
                     text("AddressType", Text("/addressType", "")),
-                    text("Ports", Made(cells::slice_ports)),
-                    text("Endpoints", Made(cells::slice_endpoints)),
+                    text("Ports", Computed(cells::slice_ports)),
+                    text("Endpoints", Computed(cells::slice_endpoints)),
                     AGE,
                 ]
             }
@@ -306,9 +313,9 @@ fn cluster(kind: &str) -> &'static [Column] {
                 &[
                     NAME,
                     text("Class", Text("/spec/ingressClassName", NONE)),
-                    text("Hosts", Made(cells::hosts)),
-                    text("Address", Made(cells::balancer)),
-                    text("Ports", Made(cells::ingress_ports)),
+                    text("Hosts", Computed(cells::hosts)),
+                    text("Address", Computed(cells::balancer)),
+                    text("Ports", Computed(cells::ingress_ports)),
                     AGE,
                 ]
             }
@@ -318,14 +325,14 @@ fn cluster(kind: &str) -> &'static [Column] {
                 &[
                     NAME,
                     text("Controller", Text("/spec/controller", "")),
-                    text("Parameters", Made(cells::parameters)),
+                    text("Parameters", Computed(cells::parameters)),
                     AGE,
                 ]
             }
         }
         "Lease" => const { &[NAME, text("Holder", Text("/spec/holderIdentity", "")), AGE] },
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => WEBHOOKS,
-        "NetworkPolicy" => const { &[NAME, text("Pod-Selector", Made(cells::pod_selector)), AGE] },
+        "NetworkPolicy" => const { &[NAME, text("Pod-Selector", Computed(cells::pod_selector)), AGE] },
         "PriorityClass" => {
             const {
                 &[
@@ -341,7 +348,7 @@ fn cluster(kind: &str) -> &'static [Column] {
         "StorageClass" => {
             const {
                 &[
-                    text("Name", Made(cells::class_name)),
+                    text("Name", Computed(cells::class_name)),
                     text("Provisioner", Text("/provisioner", "")),
                     text("ReclaimPolicy", Text("/reclaimPolicy", "Delete")),
                     text("VolumeBindingMode", Text("/volumeBindingMode", "Immediate")),

@@ -85,7 +85,7 @@ mod tests {
 
     fn shown(kind: &str, path: &str) -> serde_json::Value {
         let definition =
-            Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
+            Definition::parse(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
                 {"name": "C", "type": kind, "jsonPath": path},
             ]}]}));
         let columns = definition.version("v1").and_then(|version| version.columns.as_deref()).expect("columns");
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn columns_end_before_the_first_invalid_path() {
         let definition =
-            Definition::of(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
+            Definition::parse(&json!({"group": "g", "versions": [{"name": "v1", "additionalPrinterColumns": [
                 {"name": "A", "type": "string", "jsonPath": ".a"}, {"name": "B", "type": "string", "jsonPath": ".b["},
                 {"name": "C", "type": "string", "jsonPath": ".c"},
             ]}]}));

@@ -5,29 +5,29 @@ use serde_json::Value;
 use super::row::{Row, or_none, text_of};
 
 /// Maximum number of endpoints or ports in a cell.
-const MAX_LISTED: usize = 3;
+const MAX_CELL_ITEMS: usize = 3;
 
-fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+fn join_non_empty<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-fn lead_to(row: &Row) -> String {
+fn balancer_addresses(row: &Row) -> String {
     let balancers = row.items("/status/loadBalancer/ingress").iter();
-    joined(balancers.map(|balancer| match text_of(balancer, "ip") {
+    join_non_empty(balancers.map(|balancer| match text_of(balancer, "ip") {
         "" => text_of(balancer, "hostname"),
         address => address,
     }))
 }
 
 pub(in crate::http::tables) fn balancer(row: &Row) -> Value {
-    lead_to(row).into()
+    balancer_addresses(row).into()
 }
 
 pub(in crate::http::tables) fn external_address(row: &Row) -> Value {
-    let external_ips = joined(row.items("/spec/externalIPs").iter().filter_map(Value::as_str));
+    let external_ips = join_non_empty(row.items("/spec/externalIPs").iter().filter_map(Value::as_str));
     match row.text("/spec/type") {
         "ExternalName" => row.text("/spec/externalName").to_owned(),
-        "LoadBalancer" => match joined([lead_to(row).as_str(), external_ips.as_str()].into_iter()) {
+        "LoadBalancer" => match join_non_empty([balancer_addresses(row).as_str(), external_ips.as_str()].into_iter()) {
             // A load balancer without an address is not ready yet.
             none if none.is_empty() => "<pending>".to_owned(),
             addresses => addresses,
@@ -37,7 +37,7 @@ pub(in crate::http::tables) fn external_address(row: &Row) -> Value {
     .into()
 }
 
-fn number(item: &Value, key: &str) -> i64 {
+fn integer_field(item: &Value, key: &str) -> i64 {
     item.get(key).and_then(Value::as_i64).unwrap_or(0)
 }
 
@@ -49,37 +49,37 @@ fn protocol(port: &Value) -> &str {
 }
 
 pub(in crate::http::tables) fn service_ports(row: &Row) -> Value {
-    let ports = row.items("/spec/ports").iter().map(|port| match number(port, "nodePort") {
-        0 => format!("{}/{}", number(port, "port"), protocol(port)),
-        node_port => format!("{}:{node_port}/{}", number(port, "port"), protocol(port)),
+    let ports = row.items("/spec/ports").iter().map(|port| match integer_field(port, "nodePort") {
+        0 => format!("{}/{}", integer_field(port, "port"), protocol(port)),
+        node_port => format!("{}:{node_port}/{}", integer_field(port, "port"), protocol(port)),
     });
     or_none(ports.collect::<Vec<_>>().join(",")).into()
 }
 
 /// Formats the first texts and the number of the remaining texts.
 fn first_few(texts: &[String]) -> String {
-    let written = or_none(texts[..texts.len().min(MAX_LISTED)].join(","));
-    match texts.len().saturating_sub(MAX_LISTED) {
-        0 => written,
-        more => format!("{written} + {more} more..."),
+    let listed = or_none(texts[..texts.len().min(MAX_CELL_ITEMS)].join(","));
+    match texts.len().saturating_sub(MAX_CELL_ITEMS) {
+        0 => listed,
+        more => format!("{listed} + {more} more..."),
     }
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+fn array_field<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 pub(in crate::http::tables) fn endpoints(row: &Row) -> Value {
     let mut found = Vec::new();
     for subset in row.items("/subsets") {
-        let ports = list(subset, "ports");
-        for address in list(subset, "addresses") {
+        let ports = array_field(subset, "ports");
+        for address in array_field(subset, "addresses") {
             // An address without ports still counts as an endpoint.
             let host = text_of(address, "ip");
             if ports.is_empty() {
                 found.push(host.to_owned());
             }
-            found.extend(ports.iter().map(|port| format!("{host}:{}", number(port, "port"))));
+            found.extend(ports.iter().map(|port| format!("{host}:{}", integer_field(port, "port"))));
         }
     }
     first_few(&found).into()
@@ -92,13 +92,13 @@ pub(in crate::http::tables) fn slice_ports(row: &Row) -> Value {
 }
 
 pub(in crate::http::tables) fn slice_endpoints(row: &Row) -> Value {
-    let addresses = row.items("/endpoints").iter().flat_map(|endpoint| list(endpoint, "addresses"));
+    let addresses = row.items("/endpoints").iter().flat_map(|endpoint| array_field(endpoint, "addresses"));
     let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
     if addresses.is_empty() { "<unset>".into() } else { first_few(&addresses).into() }
 }
 
 pub(in crate::http::tables) fn hosts(row: &Row) -> Value {
-    match joined(row.items("/spec/rules").iter().map(|rule| text_of(rule, "host"))) {
+    match join_non_empty(row.items("/spec/rules").iter().map(|rule| text_of(rule, "host"))) {
         all if all.is_empty() => "*".into(),
         hosts => hosts.into(),
     }

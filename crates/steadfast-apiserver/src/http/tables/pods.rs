@@ -6,16 +6,16 @@ use super::row::{Row, or_none, text_of};
 
 /// Summary of the statuses of a pod's containers.
 #[derive(Default)]
-struct Summary {
+struct PodSummary {
     reason: String,
-    ready: usize,
+    ready_containers: usize,
     restarts: i64,
     /// Time at which a container last ended before a restart.
     last_end: String,
 }
 
 pub(super) fn ready(row: &Row) -> Value {
-    format!("{}/{}", summary(row).ready, row.count("/spec/containers") + sidecars(row).len()).into()
+    format!("{}/{}", summary(row).ready_containers, row.count("/spec/containers") + sidecars(row).len()).into()
 }
 
 pub(super) fn status(row: &Row) -> Value {
@@ -40,8 +40,8 @@ pub(super) fn readiness_gates(row: &Row) -> Value {
     if gates.is_empty() {
         return "<none>".into();
     }
-    let met = gates.iter().filter(|gate| row.condition(text_of(gate, "conditionType")) == "True").count();
-    format!("{met}/{}", gates.len()).into()
+    let met_gates = gates.iter().filter(|gate| row.condition(text_of(gate, "conditionType")) == "True").count();
+    format!("{met_gates}/{}", gates.len()).into()
 }
 
 /// Returns the names of the sidecars: init containers that keep running.
@@ -51,20 +51,20 @@ fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
     row.items("/spec/initContainers").iter().filter(is_restarted).map(|container| text_of(container, "name")).collect()
 }
 
-fn summary(row: &Row) -> Summary {
+fn summary(row: &Row) -> PodSummary {
     let phase = row.text("/status/phase");
     let reason = row.text("/status/reason");
     let mut summary =
-        Summary { reason: if reason.is_empty() { phase } else { reason }.to_owned(), ..Summary::default() };
-    let gated = row.items("/status/conditions").iter().any(|condition| {
+        PodSummary { reason: if reason.is_empty() { phase } else { reason }.to_owned(), ..PodSummary::default() };
+    let is_gated = row.items("/status/conditions").iter().any(|condition| {
         text_of(condition, "type") == "PodScheduled" && text_of(condition, "reason") == "SchedulingGated"
     });
     // A scheduling gate takes precedence over phase and reason.
-    if gated {
+    if is_gated {
         "SchedulingGated".clone_into(&mut summary.reason);
     }
-    let initializing = initial(row, &mut summary);
-    if !initializing || row.condition("Initialized") == "True" {
+    let is_initializing = add_init_containers(row, &mut summary);
+    if !is_initializing || row.condition("Initialized") == "True" {
         // Restarts of completed init containers no longer count.
         (summary.restarts, summary.last_end) = (0, String::new());
         let names = sidecars(row);
@@ -73,9 +73,9 @@ fn summary(row: &Row) -> Summary {
                 summary.count_restarts(status);
             }
         }
-        main(row, &mut summary);
+        add_main_containers(row, &mut summary);
     }
-    if row.is_ending() {
+    if row.is_terminating() {
         // The node is unreachable, so it is unknown whether the pod has ended.
         if reason == "NodeLost" {
             "Unknown".clone_into(&mut summary.reason);
@@ -87,9 +87,9 @@ fn summary(row: &Row) -> Summary {
 }
 
 /// Adds the init containers to the summary. Returns whether the pod is still initialising.
-fn initial(row: &Row, summary: &mut Summary) -> bool {
+fn add_init_containers(row: &Row, summary: &mut PodSummary) -> bool {
     let (count, sidecars) = (row.count("/spec/initContainers"), sidecars(row));
-    for (place, status) in row.items("/status/initContainerStatuses").iter().enumerate() {
+    for (index, status) in row.items("/status/initContainerStatuses").iter().enumerate() {
         summary.count_restarts(status);
         let ended = status.pointer("/state/terminated");
         // After an init container has ended successfully, the next one starts.
@@ -97,14 +97,14 @@ fn initial(row: &Row, summary: &mut Summary) -> bool {
             continue;
         }
         if sidecars.contains(&text_of(status, "name")) && status.get("started").and_then(Value::as_bool) == Some(true) {
-            summary.ready += usize::from(is_ready(status));
+            summary.ready_containers += usize::from(is_ready(status));
             continue;
         }
         let waiting = status.pointer("/state/waiting").map(|waiting| text_of(waiting, "reason")).unwrap_or_default();
         summary.reason = match ended {
-            Some(ended) => format!("Init:{}", end(ended)),
+            Some(ended) => format!("Init:{}", end_reason(ended)),
             None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
-            None => format!("Init:{place}/{count}"),
+            None => format!("Init:{index}/{count}"),
         };
         return true;
     }
@@ -112,28 +112,28 @@ fn initial(row: &Row, summary: &mut Summary) -> bool {
 }
 
 /// Adds the main containers to the summary. The reason of the first container takes precedence.
-fn main(row: &Row, summary: &mut Summary) {
-    let mut running = false;
+fn add_main_containers(row: &Row, summary: &mut PodSummary) {
+    let mut is_running = false;
     for status in row.items("/status/containerStatuses").iter().rev() {
         summary.count_restarts(status);
         let waiting = status.pointer("/state/waiting").map(|waiting| text_of(waiting, "reason")).unwrap_or_default();
         if !waiting.is_empty() {
             waiting.clone_into(&mut summary.reason);
         } else if let Some(ended) = status.pointer("/state/terminated") {
-            summary.reason = end(ended);
+            summary.reason = end_reason(ended);
         } else if is_ready(status) && status.pointer("/state/running").is_some() {
-            running = true;
-            summary.ready += 1;
+            is_running = true;
+            summary.ready_containers += 1;
         }
     }
     // Another container still runs, although the first one has completed.
-    if summary.reason == "Completed" && running {
+    if summary.reason == "Completed" && is_running {
         let reason = if row.condition("Ready") == "True" { "Running" } else { "NotReady" };
         reason.clone_into(&mut summary.reason);
     }
 }
 
-impl Summary {
+impl PodSummary {
     fn count_restarts(&mut self, status: &Value) {
         self.restarts += status.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
         let end = status.pointer("/lastState/terminated").map(|ended| text_of(ended, "finishedAt")).unwrap_or_default();
@@ -149,7 +149,7 @@ fn is_ready(status: &Value) -> bool {
 }
 
 /// Returns the reason for a container's end.
-fn end(ended: &Value) -> String {
+fn end_reason(ended: &Value) -> String {
     let number = |key| ended.get(key).and_then(Value::as_i64).unwrap_or(0);
     match (text_of(ended, "reason"), number("signal")) {
         ("", 0) => format!("ExitCode:{}", number("exitCode")),

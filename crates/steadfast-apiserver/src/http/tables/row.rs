@@ -12,7 +12,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn meta(&self, key: &str) -> &'a str {
+    pub(super) fn metadata_text(&self, key: &str) -> &'a str {
         metadata::text(self.object, key)
     }
 
@@ -36,7 +36,7 @@ impl<'a> Row<'a> {
         self.object.pointer(path).and_then(Value::as_i64).unwrap_or(absent)
     }
 
-    pub(super) fn is(&self, path: &str) -> bool {
+    pub(super) fn is_true(&self, path: &str) -> bool {
         self.object.pointer(path).and_then(Value::as_bool).unwrap_or(false)
     }
 
@@ -53,8 +53,8 @@ impl<'a> Row<'a> {
     }
 
     /// Returns whether the object has a deletion timestamp.
-    pub(super) fn is_ending(&self) -> bool {
-        !self.meta("deletionTimestamp").is_empty()
+    pub(super) fn is_terminating(&self) -> bool {
+        !self.metadata_text("deletionTimestamp").is_empty()
     }
 
     /// Returns the status of a condition; empty if absent.

@@ -8,19 +8,19 @@ use crate::status::Status;
 use crate::storage::{Deletion, Dependents, WriteTarget};
 use crate::types;
 
-const KIND: &str = "DeleteOptions";
+const OPTIONS_KIND: &str = "DeleteOptions";
 const PODS_PRESERVED_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
                          remove them or set propagationPolicy=Orphan to suppress this warning";
 
 /// Options of a deletion.
-pub(super) struct Options {
+pub(super) struct DeletionOptions {
     pub(super) deletion: Deletion,
-    pub(super) dry_run: bool,
+    pub(super) is_dry_run: bool,
     /// True if the request sets `orphanDependents` to false.
     pub(super) deletes_dependents: bool,
 }
 
-impl Options {
+impl DeletionOptions {
     /// Warns of a deletion that keeps dependents, which the client may not expect.
     pub(super) fn warn(&self, target: &WriteTarget) {
         let resource = &target.resource.name;
@@ -32,45 +32,46 @@ impl Options {
 }
 
 /// Parses the options from the body, or from the query if the body is empty.
-pub(super) fn read(write: &WriteRequest<'_>) -> Result<Options, Status> {
-    let options = if write.body.is_empty() { of_query(write)? } else { of_body(write)? };
+pub(super) fn parse_options(write: &WriteRequest<'_>) -> Result<DeletionOptions, Status> {
+    let options = if write.body.is_empty() { options_from_query(write)? } else { options_from_body(write)? };
     let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
     let precondition = |field: &str| {
         let value = options.get("preconditions").and_then(|preconditions| preconditions.get(field));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let orphans = options.get("orphanDependents").and_then(Value::as_bool);
+    let orphan_dependents = options.get("orphanDependents").and_then(Value::as_bool);
     let policy = text("propagationPolicy");
     // `orphanDependents` is the deprecated form of the policy. Both at once would be ambiguous.
-    if !policy.is_empty() && orphans.is_some() {
-        let why = format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
-        return Err(invalid("propagationPolicy", why));
+    if !policy.is_empty() && orphan_dependents.is_some() {
+        let detail =
+            format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
+        return Err(invalid("propagationPolicy", detail));
     }
-    let dependents = match (policy, orphans) {
+    let dependents = match (policy, orphan_dependents) {
         ("", None) => Dependents::Unspecified,
         ("Orphan", _) | ("", Some(true)) => Dependents::Orphaned,
         ("Background", _) | ("", Some(false)) => Dependents::Background,
         ("Foreground", _) => Dependents::Foreground,
         _ => {
-            let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
-            let why = format!("Unsupported value: \"{policy}\": supported values: {known}");
-            return Err(invalid("propagationPolicy", why));
+            let supported = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+            let detail = format!("Unsupported value: \"{policy}\": supported values: {supported}");
+            return Err(invalid("propagationPolicy", detail));
         }
     };
     let dry_run: Vec<&Value> = options.get("dryRun").and_then(Value::as_array).into_iter().flatten().collect();
     if dry_run.iter().any(|value| *value != "All") {
-        let given = Value::from(dry_run.into_iter().cloned().collect::<Vec<_>>());
-        return Err(invalid("dryRun", format!("Unsupported value: {given}: supported values: \"All\"")));
+        let requested = Value::from(dry_run.into_iter().cloned().collect::<Vec<_>>());
+        return Err(invalid("dryRun", format!("Unsupported value: {requested}: supported values: \"All\"")));
     }
-    Ok(Options {
+    Ok(DeletionOptions {
         deletion: Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion"), dependents },
-        dry_run: !dry_run.is_empty(),
-        deletes_dependents: orphans == Some(false),
+        is_dry_run: !dry_run.is_empty(),
+        deletes_dependents: orphan_dependents == Some(false),
     })
 }
 
-fn of_body(write: &WriteRequest<'_>) -> Result<Value, Status> {
-    let options = payload::object(write.content_type, &write.body, KIND).map_err(|mut status| {
+fn options_from_body(write: &WriteRequest<'_>) -> Result<Value, Status> {
+    let options = payload::decode_object(write.content_type, &write.body, OPTIONS_KIND).map_err(|mut status| {
         // This error does not mention the expected type.
         status.message =
             status.message.replace("the object provided is unrecognized (must be of type DeleteOptions): ", "");
@@ -78,24 +79,24 @@ fn of_body(write: &WriteRequest<'_>) -> Result<Value, Status> {
     })?;
     let text = |key: &str| options.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, version) = (text("kind"), text("apiVersion"));
-    if !matches!(kind, "" | KIND) {
+    if !matches!(kind, "" | OPTIONS_KIND) {
         return Err(Status::bad_request(format_args!("no kind \"{kind}\" is registered for version \"{version}\"")));
     }
-    match types::type_mismatch("v1", KIND, &options) {
-        Some(why) => Err(Status::bad_request(why)),
+    match types::type_mismatch("v1", OPTIONS_KIND, &options) {
+        Some(detail) => Err(Status::bad_request(detail)),
         None => Ok(options),
     }
 }
 
-fn of_query(write: &WriteRequest<'_>) -> Result<Value, Status> {
+fn options_from_query(write: &WriteRequest<'_>) -> Result<Value, Status> {
     let mut options = serde_json::Map::new();
     if let Some(seconds) = write.query.number("gracePeriodSeconds")? {
         options.insert("gracePeriodSeconds".to_owned(), seconds.into());
     }
     let dry_run: Vec<Value> = write.query.texts("dryRun").filter(|value| !value.is_empty()).map(Value::from).collect();
     options.insert("dryRun".to_owned(), dry_run.into());
-    if let Some(orphans) = write.query.flag("orphanDependents") {
-        options.insert("orphanDependents".to_owned(), orphans.into());
+    if let Some(orphan_dependents) = write.query.flag("orphanDependents") {
+        options.insert("orphanDependents".to_owned(), orphan_dependents.into());
     }
     options.insert("propagationPolicy".to_owned(), write.query.text("propagationPolicy").into());
     let (uid, version) = (write.query.text("uid"), write.query.text("resourceVersion"));
@@ -104,6 +105,6 @@ fn of_query(write: &WriteRequest<'_>) -> Result<Value, Status> {
     Ok(Value::Object(options))
 }
 
-fn invalid(field: &str, why: String) -> Status {
-    Status::invalid("meta.k8s.io", "DeleteOptions", "", &[(field, why)])
+fn invalid(field: &str, detail: String) -> Status {
+    Status::invalid("meta.k8s.io", "DeleteOptions", "", &[(field, detail)])
 }

@@ -10,37 +10,37 @@ use serde_json::Value;
 use crate::apply;
 
 /// Maximum number of reported duplicates.
-const MAX_REPORTED: usize = 100;
+const MAX_REPORTED_VIOLATIONS: usize = 100;
 
 /// Returns the paths of duplicate fields, in order.
 pub(super) fn duplicates(json: &[u8]) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
     // The decoder of the object reports invalid JSON.
-    let _ = Looker { path: String::new(), found: &mut found }.deserialize(&mut reader);
-    found.truncate(MAX_REPORTED);
-    found
+    let _ = DuplicateVisitor { path: String::new(), violations: &mut violations }.deserialize(&mut reader);
+    violations.truncate(MAX_REPORTED_VIOLATIONS);
+    violations
 }
 
 /// Returns the duplicate and unknown fields in the operations of a JSON patch, which must otherwise be valid.
-pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
+pub(super) fn patch_violations(json: &[u8]) -> Vec<String> {
     let operations: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
-    let known = ["op", "path", "from", "value"];
+    let known_fields = ["op", "path", "from", "value"];
     let unknown = operations.iter().enumerate().flat_map(|(index, operation)| {
         let fields = operation.as_object().into_iter().flat_map(|fields| fields.keys());
-        let unknown = fields.filter(|field| !known.contains(&field.as_str()));
+        let unknown = fields.filter(|field| !known_fields.contains(&field.as_str()));
         unknown.map(move |field| format!("unknown field \"[{index}].{field}\""))
     });
     duplicates(json)
         .into_iter()
         .chain(unknown)
-        .take(MAX_REPORTED)
+        .take(MAX_REPORTED_VIOLATIONS)
         .map(|violation| format!("json patch {violation}"))
         .collect()
 }
 
 /// Returns the duplicate fields of an applied document, JSON or YAML, as one message.
-pub(super) fn of_applied(body: &[u8]) -> Vec<String> {
+pub(super) fn applied_duplicates(body: &[u8]) -> Vec<String> {
     let message = match serde_json::from_slice::<IgnoredAny>(body) {
         Ok(_) => Some(duplicates(body).join(", ")).filter(|message| !message.is_empty()),
         Err(_) => apply::duplicate_field(body),
@@ -48,12 +48,12 @@ pub(super) fn of_applied(body: &[u8]) -> Vec<String> {
     message.map(|message| format!("error converting YAML to JSON: {message}")).into_iter().collect()
 }
 
-struct Looker<'a> {
+struct DuplicateVisitor<'a> {
     path: String,
-    found: &'a mut Vec<String>,
+    violations: &'a mut Vec<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Looker<'_> {
+impl<'de> DeserializeSeed<'de> for DuplicateVisitor<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -61,7 +61,7 @@ impl<'de> DeserializeSeed<'de> for Looker<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Looker<'_> {
+impl<'de> Visitor<'de> for DuplicateVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,8 +95,8 @@ impl<'de> Visitor<'de> for Looker<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut index = 0;
         // The first violations suffice.
-        while self.found.len() < MAX_REPORTED {
-            let inner = Looker { path: format!("{}[{index}]", self.path), found: &mut *self.found };
+        while self.violations.len() < MAX_REPORTED_VIOLATIONS {
+            let inner = DuplicateVisitor { path: format!("{}[{index}]", self.path), violations: &mut *self.violations };
             if items.next_element_seed(inner)?.is_none() {
                 return Ok(());
             }
@@ -113,11 +113,11 @@ impl<'de> Visitor<'de> for Looker<'_> {
             let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
             if !seen.insert(name) {
                 let message = format!("duplicate field \"{path}\"");
-                if !self.found.contains(&message) && self.found.len() < MAX_REPORTED {
-                    self.found.push(message);
+                if !self.violations.contains(&message) && self.violations.len() < MAX_REPORTED_VIOLATIONS {
+                    self.violations.push(message);
                 }
             }
-            fields.next_value_seed(Looker { path, found: &mut *self.found })?;
+            fields.next_value_seed(DuplicateVisitor { path, violations: &mut *self.violations })?;
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl<'de> Visitor<'de> for Looker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{duplicates, of_operations};
+    use super::{duplicates, patch_violations};
 
     #[test]
     fn duplicate_fields_are_reported_by_path() {
@@ -138,7 +138,7 @@ mod tests {
     fn duplicate_and_unknown_patch_fields_are_reported() {
         let json = br#"[{"op": "remove", "path": "/a"}, {"op": "test", "path": "/b", "path": "/c", "note": 1}]"#;
         let expected = ["json patch duplicate field \"[1].path\"", "json patch unknown field \"[1].note\""];
-        assert_eq!(of_operations(json), expected);
+        assert_eq!(patch_violations(json), expected);
     }
 
     #[test]

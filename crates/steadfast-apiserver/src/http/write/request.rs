@@ -12,10 +12,10 @@ use crate::storage::{RequestProperties, Strictness, Verdicts, Warnings, WriteTar
 use crate::write_scope::{FieldManager, Part};
 
 /// Maximum length of a field manager's name in bytes.
-const MANAGER_BYTES: usize = 128;
+const MAX_MANAGER_BYTES: usize = 128;
 
 /// Content type of an apply.
-const APPLY: &str = "application/apply-patch+yaml";
+const APPLY_CONTENT_TYPE: &str = "application/apply-patch+yaml";
 
 /// Target, content type and body of a write.
 pub(in crate::http) struct WriteRequest<'a> {
@@ -38,7 +38,7 @@ impl WriteRequest<'_> {
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.name.to_owned(),
             part: self.part,
-            dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
+            is_dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
             request: RequestProperties {
                 version: self.target.version.clone(),
                 strictness,
@@ -56,8 +56,8 @@ impl WriteRequest<'_> {
             "" | "application/json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
                 duplicates::duplicates(&self.body)
             }
-            "application/json-patch+json" => duplicates::of_operations(&self.body),
-            APPLY => duplicates::of_applied(&self.body),
+            "application/json-patch+json" => duplicates::patch_violations(&self.body),
+            APPLY_CONTENT_TYPE => duplicates::applied_duplicates(&self.body),
             _ => Vec::new(),
         }
     }
@@ -65,44 +65,44 @@ impl WriteRequest<'_> {
     /// Returns the field manager of the request. Defaults to the name in the user agent.
     fn manager(&self, options: &str) -> Result<FieldManager, Status> {
         let name = self.query.text("fieldManager");
-        let applies = self.applies();
-        let reject = |field: &str, why: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, why)]));
-        if options == "PatchOptions" && applies && name.is_empty() {
+        let is_apply = self.is_apply();
+        let reject = |field: &str, detail: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, detail)]));
+        if options == "PatchOptions" && is_apply && name.is_empty() {
             return reject("fieldManager", "Required value: is required for apply patch".to_owned());
         }
-        if options == "PatchOptions" && !applies && self.query.flag("force").is_some() {
+        if options == "PatchOptions" && !is_apply && self.query.flag("force").is_some() {
             return reject("force", "Forbidden: may not be specified for non-apply patch".to_owned());
         }
-        if name.len() > MANAGER_BYTES {
-            return reject("fieldManager", format!("Too long: may not be more than {MANAGER_BYTES} bytes"));
+        if name.len() > MAX_MANAGER_BYTES {
+            return reject("fieldManager", format!("Too long: may not be more than {MAX_MANAGER_BYTES} bytes"));
         }
         if let Some(letter) = name.chars().find(|letter| letter.is_control()) {
-            let why = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
-            return reject("fieldManager", why);
+            let detail = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
+            return reject("fieldManager", detail);
         }
         // Without a given manager, the real server uses the client's name up to the first `/`.
-        let name = if name.is_empty() { name_of_client(self.user_agent) } else { name.to_owned() };
+        let name = if name.is_empty() { client_name(self.user_agent) } else { name.to_owned() };
         let force = self.query.flag("force") == Some(true);
         Ok(FieldManager { name, subresource: "", force })
     }
 
     /// Returns whether the write is an apply.
-    pub(super) fn applies(&self) -> bool {
-        self.content_type == APPLY
+    pub(super) fn is_apply(&self) -> bool {
+        self.content_type == APPLY_CONTENT_TYPE
     }
 
     /// Returns the object in the body.
     pub(in crate::http) fn object(&self) -> Result<Value, Status> {
-        payload::object(self.content_type, &self.body, &self.target.resource.kind)
+        payload::decode_object(self.content_type, &self.body, &self.target.resource.kind)
     }
 }
 
 /// Returns the part of a user agent before the first slash.
-fn name_of_client(user_agent: &str) -> String {
+fn client_name(user_agent: &str) -> String {
     let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
     let mut name = String::new();
     for letter in letters {
-        if name.len() + letter.len_utf8() > MANAGER_BYTES {
+        if name.len() + letter.len_utf8() > MAX_MANAGER_BYTES {
             break;
         }
         name.push(letter);

@@ -6,7 +6,7 @@
 use serde_json::Value as Json;
 use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context};
 
-use super::rule::{Compiled, Reason, Rule};
+use super::rule::{CompiledExpression, Reason, Rule};
 use super::typed;
 use crate::cause::Cause;
 use crate::go;
@@ -14,13 +14,13 @@ use crate::schema::correlate::OldValue;
 use crate::schema::{Additional, JsonType, ListType, Schema};
 
 /// Cost limit of the rules of one request.
-const REQUEST_COST: u64 = 10_000_000;
+const MAX_REQUEST_COST: u64 = 10_000_000;
 /// Cost limit of one rule.
-const RULE_COST: u64 = 1_000_000;
+const MAX_RULE_COST: u64 = 1_000_000;
 /// Maximum length of a message that an expression computes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 /// Name of a value that has no path.
-const ROOT: &str = "<nil>";
+const ROOT_PATH: &str = "<nil>";
 
 /// Verdict of the rules about an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,19 +45,19 @@ pub(crate) fn is_blocking(cause: &Cause) -> bool {
 
 /// Creates the cause that reports skipped rules.
 pub(crate) fn skipped_rules_cause() -> Cause {
-    let why = "some validation rules were not checked because the object was invalid; correct the existing errors to \
+    let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to \
                complete validation";
-    Cause::invalid(ROOT, &Json::Null, why)
+    Cause::invalid(ROOT_PATH, &Json::Null, detail)
 }
 
 impl Schema {
     /// Evaluates the rules over an object and, for an update, its old state.
     pub(crate) fn evaluate_rules(&self, object: &Json, before: Option<&Json>) -> Verdict {
-        let mut evaluator = RuleEvaluator { remaining_cost: REQUEST_COST, verdict: Verdict::default() };
+        let mut evaluator = RuleEvaluator { remaining_cost: MAX_REQUEST_COST, verdict: Verdict::default() };
         let before_root = before.map(|value| OldValue { value, schema: self });
         let previous = PreviousValue { current: before_root, parent: None };
         // The causes already report an exhausted budget.
-        let _ = evaluator.value(&Location { path: "", is_root: true }, self, object, before, previous);
+        let _ = evaluator.evaluate_value(&Location { path: "", is_root: true }, self, object, before, previous);
         evaluator.verdict
     }
 }
@@ -83,13 +83,13 @@ struct PreviousValue<'a> {
 impl<'a> PreviousValue<'a> {
     fn is_unchanged(&self, value: &Json) -> bool {
         match (self.current, self.parent) {
-            (Some(before), _) => before.is(value),
-            (None, Some((before, value))) => before.is(value),
+            (Some(before), _) => before.is_unchanged(value),
+            (None, Some((before, value))) => before.is_unchanged(value),
             (None, None) => false,
         }
     }
 
-    fn within(self, value: &'a Json, current: impl FnOnce(OldValue<'a>) -> Option<OldValue<'a>>) -> Self {
+    fn for_child(self, value: &'a Json, current: impl FnOnce(OldValue<'a>) -> Option<OldValue<'a>>) -> Self {
         match self.current {
             Some(before) => Self { current: current(before), parent: Some((before, value)) },
             None => self,
@@ -103,7 +103,7 @@ struct RuleEvaluator {
 }
 
 impl RuleEvaluator {
-    fn value<'a>(
+    fn evaluate_value<'a>(
         &mut self,
         location: &Location<'_>,
         schema: &'a Schema,
@@ -115,34 +115,48 @@ impl RuleEvaluator {
         if !schema.has_rules || value.is_null() {
             return Ok(());
         }
-        self.rules(location, schema, value, before.filter(|before| !before.is_null()), previous)?;
+        self.evaluate_own_rules(location, schema, value, before.filter(|before| !before.is_null()), previous)?;
         match value {
             Json::Object(fields) => {
                 let old = |name: &str| before.and_then(Json::as_object).and_then(|before| before.get(name));
                 for (name, inner) in fields {
-                    let (path, of) = match (schema.properties.get(name), &schema.additional) {
-                        (Some(of), _) if location.path.is_empty() => (name.clone(), of),
-                        (Some(of), _) => (format!("{}.{name}", location.path), of),
-                        (None, Some(Additional::Of(of))) => (format!("{}[{name}]", location.path), &**of),
+                    let (path, inner_schema) = match (schema.properties.get(name), &schema.additional) {
+                        (Some(inner_schema), _) if location.path.is_empty() => (name.clone(), inner_schema),
+                        (Some(inner_schema), _) => (format!("{}.{name}", location.path), inner_schema),
+                        (None, Some(Additional::Schema(inner_schema))) => {
+                            (format!("{}[{name}]", location.path), &**inner_schema)
+                        }
                         (None, _) => continue,
                     };
                     let is_fixed = location.is_root && matches!(name.as_str(), "apiVersion" | "kind");
                     let previous = if is_fixed {
                         PreviousValue { current: None, parent: None }
                     } else {
-                        previous.within(value, |before| before.field(name))
+                        previous.for_child(value, |before| before.field(name))
                     };
-                    self.value(&Location { path: &path, is_root: false }, of, inner, old(name), previous)?;
+                    self.evaluate_value(
+                        &Location { path: &path, is_root: false },
+                        inner_schema,
+                        inner,
+                        old(name),
+                        previous,
+                    )?;
                 }
             }
             Json::Array(items) => {
-                let Some(of) = schema.items.as_deref() else { return Ok(()) };
+                let Some(inner_schema) = schema.items.as_deref() else { return Ok(()) };
                 let old = before.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
                 for (index, item) in items.iter().enumerate() {
                     let path = format!("{}[{index}]", location.path);
-                    let previous = previous.within(value, |before| before.item(item));
+                    let previous = previous.for_child(value, |before| before.item(item));
                     let before = counterpart(schema, item, old);
-                    self.value(&Location { path: &path, is_root: false }, of, item, before, previous)?;
+                    self.evaluate_value(
+                        &Location { path: &path, is_root: false },
+                        inner_schema,
+                        item,
+                        before,
+                        previous,
+                    )?;
                 }
             }
             _ => {}
@@ -150,7 +164,7 @@ impl RuleEvaluator {
         Ok(())
     }
 
-    fn rules<'a>(
+    fn evaluate_own_rules<'a>(
         &mut self,
         location: &Location<'_>,
         schema: &'a Schema,
@@ -161,7 +175,7 @@ impl RuleEvaluator {
         if schema.rules.is_empty() {
             return Ok(());
         }
-        let path = if location.path.is_empty() { ROOT } else { location.path };
+        let path = if location.path.is_empty() { ROOT_PATH } else { location.path };
         let self_value = typed::value(value, schema, location.is_root);
         let old = before.map(|before| typed::value(before, schema, location.is_root));
         // A transition rule needs an earlier state, unless `optionalOldSelf` is set.
@@ -176,19 +190,19 @@ impl RuleEvaluator {
             }
             let kind = schema.kind.map_or("", JsonType::as_str);
             let holds = match self.evaluate(&rule.program, &context) {
-                Evaluated::Skipped => true,
-                Evaluated::Value(CelValue::Bool(holds)) => holds,
-                Evaluated::Value(_) => {
+                RuleOutcome::Skipped => true,
+                RuleOutcome::Value(CelValue::Bool(holds)) => holds,
+                RuleOutcome::Value(_) => {
                     self.reject(path, kind, "rule compile error: the rule must evaluate to a bool");
                     continue;
                 }
-                Evaluated::Failed(error) => {
+                RuleOutcome::Failed(error) => {
                     self.reject(path, kind, &evaluation_error(&error.kind, rule));
                     continue;
                 }
-                Evaluated::Exhausted(is_request) => {
+                RuleOutcome::Exhausted(is_request) => {
                     let name = rule.name();
-                    let why = if is_request {
+                    let detail = if is_request {
                         "validation failed due to running out of cost budget, no further validation rules will be run"
                             .to_owned()
                     } else {
@@ -197,13 +211,13 @@ impl RuleEvaluator {
                              due to call cost exceeds limit for rule: {name}"
                         )
                     };
-                    self.reject(path, kind, &why);
+                    self.reject(path, kind, &detail);
                     return Err(Exhausted);
                 }
             };
             if !holds {
                 let message = self.message(rule, &context);
-                let cause = failed(rule, location.path, value, schema, &message);
+                let cause = violation_cause(rule, location.path, value, schema, &message);
                 // Ratcheting (KEP-4008): an unchanged invalid value only causes a warning.
                 if !rule.is_transition && previous.is_unchanged(value) {
                     self.verdict.warnings.push(format!("{}: {}", cause.field, cause.message));
@@ -215,23 +229,23 @@ impl RuleEvaluator {
         Ok(())
     }
 
-    fn reject(&mut self, path: &str, kind: &str, why: &str) {
-        self.verdict.causes.push(Cause::invalid(path, &kind.into(), why));
+    fn reject(&mut self, path: &str, kind: &str, detail: &str) {
+        self.verdict.causes.push(Cause::invalid(path, &kind.into(), detail));
     }
 
-    fn evaluate<'a>(&mut self, of: &Compiled, context: &Context<'a>) -> Evaluated<'a> {
-        let Some(program) = &of.program else { return Evaluated::Skipped };
-        let limit = RULE_COST.min(self.remaining_cost);
+    fn evaluate<'a>(&mut self, expression: &CompiledExpression, context: &Context<'a>) -> RuleOutcome<'a> {
+        let Some(program) = &expression.program else { return RuleOutcome::Skipped };
+        let limit = MAX_RULE_COST.min(self.remaining_cost);
         let mut budget = Budget::new(limit);
         let outcome = program.evaluate(context, &mut budget);
         // A failed rule also consumes its cost.
         self.remaining_cost -= budget.spent().min(self.remaining_cost);
         match outcome {
-            Ok(outcome) => Evaluated::Value(outcome.value),
+            Ok(outcome) => RuleOutcome::Value(outcome.value),
             Err(error) if matches!(error.kind, CelErrorKind::BudgetExceeded(_)) => {
-                Evaluated::Exhausted(limit < RULE_COST)
+                RuleOutcome::Exhausted(limit < MAX_RULE_COST)
             }
-            Err(error) => Evaluated::Failed(error),
+            Err(error) => RuleOutcome::Failed(error),
         }
     }
 
@@ -239,7 +253,7 @@ impl RuleEvaluator {
     fn message(&mut self, rule: &Rule, context: &Context<'_>) -> String {
         let computed = rule.message_program.as_ref().map(|program| self.evaluate(program, context));
         // An unusable message expression falls back to the plain message, as on the real server.
-        if let Some(Evaluated::Value(CelValue::String(text))) = computed {
+        if let Some(RuleOutcome::Value(CelValue::String(text))) = computed {
             let text = text.trim();
             if !text.is_empty() && text.len() <= MAX_MESSAGE_BYTES && !text.contains('\n') {
                 return text.to_owned();
@@ -249,7 +263,7 @@ impl RuleEvaluator {
     }
 }
 
-enum Evaluated<'a> {
+enum RuleOutcome<'a> {
     /// The expression is not evaluated; the author of the definition received a warning.
     Skipped,
     Value(CelValue<'a>),
@@ -268,9 +282,9 @@ fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a 
 }
 
 /// Creates the cause for a violated rule.
-fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str) -> Cause {
+fn violation_cause(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str) -> Cause {
     let field = match (path, rule.field.as_str()) {
-        ("", "") => ROOT.to_owned(),
+        ("", "") => ROOT_PATH.to_owned(),
         (path, "") => path.to_owned(),
         ("", field) => field.to_owned(),
         (path, field) => format!("{path}.{field}"),
@@ -287,7 +301,7 @@ fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str)
 /// Returns the message of the real server for a failed evaluation.
 fn evaluation_error(kind: &CelErrorKind, rule: &Rule) -> String {
     let name = rule.name();
-    let why = match kind {
+    let detail = match kind {
         CelErrorKind::NoSuchOverload { .. } => {
             return format!(
                 "'no such overload': call arguments did not match a supported operator, function or macro signature for \
@@ -300,5 +314,5 @@ fn evaluation_error(kind: &CelErrorKind, rule: &Rule) -> String {
         CelErrorKind::Overflow => "integer overflow".to_owned(),
         other => other.to_string(),
     };
-    format!("{why} evaluating rule: {name}")
+    format!("{detail} evaluating rule: {name}")
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use steadfast_cel::{Kind, Type};
 
-use super::typed::{METADATA, escaped};
+use super::typed::{METADATA, escaped_name};
 
 /// Returns the type of values of a schema. `is_object` is true for the root, which is an object of the API.
 ///
-/// Schemas are at most [`DEPTH`](crate::schema::DEPTH) levels deep.
+/// Schemas are at most [`MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) levels deep.
 pub(super) fn kind(schema: &Value, is_object: bool) -> Kind {
-    let is = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or_default();
-    if is("x-kubernetes-int-or-string") {
+    let is_true = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or_default();
+    if is_true("x-kubernetes-int-or-string") {
         return Kind::Any;
     }
     match schema.get("type").and_then(Value::as_str) {
@@ -29,7 +29,7 @@ pub(super) fn kind(schema: &Value, is_object: bool) -> Kind {
             _ => Kind::STRING,
         },
         Some("array") => Kind::list(schema.get("items").map_or(Kind::Any, |items| kind(items, false))),
-        Some("object") => object(schema, is_object || is("x-kubernetes-embedded-resource")),
+        Some("object") => object(schema, is_object || is_true("x-kubernetes-embedded-resource")),
         _ => Kind::Any,
     }
 }
@@ -41,11 +41,11 @@ fn object(schema: &Value, has_identity: bool) -> Kind {
         (None, Some(Value::Bool(true))) => return Kind::Any,
         _ => {}
     }
-    let known = properties.into_iter().flatten().filter_map(|(name, of)| {
-        let escaped = escaped(name)?;
-        Some((escaped.into_owned(), kind(of, false)))
+    let declared = properties.into_iter().flatten().filter_map(|(name, inner_schema)| {
+        let escaped = escaped_name(name)?;
+        Some((escaped.into_owned(), kind(inner_schema, false)))
     });
-    let mut fields: BTreeMap<_, _> = known.collect();
+    let mut fields: BTreeMap<_, _> = declared.collect();
     if has_identity {
         let metadata = METADATA.into_iter().map(|name| (name.to_owned(), Kind::STRING)).collect();
         fields.insert("metadata".to_owned(), Kind::Object(Arc::new(metadata)));

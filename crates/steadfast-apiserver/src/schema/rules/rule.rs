@@ -12,10 +12,10 @@ const OLD_SELF: &str = "oldSelf";
 /// Rule of a schema.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rule {
-    pub(super) program: Compiled,
+    pub(super) program: CompiledExpression,
     /// Message as written; empty if there is none.
     message: String,
-    pub(super) message_program: Option<Compiled>,
+    pub(super) message_program: Option<CompiledExpression>,
     /// Reason of the cause. Defaults to `FieldValueInvalid`.
     pub(super) reason: Reason,
     /// Path of the reported field below the value; empty for the value itself.
@@ -37,13 +37,13 @@ pub(super) enum Reason {
 
 /// Expression with its program. The program is absent if the expression is invalid or calls an unsupported function.
 #[derive(Clone)]
-pub(super) struct Compiled {
+pub(super) struct CompiledExpression {
     pub(super) text: String,
     pub(super) program: Option<Arc<Program>>,
 }
 
-impl Compiled {
-    fn of(text: &str) -> Self {
+impl CompiledExpression {
+    fn compile(text: &str) -> Self {
         // A rule with unsupported functions is skipped. A warning names the functions when the
         // definition is created.
         let program = Program::compile(text).ok().filter(|program| program.unsupported_functions().is_empty());
@@ -51,13 +51,13 @@ impl Compiled {
     }
 }
 
-impl fmt::Debug for Compiled {
+impl fmt::Debug for CompiledExpression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.text.fmt(f)
     }
 }
 
-impl PartialEq for Compiled {
+impl PartialEq for CompiledExpression {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
@@ -68,18 +68,20 @@ impl Rule {
     /// may contain an invalid rule, which is not evaluated.
     pub(crate) fn parse_all(schema: &Value) -> Vec<Self> {
         let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
-        rules.map(Self::of).collect()
+        rules.map(Self::parse).collect()
     }
 
-    fn of(rule: &Value) -> Self {
+    fn parse(rule: &Value) -> Self {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
-        let program = Compiled::of(text("rule"));
-        let refers = |program: &Compiled| program.program.as_ref().is_some_and(|program| program.refers_to(OLD_SELF));
-        let message_program = Some(text("messageExpression")).filter(|text| !text.is_empty()).map(Compiled::of);
+        let program = CompiledExpression::compile(text("rule"));
+        let refers_to_old =
+            |program: &CompiledExpression| program.program.as_ref().is_some_and(|program| program.refers_to(OLD_SELF));
+        let message_program =
+            Some(text("messageExpression")).filter(|text| !text.is_empty()).map(CompiledExpression::compile);
         Self {
             // As on a real server, a rule is also a transition rule if only its message expression refers to the old
             // value.
-            is_transition: refers(&program) || message_program.as_ref().is_some_and(refers),
+            is_transition: refers_to_old(&program) || message_program.as_ref().is_some_and(refers_to_old),
             program,
             message: text("message").trim().to_owned(),
             message_program,
@@ -89,7 +91,7 @@ impl Rule {
                 "FieldValueDuplicate" => Reason::Duplicate,
                 _ => Reason::Invalid,
             },
-            field: field(text("fieldPath")),
+            field: reported_field(text("fieldPath")),
             optional_old_self: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default(),
         }
     }
@@ -106,7 +108,7 @@ impl Rule {
 }
 
 /// Converts `.spec.ports` and `.spec['ports']` to the form of rejections: `spec.ports`.
-fn field(path: &str) -> String {
+fn reported_field(path: &str) -> String {
     let mut field = String::new();
     for part in path.trim().replace("['", ".").replace("']", "").split('.').filter(|part| !part.is_empty()) {
         if !field.is_empty() {

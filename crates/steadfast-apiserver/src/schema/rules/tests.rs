@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::schema::Schema;
 
-fn evaluated(schema: &Value, object: &Value, before: Option<&Value>) -> (Vec<String>, Vec<String>) {
+fn evaluate(schema: &Value, object: &Value, before: Option<&Value>) -> (Vec<String>, Vec<String>) {
     let parsed = Schema::parse(schema).expect("a small schema");
     let verdict = parsed.evaluate_rules(object, before);
     let causes = verdict.causes.iter().map(|cause| format!("{} {}: {}", cause.reason, cause.field, cause.message));
@@ -26,7 +26,7 @@ fn failed_rule_has_message_reason_and_path() {
         ],
         "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}, "name": {"type": "string"}},
     }));
-    let (causes, _) = evaluated(&schema, &json!({"spec": {"min": 30, "max": 20}}), None);
+    let (causes, _) = evaluate(&schema, &json!({"spec": {"min": 30, "max": 20}}), None);
     assert_eq!(
         causes,
         [
@@ -35,7 +35,7 @@ fn failed_rule_has_message_reason_and_path() {
             "FieldValueInvalid spec: Invalid value: failed rule: has(self.name)",
         ]
     );
-    let (causes, _) = evaluated(&schema, &json!({"spec": {"min": 3, "max": 5, "name": "a"}}), None);
+    let (causes, _) = evaluate(&schema, &json!({"spec": {"min": 3, "max": 5, "name": "a"}}), None);
     assert!(causes.is_empty(), "{causes:?}");
 }
 
@@ -49,8 +49,8 @@ fn transition_rules_need_an_old_value() {
         ]},
     }}));
     let old = json!({"spec": {"fixed": "a", "once": 2}});
-    assert_eq!(evaluated(&schema, &old, None).0, ["FieldValueInvalid spec.once: Invalid value: 2: starts with 1"]);
-    let (causes, _) = evaluated(&schema, &json!({"spec": {"fixed": "b", "once": 1}}), Some(&old));
+    assert_eq!(evaluate(&schema, &old, None).0, ["FieldValueInvalid spec.once: Invalid value: 2: starts with 1"]);
+    let (causes, _) = evaluate(&schema, &json!({"spec": {"fixed": "b", "once": 1}}), Some(&old));
     assert_eq!(
         causes,
         [
@@ -58,7 +58,7 @@ fn transition_rules_need_an_old_value() {
             "FieldValueInvalid spec.once: Invalid value: 1: failed rule: !oldSelf.hasValue() || self >= oldSelf.value()",
         ]
     );
-    assert!(evaluated(&schema, &old, Some(&old)).0.is_empty());
+    assert!(evaluate(&schema, &old, Some(&old)).0.is_empty());
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn unchanged_value_only_causes_a_warning() {
         "n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 10"}]}, "other": {"type": "string"},
     }}));
     let old = json!({"spec": {"n": 20}});
-    let (causes, warnings) = evaluated(&schema, &json!({"spec": {"n": 20, "other": "x"}}), Some(&old));
+    let (causes, warnings) = evaluate(&schema, &json!({"spec": {"n": 20, "other": "x"}}), Some(&old));
     assert!(causes.is_empty(), "{causes:?}");
     assert_eq!(warnings, ["spec.n: Invalid value: 20: failed rule: self < 10"]);
-    let (causes, _) = evaluated(&schema, &json!({"spec": {"n": 21}}), Some(&old));
+    let (causes, _) = evaluate(&schema, &json!({"spec": {"n": 21}}), Some(&old));
     assert_eq!(causes.len(), 1);
 }
 
@@ -105,7 +105,7 @@ fn values_have_the_types_of_their_schema() {
         "ratio": 3, "at": "2025-01-01T00:00:00Z", "wait": "1m30s", "namespace": "a", "x-y": 1, "either": 3,
         "tags": ["a", "b"], "ports": [{"port": 1}], "data": "YWJj", "sizes": {"x": 1},
     }});
-    assert_eq!(evaluated(&schema, &object, None).0, Vec::<String>::new());
+    assert_eq!(evaluate(&schema, &object, None).0, Vec::<String>::new());
 }
 
 #[test]
@@ -116,8 +116,8 @@ fn rules_see_only_the_object_name() {
     ]);
     let object =
         json!({"kind": "K", "apiVersion": "g/v1", "metadata": {"name": "a", "labels": {"x": "y"}}, "spec": {}});
-    assert_eq!(evaluated(&schema, &object, None).0, Vec::<String>::new());
-    let (causes, _) = evaluated(&schema, &json!({"kind": "K", "metadata": {"name": "b"}}), None);
+    assert_eq!(evaluate(&schema, &object, None).0, Vec::<String>::new());
+    let (causes, _) = evaluate(&schema, &json!({"kind": "K", "metadata": {"name": "b"}}), None);
     assert_eq!(
         causes,
         ["FieldValueInvalid <nil>: Invalid value: failed rule: self.metadata.name == 'a' && self.kind == 'K'"]
@@ -135,7 +135,7 @@ fn map_list_items_match_by_key() {
     }}}));
     let old = json!({"spec": {"list": [{"k": "a", "v": 1}, {"k": "b", "v": 5}]}});
     let new = json!({"spec": {"list": [{"k": "b", "v": 4}, {"k": "a", "v": 2}, {"k": "c", "v": 0}]}});
-    assert_eq!(evaluated(&schema, &new, Some(&old)).0, ["FieldValueInvalid spec.list[0].v: Invalid value: 4: grows"]);
+    assert_eq!(evaluate(&schema, &new, Some(&old)).0, ["FieldValueInvalid spec.list[0].v: Invalid value: 4: grows"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn failed_evaluation_rejects_within_a_budget() {
         ],
     }));
     let list: Vec<i64> = (0..400).collect();
-    let (causes, _) = evaluated(&schema, &json!({"spec": {"list": list}}), None);
+    let (causes, _) = evaluate(&schema, &json!({"spec": {"list": list}}), None);
     assert_eq!(
         causes,
         [
@@ -166,16 +166,16 @@ fn failed_evaluation_rejects_within_a_budget() {
 #[test]
 fn rules_with_unsupported_functions_are_skipped() {
     let schema = spec(&json!({"type": "object", "x-kubernetes-validations": [{"rule": "odd(self) && self.even(1)"}]}));
-    assert!(evaluated(&schema, &json!({"spec": {}}), None).0.is_empty());
+    assert!(evaluate(&schema, &json!({"spec": {}}), None).0.is_empty());
     let found = super::unsupported(&schema, "s");
     assert_eq!(found, [("s.properties[spec].x-kubernetes-validations[0].rule".to_owned(), "odd, even".to_owned())]);
 }
 
-/// Verdicts of a real server on rules over [`CHECKED`].
-const CHECKS: &str = include_str!("checks.txt");
+/// Verdicts of a real server on rules over [`CHECKED_PROPERTIES`].
+const SERVER_VERDICTS: &str = include_str!("checks.txt");
 
-/// Properties of the object that the rules of [`CHECKS`] read.
-const CHECKED: &str = include_str!("checked.json");
+/// Properties of the object that the rules of [`SERVER_VERDICTS`] read.
+const CHECKED_PROPERTIES: &str = include_str!("checked.json");
 
 fn type_errors(schema: &Value) -> Vec<String> {
     let mut causes = Vec::new();
@@ -185,9 +185,9 @@ fn type_errors(schema: &Value) -> Vec<String> {
 
 #[test]
 fn type_errors_equal_those_of_a_real_server() {
-    let properties: Value = serde_json::from_str(CHECKED).expect("valid JSON");
+    let properties: Value = serde_json::from_str(CHECKED_PROPERTIES).expect("valid JSON");
     let mut differing = Vec::new();
-    for line in CHECKS.lines().filter(|line| !line.starts_with('#')) {
+    for line in SERVER_VERDICTS.lines().filter(|line| !line.starts_with('#')) {
         let mut parts = line.split('\t');
         let (rule, expected) = (parts.next().unwrap_or_default(), parts.collect::<Vec<_>>());
         let rules = json!([{"rule": rule}]);
@@ -216,8 +216,8 @@ fn type_errors_name_line_and_expression() {
         .into_iter()
         .map(|error| {
             error.split_once(": Invalid value: ").map_or_else(String::new, |(at, error)| {
-                let why = error.rfind("}: ").map_or(error, |end| &error[end + 3..]);
-                format!("{}: {why}", at.rsplit_once("validations").map_or("", |(_, place)| place))
+                let detail = error.rfind("}: ").map_or(error, |end| &error[end + 3..]);
+                format!("{}: {detail}", at.rsplit_once("validations").map_or("", |(_, place)| place))
             })
         })
         .collect();
@@ -282,9 +282,10 @@ fn numbers_with_a_fraction_are_no_integers() {
         let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
         let object: Value =
             serde_json::from_str(r#"{"spec": {"either": 2.0, "n": 2.0, "r": 2.0, "list": [2.0]}}"#).expect("JSON");
-        let expected = expected
-            .map(|why| format!("FieldValueInvalid spec: Invalid value: \"object\": {why} evaluating rule: {rule}"));
-        assert_eq!(evaluated(&spec(&schema), &object, None).0, expected.into_iter().collect::<Vec<_>>(), "{rule}");
+        let expected = expected.map(|detail| {
+            format!("FieldValueInvalid spec: Invalid value: \"object\": {detail} evaluating rule: {rule}")
+        });
+        assert_eq!(evaluate(&spec(&schema), &object, None).0, expected.into_iter().collect::<Vec<_>>(), "{rule}");
     }
 }
 
@@ -309,11 +310,11 @@ fn rules_call_the_functions_of_kubernetes() {
     let valid = json!({"spec": {
         "memory": "1500Mi", "url": "https://a/b", "address": "10.1.2.3", "version": "1.10.0", "name": "a-b",
     }});
-    assert_eq!(evaluated(&schema, &valid, None).0, Vec::<String>::new());
+    assert_eq!(evaluate(&schema, &valid, None).0, Vec::<String>::new());
     let invalid = json!({"spec": {
         "memory": "2Gi", "url": "http://a/b", "address": "11.1.2.3", "version": "1.2.3-rc.1", "name": "a.b",
     }});
-    let (causes, _) = evaluated(&schema, &invalid, None);
+    let (causes, _) = evaluate(&schema, &invalid, None);
     let messages: Vec<_> =
         causes.iter().map(|cause| cause.trim_start_matches("FieldValueInvalid spec: Invalid value: ")).collect();
     assert_eq!(

@@ -45,8 +45,10 @@ fn string<'a>(text: &'a str, format: &str) -> CelValue<'a> {
 }
 
 fn list<'a>(items: &'a [Json], schema: &'a Schema) -> CelValue<'a> {
-    let Some(of) = schema.items.as_deref() else { return items.iter().map(CelValue::from).collect::<Vec<_>>().into() };
-    let items: Vec<CelValue<'a>> = items.iter().map(|item| value(item, of, false)).collect();
+    let Some(inner_schema) = schema.items.as_deref() else {
+        return items.iter().map(CelValue::from).collect::<Vec<_>>().into();
+    };
+    let items: Vec<CelValue<'a>> = items.iter().map(|item| value(item, inner_schema, false)).collect();
     match schema.list_type {
         Some(ListType::Set) => CelValue::set(items),
         Some(ListType::Map) => CelValue::keyed(items, &escaped_names(&schema.list_map_keys)),
@@ -55,12 +57,14 @@ fn list<'a>(items: &'a [Json], schema: &'a Schema) -> CelValue<'a> {
 }
 
 fn escaped_names(names: &[String]) -> Vec<String> {
-    names.iter().filter_map(|name| escaped(name).map(Cow::into_owned)).collect()
+    names.iter().filter_map(|name| escaped_name(name).map(Cow::into_owned)).collect()
 }
 
 fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: bool) -> CelValue<'a> {
-    if let (Some(Additional::Of(of)), true) = (&schema.additional, schema.properties.is_empty()) {
-        return CelValue::object(fields.iter().map(|(name, json)| (Text::Borrowed(name), value(json, of, false))));
+    if let (Some(Additional::Schema(inner_schema)), true) = (&schema.additional, schema.properties.is_empty()) {
+        return CelValue::object(
+            fields.iter().map(|(name, json)| (Text::Borrowed(name), value(json, inner_schema, false))),
+        );
     }
     if let (Some(Additional::Any), true) = (&schema.additional, schema.properties.is_empty()) {
         return CelValue::object(
@@ -69,14 +73,14 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
     }
     // Fields outside the schema do not belong to the type, even if preserved.
     let is_identity = |name: &str| has_identity && matches!(name, "apiVersion" | "kind" | "metadata");
-    let known = schema.properties.iter().filter(|(name, _)| !is_identity(name));
-    let known = known.filter_map(|(name, of)| {
+    let declared = schema.properties.iter().filter(|(name, _)| !is_identity(name));
+    let declared = declared.filter_map(|(name, inner_schema)| {
         let json = fields.get(name)?;
-        let name = match escaped(name)? {
+        let name = match escaped_name(name)? {
             Cow::Borrowed(name) => Text::Borrowed(name),
             Cow::Owned(name) => name.into(),
         };
-        Some((name, value(json, of, false)))
+        Some((name, value(json, inner_schema, false)))
     });
     let identity = ["apiVersion", "kind"].into_iter().filter(|_| has_identity).filter_map(|name| {
         let json = fields.get(name)?;
@@ -87,11 +91,11 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
             METADATA.into_iter().filter_map(|name| Some((Text::Borrowed(name), CelValue::from(metadata.get(name)?))));
         (Text::Borrowed("metadata"), CelValue::object(readable))
     });
-    CelValue::object(known.chain(identity).chain(metadata))
+    CelValue::object(declared.chain(identity).chain(metadata))
 }
 
 /// Returns the name of a field in expressions; `None` if expressions cannot name the field.
-pub(super) fn escaped(name: &str) -> Option<Cow<'_, str>> {
+pub(super) fn escaped_name(name: &str) -> Option<Cow<'_, str>> {
     if KEYWORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(Cow::Owned(format!("__{name}__")));
     }
@@ -113,7 +117,7 @@ pub(super) fn escaped(name: &str) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::escaped;
+    use super::escaped_name;
 
     #[test]
     fn field_names_are_escaped_in_expressions() {
@@ -127,7 +131,7 @@ mod tests {
             ("ü", None),
             ("a b", None),
         ] {
-            assert_eq!(escaped(name).as_deref(), expected, "{name}");
+            assert_eq!(escaped_name(name).as_deref(), expected, "{name}");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::kinds::kind;
 use crate::cause::Cause;
 use crate::go;
 
-const KEY: &str = "x-kubernetes-validations";
+const VALIDATIONS_KEY: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Rule of a definition.
@@ -18,20 +18,20 @@ struct FoundRule<'s> {
     path: String,
     rule: &'s Value,
     /// Schema of the values that the rule reads.
-    of: &'s Value,
+    schema: &'s Value,
     /// Path of the outermost enclosing list that is not a map list, if any. Its items have no counterparts before an
     /// update.
     uncorrelated: Option<String>,
 }
 
-/// Calls `visit` with each rule within a schema. Schemas are at most [`DEPTH`](crate::schema::DEPTH) levels deep when
-/// this function is called.
-fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&FoundRule<'s>), uncorrelated: Option<&str>) {
-    for (index, rule) in schema.get(KEY).and_then(Value::as_array).into_iter().flatten().enumerate() {
+/// Calls `visit` with each rule within a schema. Schemas are at most
+/// [`MAX_SCHEMA_DEPTH`](crate::schema::MAX_SCHEMA_DEPTH) levels deep when this function is called.
+fn visit_rules<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&FoundRule<'s>), uncorrelated: Option<&str>) {
+    for (index, rule) in schema.get(VALIDATIONS_KEY).and_then(Value::as_array).into_iter().flatten().enumerate() {
         visit(&FoundRule {
-            path: format!("{path}.{KEY}[{index}]"),
+            path: format!("{path}.{VALIDATIONS_KEY}[{index}]"),
             rule,
-            of: schema,
+            schema,
             uncorrelated: uncorrelated.map(str::to_owned),
         });
     }
@@ -40,32 +40,32 @@ fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&FoundRule<'s>
         // Only items of a map list have an earlier state. Below other lists, `oldSelf` is not
         // available.
         let uncorrelated = if is_map { uncorrelated } else { uncorrelated.or(Some(path)) };
-        each(inner, &format!("{path}.items"), visit, uncorrelated);
+        visit_rules(inner, &format!("{path}.items"), visit, uncorrelated);
     }
     if let Some(inner) = schema.get("additionalProperties").filter(|inner| inner.is_object()) {
-        each(inner, &format!("{path}.additionalProperties"), visit, uncorrelated);
+        visit_rules(inner, &format!("{path}.additionalProperties"), visit, uncorrelated);
     }
     for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        each(inner, &format!("{path}.properties[{name}]"), visit, uncorrelated);
+        visit_rules(inner, &format!("{path}.properties[{name}]"), visit, uncorrelated);
     }
 }
 
 /// Types of the values that rules of a schema read.
-struct Types<'s> {
+struct RuleTypes<'s> {
     root: &'s Value,
     /// Type of the last schema. The rules of one schema follow each other.
-    last: Option<(&'s Value, Kind)>,
+    last_type: Option<(&'s Value, Kind)>,
 }
 
-impl<'s> Types<'s> {
+impl<'s> RuleTypes<'s> {
     /// Returns the type errors of an expression in the words of a real server.
-    fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, of: &'s Value) -> Option<String> {
+    fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, schema: &'s Value) -> Option<String> {
         // Both expressions of a rule use the schema, so its type is computed once.
-        let self_type = match &self.last {
-            Some((schema, self_type)) if std::ptr::eq(*schema, of) => self_type.clone(),
-            _ => kind(of, std::ptr::eq(of, self.root)),
+        let self_type = match &self.last_type {
+            Some((last_schema, self_type)) if std::ptr::eq(*last_schema, schema) => self_type.clone(),
+            _ => kind(schema, std::ptr::eq(schema, self.root)),
         };
-        self.last = Some((of, self_type.clone()));
+        self.last_type = Some((schema, self_type.clone()));
         let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default();
         let old = if is_optional { Kind::optional(self_type.clone()) } else { self_type.clone() };
         let (result, expected) = match key {
@@ -75,13 +75,13 @@ impl<'s> Types<'s> {
         match program.check(&BTreeMap::from([("self", self_type), ("oldSelf", old)])) {
             Ok(found) if found == result => None,
             Ok(_) => Some(expected.to_owned()),
-            Err(errors) => Some(compilation(text, &errors)),
+            Err(errors) => Some(compilation_error(text, &errors)),
         }
     }
 }
 
 /// Returns a rule in the form of a real server's messages: with the field names of the Go type, and with all fields.
-fn shown(rule: &Value) -> String {
+fn go_rule(rule: &Value) -> String {
     let text =
         |key: &str| go::json(rule.get(key).filter(|text| text.is_string()).unwrap_or(&Value::String(String::new())));
     let other = |key: &str| go::json(rule.get(key).unwrap_or(&Value::Null));
@@ -102,7 +102,7 @@ const MAX_ERRORS: usize = 100;
 const MAX_SNIPPET_BYTES: usize = 16_384;
 
 /// Returns the type errors of an expression as the implementation in Go writes errors.
-fn compilation(text: &str, errors: &[TypeError]) -> String {
+fn compilation_error(text: &str, errors: &[TypeError]) -> String {
     let mut lines: Vec<String> =
         errors.iter().take(MAX_ERRORS).map(|error| located(text, error.offset, &error.message)).collect();
     if let Some(more) = errors.len().checked_sub(MAX_ERRORS).filter(|more| *more > 0) {
@@ -132,21 +132,21 @@ fn located(text: &str, offset: usize, message: &str) -> String {
 /// Adds the violations of the rules within a schema.
 pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
     // As on a real server, types are checked only if the schema has no other violations.
-    let mut types = causes.is_empty().then_some(Types { root: schema, last: None });
+    let mut types = causes.is_empty().then_some(RuleTypes { root: schema, last_type: None });
     let mut visit = |found: &FoundRule<'s>| {
         let (path, rule) = (&found.path, found.rule);
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
         let is_set = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
-        let (words, message) = (text("rule").trim(), text("message").trim());
+        let (rule_text, message) = (text("rule").trim(), text("message").trim());
         let at = |key: &str| format!("{path}.{key}");
-        let invalid = |key: &str, why: &str| Cause::invalid(at(key), &text(key).into(), why);
-        if words.is_empty() {
+        let invalid = |key: &str, detail: &str| Cause::invalid(at(key), &text(key).into(), detail);
+        if rule_text.is_empty() {
             causes.push(Cause::required(at("rule"), "rule is not specified"));
         } else if is_set("message") && message.is_empty() {
             causes.push(invalid("message", "must be non-empty if specified"));
         } else if message.contains('\n') {
             causes.push(invalid("message", "must not contain line breaks"));
-        } else if words.contains('\n') && message.is_empty() {
+        } else if rule_text.contains('\n') && message.is_empty() {
             causes.push(Cause::required(at("message"), "message must be specified if rule contains line breaks"));
         }
         if is_set("messageExpression") && text("messageExpression").trim().is_empty() {
@@ -160,50 +160,51 @@ pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
             causes.push(invalid("fieldPath", "must be non-empty if specified"));
         }
         for key in ["rule", "messageExpression"] {
-            let words = text(key);
-            if words.trim().is_empty() {
+            let rule_text = text(key);
+            if rule_text.trim().is_empty() {
                 continue;
             }
-            let program = Program::compile(words);
+            let program = Program::compile(rule_text);
             let error = match (&program, &mut types) {
                 (Err(error), _) => {
-                    let why = located(words, error.offset, &format!("Syntax error: {error}"));
-                    Some(format!("compilation failed: {why}"))
+                    let detail = located(rule_text, error.offset, &format!("Syntax error: {error}"));
+                    Some(format!("compilation failed: {detail}"))
                 }
-                (Ok(program), Some(types)) => types.error(program, words, key, rule, found.of),
+                (Ok(program), Some(types)) => types.error(program, rule_text, key, rule, found.schema),
                 (Ok(_), None) => None,
             };
-            if let Some(why) = error {
-                let prefix = if key == "rule" || !why.starts_with("compilation") { "" } else { "messageExpression " };
+            if let Some(detail) = error {
+                let prefix =
+                    if key == "rule" || !detail.starts_with("compilation") { "" } else { "messageExpression " };
                 causes.push(Cause::new(
                     "FieldValueInvalid",
                     at(key),
-                    format!("Invalid value: {}: {prefix}{why}", shown(rule)),
+                    format!("Invalid value: {}: {prefix}{detail}", go_rule(rule)),
                 ));
                 // As on a real server, the message expression of an invalid rule is not compiled.
                 break;
             }
             if let (Ok(program), "rule", true) = (program, key, types.is_some()) {
-                causes.extend(old_value(found, &program));
+                causes.extend(old_self_violation(found, &program));
             }
         }
     };
-    each(schema, path, &mut visit, None);
+    visit_rules(schema, path, &mut visit, None);
 }
 
 /// Returns the error of a rule that uses `oldSelf` where no earlier value is available. Also returns an error if the
 /// rule sets `optionalOldSelf` without using `oldSelf`.
-fn old_value(found: &FoundRule<'_>, program: &Program) -> Option<Cause> {
+fn old_self_violation(found: &FoundRule<'_>, program: &Program) -> Option<Cause> {
     let flag = found.rule.get("optionalOldSelf").filter(|flag| flag.is_boolean());
     match (program.refers_to("oldSelf"), &found.uncorrelated, flag) {
         (true, Some(list), _) => {
-            let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             let text = found.rule.get("rule").unwrap_or(&Value::Null);
-            Some(Cause::invalid(format!("{}.rule", found.path), text, &why))
+            Some(Cause::invalid(format!("{}.rule", found.path), text, &detail))
         }
         (false, _, Some(flag)) => {
-            let why = "may not be set if oldSelf is not used in rule";
-            Some(Cause::invalid(format!("{}.optionalOldSelf", found.path), flag, why))
+            let detail = "may not be set if oldSelf is not used in rule";
+            Some(Cause::invalid(format!("{}.optionalOldSelf", found.path), flag, detail))
         }
         _ => None,
     }
@@ -221,6 +222,6 @@ pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
             }
         }
     };
-    each(schema, path, &mut visit, None);
+    visit_rules(schema, path, &mut visit, None);
     unsupported
 }

@@ -20,23 +20,23 @@ pub(crate) enum Patch {
     /// Strategic merge patch of Kubernetes: lists are merged by the keys of their items.
     Strategic(Value),
     /// Invalid patch. A missing object is reported before the invalid patch.
-    Unreadable(Status),
+    Invalid(Status),
 }
 
 impl Patch {
     /// Parses a patch of this content type.
-    pub(crate) fn parse(content_type: &str, body: &[u8], custom_resource: bool) -> Result<Self, Status> {
+    pub(crate) fn parse(content_type: &str, body: &[u8], is_custom: bool) -> Result<Self, Status> {
         // The error is kept until the object is found: a real server reports a missing object first.
-        let unreadable = |error: serde_json::Error| {
-            Self::Unreadable(Status::bad_request(format_args!("error decoding patch: {error}")))
+        let invalid_patch = |error: serde_json::Error| {
+            Self::Invalid(Status::bad_request(format_args!("error decoding patch: {error}")))
         };
         match content_type {
             "application/json-patch+json" => {
-                Ok(serde_json::from_value(parsed(body)?).map_or_else(unreadable, Self::of_operations))
+                Ok(serde_json::from_value(parse_json(body)?).map_or_else(invalid_patch, Self::from_operations))
             }
-            "application/merge-patch+json" => parsed(body).map(Self::Merge),
-            "application/strategic-merge-patch+json" if !custom_resource => parsed(body).map(Self::Strategic),
-            _ if custom_resource => Err(Status::new(
+            "application/merge-patch+json" => parse_json(body).map(Self::Merge),
+            "application/strategic-merge-patch+json" if !is_custom => parse_json(body).map(Self::Strategic),
+            _ if is_custom => Err(Status::new(
                 415,
                 "UnsupportedMediaType",
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -46,11 +46,11 @@ impl Patch {
         }
     }
 
-    fn of_operations(operations: Vec<Value>) -> Self {
+    fn from_operations(operations: Vec<Value>) -> Self {
         if operations.len() <= MAX_OPERATIONS {
             return Self::Json(operations);
         }
-        Self::Unreadable(Status::of_code(413).with_message(format_args!(
+        Self::Invalid(Status::of_code(413).with_message(format_args!(
             "Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
             operations.len()
         )))
@@ -68,25 +68,25 @@ impl Patch {
                 return Err(Status::bad_request(format_args!("error decoding patch: {patch} is not an object")));
             }
             Self::Strategic(patch) if !patch.is_object() => {
-                let found = match patch {
+                let actual_type = match patch {
                     Value::Bool(_) => "bool",
                     Value::Number(_) => "number",
                     Value::String(_) => "string",
                     _ => "array",
                 };
                 let into = "into Go value of type map[string]interface {}";
-                return Err(Status::bad_request(format_args!("json: cannot unmarshal {found} {into}")));
+                return Err(Status::bad_request(format_args!("json: cannot unmarshal {actual_type} {into}")));
             }
             Self::Merge(patch) => merge(&mut patched, patch),
             Self::Strategic(patch) => strategic::merge(&mut patched, patch)?,
-            Self::Unreadable(status) => return Err(status.clone()),
+            Self::Invalid(status) => return Err(status.clone()),
         }
         if patched.is_object() { Ok(patched) } else { Err(Status::bad_request("the patched value is not an object")) }
     }
 }
 
 /// Parses the JSON of a patch. The content is checked later, when the patch is applied.
-fn parsed(body: &[u8]) -> Result<Value, Status> {
+fn parse_json(body: &[u8]) -> Result<Value, Status> {
     serde_json::from_slice(body).map_err(|_| Status::bad_request("invalid JSON patch"))
 }
 
@@ -106,7 +106,7 @@ fn merge(object: &mut Value, patch: &Value) {
             continue;
         }
         match fields.get_mut(key) {
-            Some(known @ Value::Object(_)) => merge(known, value),
+            Some(existing @ Value::Object(_)) => merge(existing, value),
             // As in the library of a real server, a new value loses its nulls, also within lists.
             _ => drop(fields.insert(key.clone(), without_nulls(value))),
         }

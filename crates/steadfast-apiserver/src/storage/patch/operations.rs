@@ -7,20 +7,20 @@
 use serde_json::Value;
 
 /// Maximum size of copied values per patch in bytes. Copies of copies would otherwise exhaust the memory.
-const COPIED_BYTES: usize = 3 * 1024 * 1024;
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// Applies the operations of a patch. The error only states that one of them failed.
 pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), OperationFailed> {
     // Limits growth by repeated `copy` operations, like the library of the real server.
-    let mut remaining_bytes = COPIED_BYTES;
-    operations.iter().try_for_each(|operation| step(object, operation, &mut remaining_bytes))
+    let mut remaining_bytes = MAX_COPIED_BYTES;
+    operations.iter().try_for_each(|operation| apply_operation(object, operation, &mut remaining_bytes))
 }
 
 /// Error of an operation that cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationFailed;
 
-fn step(object: &mut Value, operation: &Value, remaining_bytes: &mut usize) -> Result<(), OperationFailed> {
+fn apply_operation(object: &mut Value, operation: &Value, remaining_bytes: &mut usize) -> Result<(), OperationFailed> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str).ok_or(OperationFailed);
     let path = text("path")?;
     let value = || operation.get("value").cloned().unwrap_or_default();
@@ -28,8 +28,8 @@ fn step(object: &mut Value, operation: &Value, remaining_bytes: &mut usize) -> R
         "add" => add(object, path, value()),
         "remove" => remove(object, path).map(drop),
         "replace" => {
-            let place = find(object, path)?;
-            *place.existing()? = value();
+            let position = find(object, path)?;
+            *position.value_mut()? = value();
             Ok(())
         }
         "test" => {
@@ -51,10 +51,10 @@ fn step(object: &mut Value, operation: &Value, remaining_bytes: &mut usize) -> R
 
 fn add(object: &mut Value, path: &str, value: Value) -> Result<(), OperationFailed> {
     match find(object, path)? {
-        Place { within: Value::Object(fields), key } => drop(fields.insert(key, value)),
+        PatchPosition { container: Value::Object(fields), key } => drop(fields.insert(key, value)),
         // `-` appends an item (RFC 6902, 4.1).
-        Place { within: Value::Array(items), key } if key == "-" => items.push(value),
-        Place { within: Value::Array(items), key } => {
+        PatchPosition { container: Value::Array(items), key } if key == "-" => items.push(value),
+        PatchPosition { container: Value::Array(items), key } => {
             let index = index(&key, items.len() + 1)?;
             items.insert(index, value);
         }
@@ -65,8 +65,8 @@ fn add(object: &mut Value, path: &str, value: Value) -> Result<(), OperationFail
 
 fn remove(object: &mut Value, path: &str) -> Result<Value, OperationFailed> {
     match find(object, path)? {
-        Place { within: Value::Object(fields), key } => fields.remove(&key).ok_or(OperationFailed),
-        Place { within: Value::Array(items), key } => {
+        PatchPosition { container: Value::Object(fields), key } => fields.remove(&key).ok_or(OperationFailed),
+        PatchPosition { container: Value::Array(items), key } => {
             let index = index(&key, items.len())?;
             Ok(items.remove(index))
         }
@@ -75,15 +75,15 @@ fn remove(object: &mut Value, path: &str) -> Result<Value, OperationFailed> {
 }
 
 /// Position in an object or a list.
-struct Place<'a> {
-    within: &'a mut Value,
+struct PatchPosition<'a> {
+    container: &'a mut Value,
     key: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PatchPosition<'a> {
     /// Returns the value; null for an absent field of an object.
     fn value(self) -> Result<Value, OperationFailed> {
-        match self.within {
+        match self.container {
             Value::Object(fields) => Ok(fields.get(&self.key).cloned().unwrap_or_default()),
             Value::Array(items) => Ok(items[index(&self.key, items.len())?].clone()),
             _ => Err(OperationFailed),
@@ -91,8 +91,8 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the value for a change. Creates an absent field of an object as null.
-    fn existing(self) -> Result<&'a mut Value, OperationFailed> {
-        match self.within {
+    fn value_mut(self) -> Result<&'a mut Value, OperationFailed> {
+        match self.container {
             Value::Object(fields) => Ok(fields.entry(self.key).or_insert(Value::Null)),
             Value::Array(items) => {
                 let index = index(&self.key, items.len())?;
@@ -104,7 +104,7 @@ impl<'a> Place<'a> {
 }
 
 /// Returns the position of a path, if its parent exists.
-fn find<'a>(object: &'a mut Value, path: &str) -> Result<Place<'a>, OperationFailed> {
+fn find<'a>(object: &'a mut Value, path: &str) -> Result<PatchPosition<'a>, OperationFailed> {
     // `~1` is decoded before `~0`; otherwise `~01` would become `/` (RFC 6901, 4).
     let mut keys = path.split('/').map(|key| key.replace("~1", "/").replace("~0", "~"));
     if keys.next() != Some(String::new()) {
@@ -112,7 +112,7 @@ fn find<'a>(object: &'a mut Value, path: &str) -> Result<Place<'a>, OperationFai
     }
     let mut keys: Vec<String> = keys.collect();
     let key = keys.pop().ok_or(OperationFailed)?;
-    let within = keys.iter().try_fold(object, |within, key| match within {
+    let container = keys.iter().try_fold(object, |container, key| match container {
         Value::Object(fields) => fields.get_mut(key).ok_or(OperationFailed),
         Value::Array(items) => {
             let index = index(key, items.len())?;
@@ -120,15 +120,15 @@ fn find<'a>(object: &'a mut Value, path: &str) -> Result<Place<'a>, OperationFai
         }
         _ => Err(OperationFailed),
     })?;
-    Ok(Place { within, key })
+    Ok(PatchPosition { container, key })
 }
 
 /// Returns the index in a list of `count` items; a negative number counts from the end.
 fn index(key: &str, count: usize) -> Result<usize, OperationFailed> {
     let number: i64 = key.parse().map_err(|_| OperationFailed)?;
     // Negative indexes count from the end, as in the library of the real server.
-    let place = if number < 0 { number + i64::try_from(count).map_err(|_| OperationFailed)? } else { number };
-    usize::try_from(place).ok().filter(|place| *place < count).ok_or(OperationFailed)
+    let position = if number < 0 { number + i64::try_from(count).map_err(|_| OperationFailed)? } else { number };
+    usize::try_from(position).ok().filter(|position| *position < count).ok_or(OperationFailed)
 }
 
 #[cfg(test)]
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn repeated_copies_are_bounded() {
         let copy = |number: i32| json!({"op": "copy", "from": "/labels", "path": format!("/labels/{number}")});
-        let some: Vec<Value> = (0..10).map(copy).collect();
-        assert!(patched(&some.into()).is_ok());
-        let many: Vec<Value> = (0..1000).map(copy).collect();
-        assert_eq!(patched(&many.into()), Err(OperationFailed));
+        let ten_copies: Vec<Value> = (0..10).map(copy).collect();
+        assert!(patched(&ten_copies.into()).is_ok());
+        let thousand_copies: Vec<Value> = (0..1000).map(copy).collect();
+        assert_eq!(patched(&thousand_copies.into()), Err(OperationFailed));
     }
 
     #[test]

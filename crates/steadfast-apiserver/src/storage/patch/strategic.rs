@@ -47,9 +47,10 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
         }
         None | Some("merge") => {}
         Some(unknown) => {
-            let why = format_args!("unknown patch type: {unknown} in map: {}", in_go(&Value::Object(patch.clone())))
-                .to_string();
-            return Err(Status::new(500, "", why));
+            let detail =
+                format_args!("unknown patch type: {unknown} in map: {}", go_text(&Value::Object(patch.clone())))
+                    .to_string();
+            return Err(Status::new(500, "", detail));
         }
     }
     if !object.is_object() {
@@ -61,8 +62,8 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
             delete_from_list(fields, list, value);
         } else if key == "$retainKeys" {
             // Fields outside `$retainKeys` disappear, for example the old member of a union.
-            let kept: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            fields.retain(|field, _| kept.contains(&field.as_str()));
+            let retained_fields: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            fields.retain(|field, _| retained_fields.contains(&field.as_str()));
         // Only `$setElementOrder` remains here: other directives were handled above or belong to items.
         } else if key.starts_with('$') {
             // The order of a list is processed when the list is merged.
@@ -78,16 +79,16 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
 }
 
 /// Formats a value like Go.
-fn in_go(value: &Value) -> String {
+fn go_text(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", in_go(value))).collect();
+            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", go_text(value))).collect();
             format!("map[{}]", fields.join(" "))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(in_go).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_text).collect::<Vec<_>>().join(" ")),
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
-        plain => plain.to_string(),
+        scalar => scalar.to_string(),
     }
 }
 
@@ -111,15 +112,15 @@ fn merge_field(
                 let list = fields.entry(key.to_owned()).or_insert(Value::Null);
                 return merge_list(list, merge_key, items, order.unwrap_or(items));
             }
-            if let Some((item, merge_key)) = keyless(fields.get(key), key, items) {
-                let why = format!("map: {} does not contain declared merge key: {merge_key}", in_go(item));
-                return Err(Status::new(500, "", why));
+            if let Some((item, merge_key)) = first_keyless_item(fields.get(key), key, items) {
+                let detail = format!("map: {} does not contain declared merge key: {merge_key}", go_text(item));
+                return Err(Status::new(500, "", detail));
             }
-            let plain = items.iter().filter(|item| !is_replacement(item)).cloned().collect();
-            fields.insert(key.to_owned(), plain);
+            let new_value = items.iter().filter(|item| !is_replacement(item)).cloned().collect();
+            fields.insert(key.to_owned(), new_value);
         }
-        plain => {
-            fields.insert(key.to_owned(), plain.clone());
+        new_value => {
+            fields.insert(key.to_owned(), new_value.clone());
         }
     }
     Ok(())
@@ -131,7 +132,11 @@ fn is_replacement(item: &Value) -> bool {
 }
 
 /// Returns the first item without the key that a merge into an existing list requires.
-fn keyless<'a>(existing: Option<&Value>, field: &str, items: &'a [Value]) -> Option<(&'a Value, &'static str)> {
+fn first_keyless_item<'a>(
+    existing: Option<&Value>,
+    field: &str,
+    items: &'a [Value],
+) -> Option<(&'a Value, &'static str)> {
     let declared = MERGED_LISTS.iter().find(|(name, key)| *name == field && !key.is_empty());
     let (_, merge_key) = declared.filter(|_| existing.is_some_and(Value::is_array))?;
     if items.iter().any(is_replacement) {
@@ -159,18 +164,18 @@ fn merge_list(list: &mut Value, merge_key: &str, items: &[Value], order: &[Value
     let Value::Array(existing) = list else { return Ok(()) };
     let before = existing.clone();
     for item in items {
-        let same = |candidate: &Value| {
+        let has_same_key = |candidate: &Value| {
             if merge_key.is_empty() { candidate == item } else { candidate.get(merge_key) == item.get(merge_key) }
         };
         // The first match is merged. Duplicate keys in the existing list stay.
-        let position = existing.iter().position(same);
-        let deletes = item.as_object().and_then(directive) == Some("delete");
+        let position = existing.iter().position(has_same_key);
+        let is_deletion = item.as_object().and_then(directive) == Some("delete");
         match position {
-            Some(position) if deletes => {
+            Some(position) if is_deletion => {
                 existing.remove(position);
             }
             Some(position) if !merge_key.is_empty() => merge(&mut existing[position], item)?,
-            None if !deletes => {
+            None if !is_deletion => {
                 let mut added = Value::Null;
                 merge(&mut added, item)?;
                 existing.push(added);
@@ -178,30 +183,30 @@ fn merge_list(list: &mut Value, merge_key: &str, items: &[Value], order: &[Value
             _ => {}
         }
     }
-    put_in_order(existing, merge_key, &before, order);
+    sort_items(existing, merge_key, &before, order);
     Ok(())
 }
 
 /// Sorts the items that the patch names. Other items stay in front of their successors.
-fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order: &[Value]) {
-    let is = |one: &Value, other: &Value| {
+fn sort_items(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order: &[Value]) {
+    let has_same_key = |one: &Value, other: &Value| {
         if merge_key.is_empty() { one == other } else { one.get(merge_key) == other.get(merge_key) }
     };
-    let place = |of: &[Value], item: &Value| of.iter().position(|other| is(item, other));
-    let (mut named, others): (Vec<Value>, Vec<Value>) =
-        std::mem::take(list).into_iter().partition(|item| place(order, item).is_some());
-    named.sort_by_key(|item| place(order, item));
-    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    let position_in = |items: &[Value], item: &Value| items.iter().position(|other| has_same_key(item, other));
+    let (mut named_items, other_items): (Vec<Value>, Vec<Value>) =
+        std::mem::take(list).into_iter().partition(|item| position_in(order, item).is_some());
+    named_items.sort_by_key(|item| position_in(order, item));
+    let (mut named_items, mut other_items) = (named_items.into_iter().peekable(), other_items.into_iter().peekable());
     loop {
-        let first = match (others.peek(), named.peek()) {
+        let takes_other = match (other_items.peek(), named_items.peek()) {
             (Some(other), Some(next)) => {
-                let (other, next) = (place(before, other), place(before, next));
+                let (other, next) = (position_in(before, other), position_in(before, next));
                 // An unnamed item goes first only if it preceded the next named item in the original list.
                 other.is_some() && next.is_some() && other < next
             }
             (other, _) => other.is_some(),
         };
-        let Some(item) = (if first { others.next() } else { named.next() }) else { return };
+        let Some(item) = (if takes_other { other_items.next() } else { named_items.next() }) else { return };
         list.push(item);
     }
 }

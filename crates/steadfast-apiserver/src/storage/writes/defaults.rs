@@ -33,11 +33,13 @@ pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, 
     let differs = |field: &str| existing["metadata"][field] != object["metadata"][field];
     match (resource.group(), resource.resource()) {
         // The strategies of these kinds also count changes of metadata.
-        ("apps", "deployments") => metadata::wants_differ(existing, object) || differs("annotations"),
-        ("discovery.k8s.io", "endpointslices") => metadata::wants_differ(existing, object) || differs("labels"),
+        ("apps", "deployments") => metadata::desired_state_differs(existing, object) || differs("annotations"),
+        ("discovery.k8s.io", "endpointslices") => {
+            metadata::desired_state_differs(existing, object) || differs("labels")
+        }
         ("scheduling.k8s.io", "priorityclasses") => false,
         // Metadata does not count: labels and annotations change without a new generation.
-        _ => metadata::wants_differ(existing, object),
+        _ => metadata::desired_state_differs(existing, object),
     }
 }
 
@@ -46,7 +48,7 @@ pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, 
 pub(super) fn on_write(resource: &GroupResource, name: &str, object: &mut Value) {
     if is_namespace(resource) {
         // The real server sets this label on every write.
-        let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
+        let labels = metadata::metadata_mut(object).entry("labels").or_insert_with(|| json!({}));
         if !labels.is_object() {
             *labels = json!({});
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kinds::{CLEANUP, is_definition};
+use super::kinds::{CLEANUP_FINALIZER, is_definition};
 use super::request::WriteTarget;
 use crate::cause::Cause;
 use crate::jsonpath::JsonPath;
@@ -10,7 +10,7 @@ use crate::schema::{self, label_error};
 use crate::write_scope::Part;
 
 /// Sets the default names and the default conversion of a definition.
-pub(super) fn fill_in(object: &mut Value) {
+pub(super) fn set_defaults(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     // Explicit names stay. Only absent names derive from the kind.
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -42,7 +42,7 @@ pub(super) fn new_status(object: &Value) -> Value {
 }
 
 /// Returns the status of a definition whose resource is served.
-pub(super) fn established(definition: &Value, now: &str) -> Value {
+pub(super) fn established_status(definition: &Value, now: &str) -> Value {
     let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let stored: Vec<Value> = versions
@@ -86,11 +86,11 @@ pub(super) fn update_status(object: &mut Value) {
 }
 
 /// Marks a deleted definition as terminating. The objects of the definition are removed first.
-pub(super) fn end(object: &mut Value, now: &str) {
+pub(super) fn mark_terminating(object: &mut Value, now: &str) {
     let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     // A repeated deletion must not add the finalizer again.
-    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
-        finalizers.push(CLEANUP.into());
+    if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+        finalizers.push(CLEANUP_FINALIZER.into());
     }
     object["metadata"]["finalizers"] = finalizers.into();
     let condition = json!({
@@ -107,16 +107,16 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
     if !is_definition(&target.resource.name) || target.part != Part::Main {
         return Vec::new();
     }
-    let nothing = Value::Object(Map::new());
-    let spec = object.get("spec").unwrap_or(&nothing);
-    let names = spec.get("names").unwrap_or(&nothing);
+    let empty_object = Value::Object(Map::new());
+    let spec = object.get("spec").unwrap_or(&empty_object);
+    let names = spec.get("names").unwrap_or(&empty_object);
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let group = text(spec, "group");
     let mut causes = Vec::new();
     // The name of a definition is its group and plural, so that two definitions cannot claim the same resource.
     if name != format!("{}.{group}", text(names, "plural")) {
-        let why = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &name.into(), why));
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &name.into(), detail));
     }
     if group.is_empty() {
         causes.push(Cause::required("spec.group", ""));
@@ -140,8 +140,8 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
                 causes.push(Cause::required("spec.conversion.conversionReviewVersions", ""));
             }
             if spec.pointer("/conversion/webhook/clientConfig").is_none() {
-                let why = "required when strategy is set to Webhook";
-                causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
+                let detail = "required when strategy is set to Webhook";
+                causes.push(Cause::required("spec.conversion.webhookClientConfig", detail));
             }
         }
         other => {
@@ -149,29 +149,29 @@ pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Ve
             causes.push(Cause::not_supported("spec.conversion.strategy", &other.into(), &supported));
         }
     }
-    let stored = stored_versions(object, object.get("status").unwrap_or(&nothing));
+    let stored = stored_versions(object, object.get("status").unwrap_or(&empty_object));
     let stored = stored.as_array().map(Vec::as_slice).unwrap_or_default();
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     // Removing a version with stored objects would make them unreadable.
     for (index, name) in stored.iter().enumerate() {
         if !versions.iter().any(|version| version["name"] == *name) {
             let name = name.as_str().unwrap_or_default();
-            let why = format!(
+            let detail = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
                  until a storage migration ensures no data remains persisted in {name} and removes {name} from \
                  status.storedVersions"
             );
-            causes.push(Cause::invalid(format!("status.storedVersions[{index}]"), &name.into(), &why));
+            causes.push(Cause::invalid(format!("status.storedVersions[{index}]"), &name.into(), &detail));
         }
     }
     if stored.is_empty() {
-        let why = "must have at least one stored version";
-        causes.push(Cause::invalid("status.storedVersions", &Value::Null, why));
+        let detail = "must have at least one stored version";
+        causes.push(Cause::invalid("status.storedVersions", &Value::Null, detail));
     }
     if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
-        let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema \
                    instead";
-        causes.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), why));
+        causes.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), detail));
     }
     causes
 }
@@ -180,15 +180,15 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all_same = |key: &str| versions.iter().all(|version| version.get(key) == versions[0].get(key));
     // The real server stores properties that all versions share at the top level, and reports violations there.
-    let place = |index: usize, key: &str, common: &str| {
+    let property_path = |index: usize, key: &str, common: &str| {
         if all_same(key) { format!("spec.{common}") } else { format!("spec.versions[{index}].{key}") }
     };
     for (index, version) in versions.iter().enumerate() {
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
-        if let Some(why) = label_error(name) {
-            causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), why));
+        if let Some(detail) = label_error(name) {
+            causes.push(Cause::invalid(format!("spec.versions[{index}].name"), &name.into(), detail));
             if index == 0 {
-                causes.push(Cause::invalid("spec.version", &name.into(), why));
+                causes.push(Cause::invalid("spec.version", &name.into(), detail));
             }
         }
         let Some(schema) = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
@@ -197,42 +197,46 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
             continue;
         };
         // A schema that all versions share is reported once.
-        let once = |key: &str| index == 0 || !all_same(key);
+        let is_reported_here = |key: &str| index == 0 || !all_same(key);
         let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
-        if once("schema") && version.pointer("/subresources/status").is_some() && !matches!(kind, "" | "object") {
-            let why =
+        if is_reported_here("schema")
+            && version.pointer("/subresources/status").is_some()
+            && !matches!(kind, "" | "object")
+        {
+            let detail =
                 "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-            let field = format!("{}.openAPIV3Schema.type", place(index, "schema", "validation"));
-            causes.push(Cause::invalid(field, &kind.into(), why));
+            let field = format!("{}.openAPIV3Schema.type", property_path(index, "schema", "validation"));
+            causes.push(Cause::invalid(field, &kind.into(), detail));
         }
-        if once("schema") {
+        if is_reported_here("schema") {
             causes.extend(schema::violations(
                 schema,
-                &format!("{}.openAPIV3Schema", place(index, "schema", "validation")),
+                &format!("{}.openAPIV3Schema", property_path(index, "schema", "validation")),
             ));
         }
-        if let Some(scale) = version.pointer("/subresources/scale").filter(|_| once("subresources")) {
-            check_scale(scale, &format!("{}.scale", place(index, "subresources", "subresources")), causes);
+        if let Some(scale) = version.pointer("/subresources/scale").filter(|_| is_reported_here("subresources")) {
+            check_scale(scale, &format!("{}.scale", property_path(index, "subresources", "subresources")), causes);
         }
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
-        for (column_index, column) in columns.enumerate().filter(|_| once("additionalPrinterColumns")) {
-            let path = place(index, "additionalPrinterColumns", "additionalPrinterColumns");
+        for (column_index, column) in columns.enumerate().filter(|_| is_reported_here("additionalPrinterColumns")) {
+            let path = property_path(index, "additionalPrinterColumns", "additionalPrinterColumns");
             check_column(column, &format!("{path}[{column_index}]"), causes);
         }
     }
     let names: Vec<&Value> = versions.iter().filter_map(|version| version.get("name")).collect();
-    let shown = || Value::from(versions.to_vec());
+    let versions_value = || Value::from(versions.to_vec());
     if (1..names.len()).any(|index| names[..index].contains(&names[index])) {
-        causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
+        causes.push(Cause::invalid("spec.versions", &versions_value(), "must contain unique version names"));
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
-        let why = "must have exactly one version marked as storage version";
-        causes.push(Cause::invalid("spec.versions", &shown(), why));
+        let detail = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &versions_value(), detail));
     }
 }
 
 fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
-    for (key, under) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
+    for (key, required_prefix) in
+        [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
     {
         let field = format!("{path}.{key}");
         match scale.get(key).and_then(Value::as_str).unwrap_or_default() {
@@ -241,9 +245,9 @@ fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
             text if !text.starts_with('.') => {
                 causes.push(Cause::invalid(field, &text.into(), "must be a simple json path starting with ."));
             }
-            text if !text.starts_with(under) => {
-                let why = format!("should be a json path under {}", under.trim_end_matches('.'));
-                causes.push(Cause::invalid(field, &text.into(), &why));
+            text if !text.starts_with(required_prefix) => {
+                let detail = format!("should be a json path under {}", required_prefix.trim_end_matches('.'));
+                causes.push(Cause::invalid(field, &text.into(), &detail));
             }
             _ => {}
         }
@@ -258,20 +262,20 @@ fn check_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
     let kinds = ["boolean", "date", "integer", "number", "string"];
     match text("type") {
         "" => {
-            let why = format!("must be one of {}", kinds.join(","));
-            causes.push(Cause::required(format!("{path}.type"), &why));
+            let detail = format!("must be one of {}", kinds.join(","));
+            causes.push(Cause::required(format!("{path}.type"), &detail));
         }
         kind if !kinds.contains(&kind) => {
-            let why = format!("must be one of {}", kinds.join(","));
-            causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), &why));
+            let detail = format!("must be one of {}", kinds.join(","));
+            causes.push(Cause::invalid(format!("{path}.type"), &kind.into(), &detail));
         }
         _ => {}
     }
     match text("jsonPath") {
         "" => causes.push(Cause::required(format!("{path}.JSONPath"), "")),
         text if !text.starts_with('.') => {
-            let why = "must be a simple json path starting with .";
-            causes.push(Cause::invalid(format!("{path}.JSONPath"), &text.into(), why));
+            let detail = "must be a simple json path starting with .";
+            causes.push(Cause::invalid(format!("{path}.JSONPath"), &text.into(), detail));
         }
         _ => {}
     }
@@ -283,29 +287,29 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
         let field = format!("spec.names.{key}");
         let name = text(key);
         // Kinds are checked in lower case, since they may be written in camel case.
-        let of_kind = key.ends_with("ind");
+        let is_kind = key.ends_with("ind");
         if name.is_empty() {
             causes.push(Cause::required(field, ""));
-        } else if let Some(why) = label_error(&if of_kind { name.to_lowercase() } else { name.to_owned() }) {
-            let why = if of_kind {
-                format!("may have mixed case, but should otherwise match: {why}")
+        } else if let Some(detail) = label_error(&if is_kind { name.to_lowercase() } else { name.to_owned() }) {
+            let detail = if is_kind {
+                format!("may have mixed case, but should otherwise match: {detail}")
             } else {
-                why.to_owned()
+                detail.to_owned()
             };
-            causes.push(Cause::invalid(field, &name.into(), &why));
+            causes.push(Cause::invalid(field, &name.into(), &detail));
         }
     }
     for key in ["shortNames", "categories"] {
         let list = names.get(key).and_then(Value::as_array).into_iter().flatten();
         for (index, name) in list.filter_map(Value::as_str).enumerate() {
-            if let Some(why) = label_error(name) {
-                causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), why));
+            if let Some(detail) = label_error(name) {
+                causes.push(Cause::invalid(format!("spec.names.{key}[{index}]"), &name.into(), detail));
             }
         }
     }
     if !text("kind").is_empty() && text("kind") == text("listKind") {
-        let why = "kind and listKind may not be the same";
-        causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), why));
+        let detail = "kind and listKind may not be the same";
+        causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), detail));
     }
 }
 
@@ -316,8 +320,8 @@ pub(super) fn warn(target: &WriteTarget, definition: &Value) {
         return;
     }
     if converts_by_webhook(definition) {
-        let why = "this server calls no webhooks: versions of these objects differ in their apiVersion alone";
-        target.request.warnings.add([why.to_owned()]);
+        let detail = "this server calls no webhooks: versions of these objects differ in their apiVersion alone";
+        target.request.warnings.add([detail.to_owned()]);
     }
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     for (version_index, version) in versions.enumerate() {
@@ -325,8 +329,8 @@ pub(super) fn warn(target: &WriteTarget, definition: &Value) {
         let paths = columns.map(|column| column.get("jsonPath").and_then(Value::as_str).unwrap_or_default());
         let invalid_path = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
-            let place = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
-            let unsupported = schema::unsupported(schema, &place);
+            let schema_path = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
+            let unsupported = schema::unsupported(schema, &schema_path);
             target.request.warnings.add(unsupported.into_iter().map(|(path, names)| {
                 format!(
                     "{path}: this server does not evaluate the rule, which calls functions without support: {names}"

@@ -38,21 +38,22 @@ impl State {
         // With finalizers or contents, the object is only marked. A later write removes the object.
         if !metadata::has_finalizers(&updated) && !holds_contents(&resource) {
             // A pod has a grace period even if no kubelet runs it. The period ends at once.
-            let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
+            let is_graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             // A dry run of a graceful deletion returns the terminating object.
-            if target.dry_run {
-                let deleted = if graceful { Arc::new(self.terminating(&resource, &updated)) } else { existing };
+            if target.is_dry_run {
+                let deleted = if is_graceful { Arc::new(self.terminating_form(&resource, &updated)) } else { existing };
                 return Ok(Outcome::Deleted(deleted));
             }
-            let existing = if graceful { self.mark_terminating(&resource, &key, existing, &updated) } else { existing };
+            let existing =
+                if is_graceful { self.mark_terminating(&resource, &key, existing, &updated) } else { existing };
             let mut deleted = Value::clone(&existing);
             let revision = self.remove(&resource, &key, existing);
             // The response contains the revision of the deletion, like the event.
             metadata::set(&mut deleted, "resourceVersion", Some(revision.to_string().into()));
             return Ok(Outcome::Deleted(Arc::new(deleted)));
         }
-        if target.dry_run {
-            return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &updated))));
+        if target.is_dry_run {
+            return Ok(Outcome::Stored(Arc::new(self.terminating_form(&resource, &updated))));
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &updated);
         if is_namespace(&resource) {
@@ -69,7 +70,7 @@ impl State {
 
     /// Deletes the contents of namespaces whose grace period has ended, and the namespaces without contents.
     pub(crate) fn end_namespaces(&mut self) {
-        for namespace in self.terminating.due(self.clock.elapsed()) {
+        for namespace in self.terminating.take_due(self.clock.elapsed()) {
             self.delete_contents_of_namespace(&namespace);
         }
         self.remove_empty_containers();
@@ -91,7 +92,7 @@ impl State {
         existing: Arc<Value>,
         updated: &Value,
     ) -> Arc<Value> {
-        let object = self.terminating(resource, updated);
+        let object = self.terminating_form(resource, updated);
         // A repeated deletion changes nothing and creates no event.
         // The comparison includes the deletion timestamp, which a second deletion keeps.
         if object == *existing {
@@ -101,7 +102,7 @@ impl State {
     }
 
     /// Returns the object marked as terminating.
-    fn terminating(&self, resource: &GroupResource, existing: &Value) -> Value {
+    fn terminating_form(&self, resource: &GroupResource, existing: &Value) -> Value {
         let mut object = existing.clone();
         if metadata::is_terminating(existing) {
             return object;
@@ -113,7 +114,7 @@ impl State {
         }
         // Except for definitions, a deletion increments the generation, as a change of the specification does.
         if is_definition(resource) {
-            definitions::end(&mut object, &self.clock.timestamp());
+            definitions::mark_terminating(&mut object, &self.clock.timestamp());
         } else if metadata::generation(existing) > 0 {
             metadata::set(&mut object, "generation", Some((metadata::generation(existing) + 1).into()));
         }
@@ -166,25 +167,27 @@ impl State {
                 let Some(object) = change.object.as_ref().filter(|object| metadata::is_terminating(object)) else {
                     continue;
                 };
-                let holds = if is_namespace(resource) {
+                let has_contents = if is_namespace(resource) {
                     !self.terminating.is_emptied(&key.name)
-                        || self.resources().any(|inside| self.live(inside, Some(&key.name)).next().is_some())
+                        || self
+                            .resources()
+                            .any(|content_resource| self.live(content_resource, Some(&key.name)).next().is_some())
                 } else {
                     defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
                 // Finalizers of users hold the object even without contents.
-                if !holds && !has_user_finalizers(object) {
+                if !has_contents && !has_user_finalizers(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));
-                } else if !holds && object.pointer("/spec/finalizers").is_some() {
+                } else if !has_contents && object.pointer("/spec/finalizers").is_some() {
                     finalized.push((key.clone(), Arc::clone(object)));
                 }
             }
         }
         for (key, object) in finalized {
             // The namespace has no contents left, but its own finalizers remain.
-            let mut held = Value::clone(&object);
-            held["spec"] = json!({});
-            self.append(&NAMESPACES, key, Some(held), Some(object));
+            let mut without_finalizers = Value::clone(&object);
+            without_finalizers["spec"] = json!({});
+            self.append(&NAMESPACES, key, Some(without_finalizers), Some(object));
         }
         for (resource, key, object) in empty {
             if is_namespace(&resource) {
@@ -208,29 +211,32 @@ fn is_pod(resource: &GroupResource) -> bool {
 
 fn check_preconditions(target: &WriteTarget, existing: &Value, deletion: &Deletion) -> Result<(), Status> {
     // Namespaces and definitions have their own stores with their own messages.
-    let words = match &target.resource.name {
+    let precondition_text = match &target.resource.name {
         namespaces if is_namespace(namespaces) => Some("Precondition failed"),
         definitions if is_definition(definitions) => Some("precondition failed"),
         _ => None,
     };
     let places = [("uid", "UID", &deletion.uid), ("resourceVersion", "ResourceVersion", &deletion.resource_version)];
-    for (field, called, wanted) in places {
+    for (field, display_name, required) in places {
         let found = metadata::text(existing, field);
-        if wanted.is_empty() || wanted == found {
+        if required.is_empty() || required == found {
             continue;
         }
-        if let Some(words) = words {
-            let why = format!("{words}: {called} in precondition: {wanted}, {called} in object meta: {found}");
-            return Err(Status::conflict(&target.resource.name, &target.name, &why));
+        if let Some(precondition_text) = precondition_text {
+            let detail = format!(
+                "{precondition_text}: {display_name} in precondition: {required}, {display_name} in object \
+                 meta: {found}"
+            );
+            return Err(Status::conflict(&target.resource.name, &target.name, &detail));
         }
-        let became = if field == "uid" { "deleted and then recreated" } else { "modified" };
-        let why = format!(
-            "the {called} in the precondition ({wanted}) does not match the {called} in record ({found}). The object \
-             might have been {became}"
+        let likely_event = if field == "uid" { "deleted and then recreated" } else { "modified" };
+        let detail = format!(
+            "the {display_name} in the precondition ({required}) does not match the {display_name} in record \
+             ({found}). The object might have been {likely_event}"
         );
         // In this message, the real server uses the kind instead of the resource.
         let kind = GroupResource::new(target.resource.name.group(), &target.resource.kind);
-        return Err(Status::conflict(&kind, &target.name, &why));
+        return Err(Status::conflict(&kind, &target.name, &detail));
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::metadata;
 use crate::resources::GroupResource;
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN_FINALIZER: &str = "orphan";
+const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 
 /// Requested treatment of an object's dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,28 +25,34 @@ pub(crate) enum Dependents {
 impl Dependents {
     /// Returns the object with the matching finalizer; `None` if its finalizers need no change.
     pub(super) fn with_final_finalizers(self, resource: &GroupResource, object: &Value) -> Option<Value> {
-        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-        let had: Vec<&Value> = listed.into_iter().flatten().collect();
-        let is_ours = |finalizer: &&&Value| **finalizer == ORPHAN || **finalizer == FOREGROUND;
-        let wanted = match self {
+        let finalizer_list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let existing_finalizers: Vec<&Value> = finalizer_list.into_iter().flatten().collect();
+        let is_own_finalizer =
+            |finalizer: &&&Value| **finalizer == ORPHAN_FINALIZER || **finalizer == FOREGROUND_FINALIZER;
+        let required_finalizer = match self {
             // Events have no dependents, and keep none of these finalizers.
             _ if resource.group().is_empty() && resource.resource() == "events" => None,
-            Self::Orphaned => Some(ORPHAN),
-            Self::Foreground => Some(FOREGROUND),
+            Self::Orphaned => Some(ORPHAN_FINALIZER),
+            Self::Foreground => Some(FOREGROUND_FINALIZER),
             Self::Background => None,
             // Without a policy, an existing finalizer takes precedence over the default of the kind.
-            Self::Unspecified => match had.iter().find(is_ours) {
+            Self::Unspecified => match existing_finalizers.iter().find(is_own_finalizer) {
                 Some(finalizer) => finalizer.as_str(),
-                None => orphans_by_default(resource).then_some(ORPHAN),
+                None => orphans_by_default(resource).then_some(ORPHAN_FINALIZER),
             },
         };
-        let mut ours = had.iter().filter(is_ours);
+        let mut own_finalizers = existing_finalizers.iter().filter(is_own_finalizer);
         // Exactly the wanted finalizer exists, so nothing changes.
-        if ours.next().and_then(|finalizer| finalizer.as_str()) == wanted && ours.next().is_none() {
+        if own_finalizers.next().and_then(|finalizer| finalizer.as_str()) == required_finalizer
+            && own_finalizers.next().is_none()
+        {
             return None;
         }
-        let others = had.iter().filter(|finalizer| !is_ours(finalizer)).map(|finalizer| (*finalizer).clone());
-        let finalizers: Vec<Value> = others.chain(wanted.map(Value::from)).collect();
+        let other_finalizers = existing_finalizers
+            .iter()
+            .filter(|finalizer| !is_own_finalizer(finalizer))
+            .map(|finalizer| (*finalizer).clone());
+        let finalizers: Vec<Value> = other_finalizers.chain(required_finalizer.map(Value::from)).collect();
         let mut object = object.clone();
         metadata::set(&mut object, "finalizers", (!finalizers.is_empty()).then(|| json!(finalizers)));
         Some(object)
@@ -65,15 +71,15 @@ mod tests {
     use super::Dependents::{Background, Foreground, Orphaned, Unspecified};
     use super::{Dependents, GroupResource};
 
-    fn after(how: Dependents, group: &str, resource: &str, finalizers: &[&str]) -> Option<Value> {
+    fn finalizers_after(dependents: Dependents, group: &str, resource: &str, finalizers: &[&str]) -> Option<Value> {
         let object = json!({"metadata": {"name": "a", "finalizers": finalizers}});
-        let updated = how.with_final_finalizers(&GroupResource::new(group, resource), &object)?;
+        let updated = dependents.with_final_finalizers(&GroupResource::new(group, resource), &object)?;
         Some(updated["metadata"].get("finalizers").cloned().unwrap_or_default())
     }
 
     #[test]
     fn deletion_sets_the_requested_finalizer() {
-        let pods = |how, finalizers: &[&str]| after(how, "", "pods", finalizers);
+        let pods = |dependents, finalizers: &[&str]| finalizers_after(dependents, "", "pods", finalizers);
         assert_eq!(pods(Foreground, &["x/y"]), Some(json!(["x/y", "foregroundDeletion"])));
         assert_eq!(pods(Orphaned, &["foregroundDeletion", "x/y"]), Some(json!(["x/y", "orphan"])));
         assert_eq!(pods(Background, &["orphan"]), Some(Value::Null));
@@ -83,11 +89,11 @@ mod tests {
 
     #[test]
     fn unspecified_policy_follows_object_or_kind() {
-        assert_eq!(after(Unspecified, "", "pods", &[]), None);
-        assert_eq!(after(Unspecified, "", "pods", &["orphan"]), None);
-        assert_eq!(after(Unspecified, "batch", "jobs", &[]), Some(json!(["orphan"])));
-        assert_eq!(after(Unspecified, "batch", "jobs", &["foregroundDeletion"]), None);
-        assert_eq!(after(Foreground, "", "events", &[]), None);
-        assert_eq!(after(Unspecified, "", "events", &["orphan"]), Some(Value::Null));
+        assert_eq!(finalizers_after(Unspecified, "", "pods", &[]), None);
+        assert_eq!(finalizers_after(Unspecified, "", "pods", &["orphan"]), None);
+        assert_eq!(finalizers_after(Unspecified, "batch", "jobs", &[]), Some(json!(["orphan"])));
+        assert_eq!(finalizers_after(Unspecified, "batch", "jobs", &["foregroundDeletion"]), None);
+        assert_eq!(finalizers_after(Foreground, "", "events", &[]), None);
+        assert_eq!(finalizers_after(Unspecified, "", "events", &["orphan"]), Some(Value::Null));
     }
 }

@@ -13,12 +13,12 @@ use crate::status::Status;
 use crate::write_scope::Part;
 
 /// Message of the real server for an eviction that violates a budget.
-const VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+const BUDGET_VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 impl State {
     /// Checks that the eviction of a pod violates no budget. Returns the name of the budget whose status must be
     /// decremented, if any.
-    pub(crate) fn disruption(&self, target: &WriteTarget) -> Result<Option<String>, Status> {
+    pub(crate) fn check_disruption(&self, target: &WriteTarget) -> Result<Option<String>, Status> {
         let not_found = || Status::not_found(target.group_resource(), &target.name);
         let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
         let pod = found.ok_or_else(not_found)?;
@@ -29,14 +29,14 @@ impl State {
         }
         let resource = budgets();
         let budgets = self.live(&resource, Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
-        let mut budgets = budgets.filter(|budget| selects(budget.pointer("/spec/selector"), pod));
+        let mut budgets = budgets.filter(|budget| selector_matches(budget.pointer("/spec/selector"), pod));
         let Some(budget) = budgets.next() else { return Ok(None) };
         if budgets.next().is_some() {
-            let why =
+            let detail =
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            return Err(Status::new(500, "InternalError", why));
+            return Err(Status::new(500, "InternalError", detail));
         }
-        let number = |place: &str| budget.pointer(place).and_then(Value::as_i64);
+        let number = |pointer: &str| budget.pointer(pointer).and_then(Value::as_i64);
         // The disruption controller may be late or missing. The pods are then counted here.
         let is_counted = number("/status/observedGeneration")
             .is_some_and(|observed| observed >= number("/metadata/generation").unwrap_or_default());
@@ -44,7 +44,7 @@ impl State {
             let status = |field: &str| number(&format!("/status/{field}")).unwrap_or_default();
             (status("currentHealthy"), status("desiredHealthy"), status("disruptionsAllowed"))
         } else {
-            self.count(target, budget)
+            self.count_pods(target, budget)
         };
         let policy = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str).unwrap_or_default();
         // Evicting an unready pod cannot reduce the number of healthy pods.
@@ -56,23 +56,25 @@ impl State {
         if allowed > 0 {
             return Ok(is_counted.then(|| name.to_owned()));
         }
-        let why = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
-        let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": why}]});
-        Err(Status::new(429, "TooManyRequests", VIOLATED).with_details(causes))
+        let detail = format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently");
+        let causes = json!({"causes": [{"reason": "DisruptionBudget", "message": detail}]});
+        Err(Status::new(429, "TooManyRequests", BUDGET_VIOLATED).with_details(causes))
     }
 
     /// Returns the number of healthy pods, of required healthy pods, and of allowed evictions.
-    fn count(&self, target: &WriteTarget, budget: &Value) -> (i64, i64, i64) {
+    fn count_pods(&self, target: &WriteTarget, budget: &Value) -> (i64, i64, i64) {
         let pods = self.live(target.store(), Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
-        let pods: Vec<_> = pods.filter(|pod| selects(budget.pointer("/spec/selector"), pod)).collect();
-        let all = i64::try_from(pods.len()).unwrap_or(i64::MAX);
+        let pods: Vec<_> = pods.filter(|pod| selector_matches(budget.pointer("/spec/selector"), pod)).collect();
+        let pod_count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
         let healthy = pods.iter().filter(|pod| is_ready(pod) && !metadata::is_terminating(pod)).count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
-        let share = |field: &str| budget.pointer(&format!("/spec/{field}")).and_then(|value| part_of(value, all));
+        let share = |field: &str| {
+            budget.pointer(&format!("/spec/{field}")).and_then(|value| number_or_percentage(value, pod_count))
+        };
         let desired = match (share("minAvailable"), share("maxUnavailable")) {
             // `minAvailable` takes precedence; the API rejects budgets with both fields.
             (Some(min), _) => min,
-            (None, Some(max_unavailable)) => all.saturating_sub(max_unavailable).max(0),
+            (None, Some(max_unavailable)) => pod_count.saturating_sub(max_unavailable).max(0),
             (None, None) => 0,
         };
         (healthy, desired, healthy.saturating_sub(desired))
@@ -90,7 +92,7 @@ impl State {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             part: Part::Whole,
-            dry_run: false,
+            is_dry_run: false,
             request: RequestProperties::default(),
         };
         let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": remaining}}));
@@ -107,23 +109,23 @@ fn is_ready(pod: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Returns a number, or a percentage of `all`, rounded up.
-fn part_of(value: &Value, all: i64) -> Option<i64> {
+/// Returns a number, or a percentage of `pod_count`, rounded up.
+fn number_or_percentage(value: &Value, pod_count: i64) -> Option<i64> {
     if let Some(number) = value.as_i64() {
         return Some(number);
     }
     let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
     // Percentages round up, as in the disruption controller.
-    Some(all.saturating_mul(percent).saturating_add(99) / 100)
+    Some(pod_count.saturating_mul(percent).saturating_add(99) / 100)
 }
 
 /// Returns whether a label selector matches an object. An absent selector matches no object.
-fn selects(selector: Option<&Value>, object: &Value) -> bool {
+fn selector_matches(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
     let label = |name: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(name));
-    let mut fixed = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
     let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    fixed.all(|(name, value)| label(name) == Some(value))
+    labels.all(|(name, value)| label(name) == Some(value))
         && expressions.all(|expression| {
             let value = label(expression["key"].as_str().unwrap_or_default());
             let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();

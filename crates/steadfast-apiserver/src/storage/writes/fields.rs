@@ -12,39 +12,40 @@ use crate::types;
 use crate::write_scope::Part;
 
 /// Returns the message for a field with a wrong type. For custom resources, only the metadata is checked here.
-fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
+fn type_error(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
         return types::type_mismatch(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
-    let is_checked = target.resource.custom && (target.definition().is_some() || target.part != Part::Whole);
+    let is_checked = target.resource.is_custom && (target.definition().is_some() || target.part != Part::Whole);
     object.get("metadata").filter(|_| is_checked).and_then(types::metadata_type_mismatch)
 }
 
 /// Rejects an object with fields of a wrong type. For a patch, the error names the patch.
-pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -> Result<(), Status> {
-    let Some(why) = malformed(target, object) else { return Ok(()) };
-    Err(if patched {
-        validation::unreadable_patch(object, &why)
+pub(super) fn check_types(target: &WriteTarget, object: &Value, is_patch: bool) -> Result<(), Status> {
+    let Some(detail) = type_error(target, object) else { return Ok(()) };
+    Err(if is_patch {
+        validation::invalid_patch_result(object, &detail)
     } else {
-        validation::unreadable(&target.resource.kind, target.version(), why)
+        validation::undecodable_object(&target.resource.kind, target.version(), detail)
     })
 }
 
 /// Prunes an object and sets its defaults. Returns the unknown fields, including those of the metadata.
-pub(super) fn prepare(target: &WriteTarget, object: &mut Value, of_metadata: Vec<String>) -> Vec<String> {
+pub(super) fn prepare(target: &WriteTarget, object: &mut Value, unknown_metadata: Vec<String>) -> Vec<String> {
     let rest = prepare_fields(target, object);
     let mut unknown: Vec<String> = rest.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
     // The metadata of a custom resource is parsed first; a built-in kind is parsed in the order of its fields.
-    let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
+    let precedes_metadata =
+        |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
     // The order of warnings is visible to clients.
-    let at = unknown.partition_point(before);
-    unknown.splice(at..at, of_metadata);
+    let insert_index = unknown.partition_point(precedes_metadata);
+    unknown.splice(insert_index..insert_index, unknown_metadata);
     unknown
 }
 
 /// Returns whether the target has a built-in type. Writes that bypass the API are stored unchanged.
 fn has_builtin_type(target: &WriteTarget) -> bool {
-    !target.resource.custom && target.part != Part::Whole
+    !target.resource.is_custom && target.part != Part::Whole
 }
 
 fn prepare_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
@@ -62,9 +63,9 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
     if target.definition().is_some() {
         return Ok(());
     }
-    let Some(why) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
-    let object_name = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
-    Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {why}")))
+    let Some(detail) = type_error(target, object).or_else(|| type_error(target, applied)) else { return Ok(()) };
+    let object_name = format!("{}; {}", metadata::namespaced_name(applied), metadata::kind_of(applied));
+    Err(Status::new(500, "", format_args!("failed to convert new object ({object_name}) to proper version: {detail}")))
 }
 
 /// Sets the defaults of an applied object, and normalizes its values. An applied object has no unknown fields.
@@ -91,7 +92,7 @@ fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     let invalid_ports = types::port_violations(&api_version, &target.resource.kind, object).into_iter();
     let mut causes: Vec<Cause> = invalid_ports
         .map(|port| match port.number {
-            Some(number) => Cause::invalid(port.path, &number.into(), port.why),
+            Some(number) => Cause::invalid(port.path, &number.into(), port.detail),
             None => Cause::required(port.path, ""),
         })
         .collect();
@@ -103,7 +104,7 @@ fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
 
 /// Returns the violations of an object, or of its status alone. `before` is the object before an update.
 pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
-    if !target.resource.custom {
+    if !target.resource.is_custom {
         return port_violations(target, object);
     }
     schemas::violations(target, object, before)

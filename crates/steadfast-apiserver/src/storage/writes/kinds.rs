@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES};
 
 /// Finalizer that keeps a definition until all of its objects are removed.
-pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+pub(super) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Returns whether an update of an absent object of this kind creates it.
 pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
@@ -40,5 +40,5 @@ pub(super) fn is_definition(resource: &GroupResource) -> bool {
 pub(super) fn has_user_finalizers(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     // The server removes its own finalizer together with the last object.
-    finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
+    finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP_FINALIZER)
 }

@@ -6,19 +6,19 @@ use serde_json::Value;
 use super::request::WriteTarget;
 use crate::cause::Cause;
 
-pub(super) fn fill_in(_: &mut Value) {}
+pub(super) fn set_defaults(_: &mut Value) {}
 
 pub(super) fn new_status(_: &Value) -> Value {
     Value::Null
 }
 
-pub(super) fn established(_: &Value, _: &str) -> Value {
+pub(super) fn established_status(_: &Value, _: &str) -> Value {
     Value::Null
 }
 
 pub(super) fn update_status(_: &mut Value) {}
 
-pub(super) fn end(_: &mut Value, _: &str) {}
+pub(super) fn mark_terminating(_: &mut Value, _: &str) {}
 
 /// Returns no violations.
 pub(super) fn violations(_: &WriteTarget, _: &str, _: &Value) -> Vec<Cause> {

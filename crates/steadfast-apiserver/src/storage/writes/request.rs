@@ -21,7 +21,7 @@ pub(crate) struct WriteTarget {
     pub(crate) name: String,
     pub(crate) part: Part,
     /// True if the write is checked but not stored.
-    pub(crate) dry_run: bool,
+    pub(crate) is_dry_run: bool,
     /// Version, strictness and other properties of the request.
     pub(crate) request: RequestProperties,
 }

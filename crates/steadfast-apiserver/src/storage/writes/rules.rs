@@ -22,11 +22,11 @@ pub(super) fn violations_of_new(target: &WriteTarget, object: &Value) -> Vec<Cau
         // The generated part follows the prefix, so a prefix may end with `-`.
         let generated = format!("{}a", prefix.strip_suffix('-').unwrap_or(prefix));
         // Only the checked form is extended. The error still names the prefix as sent.
-        let shown = if prefix.ends_with('-') { generated } else { prefix.to_owned() };
-        report(&mut violations, "metadata.generateName", prefix, name(target, &shown));
+        let checked_prefix = if prefix.ends_with('-') { generated } else { prefix.to_owned() };
+        report(&mut violations, "metadata.generateName", prefix, name_violations(target, &checked_prefix));
     }
     let text = metadata::text(object, "name");
-    report(&mut violations, "metadata.name", text, name(target, text));
+    report(&mut violations, "metadata.name", text, name_violations(target, text));
     check_common(&mut violations, target, object);
     violations
 }
@@ -42,21 +42,21 @@ pub(super) fn violations_of_changed(target: &WriteTarget, object: &Value) -> Vec
 pub(super) fn violations_of_prefix(object: &Value) -> Vec<Cause> {
     let mut violations = Violations::new();
     let prefix = metadata::text(object, "generateName");
-    report(&mut violations, "metadata.generateName", prefix, part_of_a_path(prefix));
+    report(&mut violations, "metadata.generateName", prefix, path_violations(prefix));
     violations
 }
 
 fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Value) {
     let field = |name: &str| object.get("metadata").and_then(|metadata| metadata.get(name));
     for (label, value) in field("labels").and_then(Value::as_object).into_iter().flatten() {
-        report(violations, "metadata.labels", label, naming::key(label));
+        report(violations, "metadata.labels", label, naming::key_violations(label));
         let value = value.as_str().unwrap_or_default();
-        report(violations, "metadata.labels", value, naming::label_value(value));
+        report(violations, "metadata.labels", value, naming::label_value_violations(value));
     }
     let annotations = field("annotations").and_then(Value::as_object);
     for (annotation, _) in annotations.into_iter().flatten() {
         // The real server accepts upper case in the keys of annotations, unlike in the prefixes of label keys.
-        report(violations, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
+        report(violations, "metadata.annotations", annotation, naming::key_violations(&annotation.to_lowercase()));
     }
     let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
     if annotations.into_iter().flatten().map(bytes).sum::<usize>() > MAX_ANNOTATIONS_BYTES {
@@ -67,27 +67,27 @@ fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Valu
     check_owners(violations, field("ownerReferences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default());
     let finalizers = field("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
-        report(violations, "metadata.finalizers", finalizer, naming::key(finalizer));
+        report(violations, "metadata.finalizers", finalizer, naming::key_violations(finalizer));
     }
     // Leases are validated by the general rules of objects, not by those of the core group.
-    let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
+    let is_core = !target.resource.is_custom && target.resource.name.group() != "coordination.k8s.io";
     for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
-        if core && !is_standard(finalizer) && !finalizer.contains('/') {
-            let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
-            report(violations, &format!("metadata.finalizers[{index}]"), finalizer, vec![why]);
+        if is_core && !is_standard(finalizer) && !finalizer.contains('/') {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
+            report(violations, &format!("metadata.finalizers[{index}]"), finalizer, vec![detail]);
         }
     }
-    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
-    if has("orphan") && has("foregroundDeletion") {
+    let has_finalizer = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    if has_finalizer("orphan") && has_finalizer("foregroundDeletion") {
         let listed = Value::from(finalizers.to_vec());
-        let why = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
-        violations.push(plain("metadata.finalizers".to_owned(), why));
+        let detail = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
+        violations.push(plain("metadata.finalizers".to_owned(), detail));
     }
 }
 
 /// Warns of new finalizers of a custom resource that could conflict with those of other components.
 pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, object: &Value) {
-    if !target.resource.custom {
+    if !target.resource.is_custom {
         return;
     }
     // Only new finalizers cause a warning, so that an unrelated update stays silent.
@@ -96,8 +96,8 @@ pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, o
         listed.filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let before = before.map(finalizers).unwrap_or_default();
-    let vague = |finalizer: &&String| !finalizer.contains('/') && !is_standard(finalizer);
-    target.request.warnings.add(finalizers(object).difference(&before).filter(vague).map(|finalizer| {
+    let is_unqualified = |finalizer: &&String| !finalizer.contains('/') && !is_standard(finalizer);
+    target.request.warnings.add(finalizers(object).difference(&before).filter(is_unqualified).map(|finalizer| {
         let path = if finalizer.contains('.') { "including a path (/) " } else { "" };
         format!(
             "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name {path}to avoid accidental \
@@ -122,33 +122,31 @@ fn check_owners(violations: &mut Violations, owners: &[Value]) {
         }
         let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
         if kind == "Event" && version == "v1" {
-            let why = format!(
-                "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
-                in_the_order_of_its_type(owner)
-            );
-            violations.push(plain(format!("metadata.ownerReferences[{index}]"), why));
+            let detail =
+                format!("Invalid value: {}: /v1, Kind=Event is disallowed from being an owner", go_owner(owner));
+            violations.push(plain(format!("metadata.ownerReferences[{index}]"), detail));
         }
         if owner.get("controller").and_then(Value::as_bool) != Some(true) {
             continue;
         }
-        let this = format!("{kind}/{}", text(owner, "name"));
+        let controller_name = format!("{kind}/{}", text(owner, "name"));
         // Each further controller is reported together with the first.
         if let Some(first) = &controller {
-            let all: Vec<String> = owners.iter().map(in_the_order_of_its_type).collect();
-            let why = format!(
+            let all: Vec<String> = owners.iter().map(go_owner).collect();
+            let detail = format!(
                 "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references \
-                 for {first} and {this}",
+                 for {first} and {controller_name}",
                 all.join(",")
             );
-            violations.push(plain("metadata.ownerReferences".to_owned(), why));
+            violations.push(plain("metadata.ownerReferences".to_owned(), detail));
         } else {
-            controller = Some(this);
+            controller = Some(controller_name);
         }
     }
 }
 
 /// Formats an owner as JSON, with the field order of a real server.
-fn in_the_order_of_its_type(owner: &Value) -> String {
+fn go_owner(owner: &Value) -> String {
     let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let required = |key: &str| !matches!(key, "controller" | "blockOwnerDeletion");
     let empty = Value::from("");
@@ -166,22 +164,22 @@ fn plain(field: String, message: String) -> Cause {
 }
 
 fn report(violations: &mut Violations, field: &str, value: &str, reasons: Vec<String>) {
-    violations.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
+    violations.extend(reasons.into_iter().map(|detail| Cause::invalid(field, &value.into(), &detail)));
 }
 
 /// Returns the violations of a text that becomes part of a path.
-fn part_of_a_path(text: &str) -> Vec<String> {
+fn path_violations(text: &str) -> Vec<String> {
     let letters = ['/', '%'].into_iter().filter(|letter| text.contains(*letter));
     letters.map(|letter| format!("may not contain '{letter}'")).collect()
 }
 
 /// Returns the violations of a name. Most names are DNS subdomains, those of namespaces and services are DNS labels.
 /// Names in RBAC only need to be valid in a path.
-fn name(target: &WriteTarget, name: &str) -> Vec<String> {
+fn name_violations(target: &WriteTarget, name: &str) -> Vec<String> {
     let resource = &target.resource.name;
     if resource.group() == "rbac.authorization.k8s.io" {
         // RBAC names only need to be path segments, for example `system:node`.
-        let mut violations = part_of_a_path(name);
+        let mut violations = path_violations(name);
         if matches!(name, "." | "..") {
             violations.push(format!("may not be '{name}'"));
         }
@@ -189,7 +187,7 @@ fn name(target: &WriteTarget, name: &str) -> Vec<String> {
     }
     // These names become DNS labels.
     if resource.group().is_empty() && matches!(resource.resource(), "namespaces" | "services") {
-        return naming::label(name);
+        return naming::label_violations(name);
     }
-    naming::subdomain(name)
+    naming::subdomain_violations(name)
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::State;
 use super::request::{Update, WriteTarget};
-use super::scale_fields::{integer_at, steps, value_at};
+use super::scale_fields::{integer_at, path_steps, value_at};
 use super::{unknown, validation};
 use crate::cause::Cause;
 use crate::go;
@@ -17,7 +17,7 @@ use crate::status::Status;
 use crate::types;
 use crate::write_scope::Part;
 
-const API_VERSION: &str = "autoscaling/v1";
+const SCALE_API_VERSION: &str = "autoscaling/v1";
 /// Representation of an absent number of replicas, so that a patch without a number can be detected.
 const NO_REPLICAS: i64 = i32::MIN as i64;
 
@@ -28,7 +28,7 @@ impl State {
         let not_found = || Status::not_found(&resource.name, &target.name);
         let paths = resource.scale(target.version()).ok_or_else(not_found)?;
         let sent_scale = match update {
-            Update::Replace(scale) | Update::Applied(scale) => Some(checked(target, scale.clone())?),
+            Update::Replace(scale) | Update::Applied(scale) => Some(check_sent_scale(target, scale.clone())?),
             Update::Patch(_) => None,
         };
         let stored = self.latest(&resource.name, &target.key()).and_then(|change| change.object.clone());
@@ -36,19 +36,19 @@ impl State {
         let mut scale = match (update, sent_scale) {
             (Update::Patch(patch), _) => {
                 // The placeholder makes an absent number visible to the patch, which may remove the number.
-                checked(target, patch.apply(&shown(&resource, &paths, &existing, NO_REPLICAS)?)?)?
+                check_sent_scale(target, patch.apply(&scale_object(&resource, &paths, &existing, NO_REPLICAS)?)?)?
             }
             (_, sent_scale) => sent_scale.unwrap_or_default(),
         };
-        if let Some(why) = types::type_mismatch(API_VERSION, "Scale", &scale) {
+        if let Some(detail) = types::type_mismatch(SCALE_API_VERSION, "Scale", &scale) {
             return Err(if let Update::Patch(_) = update {
-                validation::unreadable_patch(&scale, &why)
+                validation::invalid_patch_result(&scale, &detail)
             } else {
-                validation::unreadable("Scale", "v1", why)
+                validation::undecodable_object("Scale", "v1", detail)
             });
         }
         let unpruned = scale.clone();
-        let unknown = types::prune(API_VERSION, "Scale", &mut scale);
+        let unknown = types::prune(SCALE_API_VERSION, "Scale", &mut scale);
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
         match update {
             Update::Patch(_) => unknown::check_patched(target, &unpruned, unknown)?,
@@ -57,18 +57,18 @@ impl State {
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         // The placeholder survived the patch, so the object has no replicas.
         if replicas == NO_REPLICAS {
-            let why = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
-            return Err(Status::bad_request(why));
+            let detail = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
+            return Err(Status::bad_request(detail));
         }
         // Replicas of custom resources are checked later, at their own path.
         // Built-in kinds report the error at the scale's own path.
-        if replicas < 0 && !resource.custom {
-            let why = "must be greater than or equal to 0";
-            let cause = Cause::invalid("spec.replicas", &replicas.into(), why);
+        if replicas < 0 && !resource.is_custom {
+            let detail = "must be greater than or equal to 0";
+            let cause = Cause::invalid("spec.replicas", &replicas.into(), detail);
             return Err(Status::invalid_causes("autoscaling", "Scale", &target.name, &[cause]));
         }
         let mut object = Value::clone(&existing);
-        put(&mut object, &paths.spec_replicas, replicas.into());
+        set_at_path(&mut object, &paths.spec_replicas, replicas.into());
         // The version of a scale is the version of its object, so conflicts are detected.
         let version = metadata::text(&scale, "resourceVersion");
         if !version.is_empty() {
@@ -82,36 +82,41 @@ impl State {
             manager.subresource = "scale";
         }
         let outcome = self.update(&target, &Update::Replace(object))?;
-        shown(&resource, &paths, &resource.view(outcome.object(), target.version()), 0)
+        scale_object(&resource, &paths, &resource.view(outcome.object(), target.version()), 0)
     }
 }
 
 /// Returns the scale of an object.
 pub(crate) fn scale_of(resource: &ServedResource, version: &str, object: &Value) -> Result<Value, Status> {
     let paths = resource.scale(version).unwrap_or_default();
-    if resource.custom && value_at(object, &paths.spec_replicas) == Ok(None) {
+    if resource.is_custom && value_at(object, &paths.spec_replicas) == Ok(None) {
         let path = go::quoted(&paths.spec_replicas);
-        let why = format!("Internal error occurred: the spec replicas field {path} does not exist");
+        let detail = format!("Internal error occurred: the spec replicas field {path} does not exist");
         let cause = json!({"message": format!("the spec replicas field {path} does not exist")});
-        return Err(Status::new(500, "InternalError", why).with_details(json!({"causes": [cause]})));
+        return Err(Status::new(500, "InternalError", detail).with_details(json!({"causes": [cause]})));
     }
-    shown(resource, &paths, object, 0)
+    scale_object(resource, &paths, object, 0)
 }
 
-fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: i64) -> Result<Value, Status> {
-    let count = |path: &str, absent: i64| match integer_at(object, path) {
-        Ok(count) => Ok(count.unwrap_or(absent)),
-        Err(why) => Err(Status::new(500, "", why)),
+fn scale_object(
+    resource: &ServedResource,
+    paths: &ScalePaths,
+    object: &Value,
+    absent_replicas: i64,
+) -> Result<Value, Status> {
+    let count = |path: &str, absent_count: i64| match integer_at(object, path) {
+        Ok(count) => Ok(count.unwrap_or(absent_count)),
+        Err(detail) => Err(Status::new(500, "", detail)),
     };
     // Built-in kinds default to one replica.
-    let replicas = count(&paths.spec_replicas, if resource.custom { absent } else { 1 })?;
-    let mut kept = Map::new();
+    let replicas = count(&paths.spec_replicas, if resource.is_custom { absent_replicas } else { 1 })?;
+    let mut metadata = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         let value = object.get("metadata").and_then(|metadata| metadata.get(field));
-        kept.extend(value.map(|value| (field.to_owned(), value.clone())));
+        metadata.extend(value.map(|value| (field.to_owned(), value.clone())));
     }
     let mut scale = json!({
-        "kind": "Scale", "apiVersion": API_VERSION, "metadata": kept, "spec": {},
+        "kind": "Scale", "apiVersion": SCALE_API_VERSION, "metadata": metadata, "spec": {},
         "status": {"replicas": count(&paths.status_replicas, 0)?},
     });
     // Go omits a zero.
@@ -131,11 +136,11 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
 }
 
 /// Checks that the sent object is the scale of this object.
-fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
+fn check_sent_scale(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
     let text = |key: &str| scale.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
-    if kind != "Scale" && !kind.is_empty() || api_version != API_VERSION && !api_version.is_empty() {
-        if target.resource.custom {
+    if kind != "Scale" && !kind.is_empty() || api_version != SCALE_API_VERSION && !api_version.is_empty() {
+        if target.resource.is_custom {
             return Err(Status::bad_request(
                 "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"",
             ));
@@ -161,13 +166,13 @@ fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
     Ok(scale)
 }
 
-fn put(object: &mut Value, path: &str, value: Value) {
-    let mut place = object;
-    for step in steps(path) {
-        if !place.is_object() {
-            *place = Value::Object(Map::new());
+fn set_at_path(object: &mut Value, path: &str, value: Value) {
+    let mut parent = object;
+    for step in path_steps(path) {
+        if !parent.is_object() {
+            *parent = Value::Object(Map::new());
         }
-        place = &mut place[step];
+        parent = &mut parent[step];
     }
-    *place = value;
+    *parent = value;
 }

@@ -7,53 +7,53 @@ use crate::go;
 use crate::resources::ScalePaths;
 
 /// Returns the violations of the fields that `scale` shows, in the order of the real server.
-pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
+pub(super) fn violations(paths: &ScalePaths, object: &Value, is_status_only: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut count = |path: &str| match integer_at(object, path) {
-        Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
+        Err(detail) => causes.push(Cause::invalid(path, &0.into(), &detail)),
         Ok(Some(count)) if count < 0 => {
             causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
         }
         Ok(Some(count)) if count > i64::from(i32::MAX) => {
-            let why = format!("should be less than or equal to {}", i32::MAX);
-            causes.push(Cause::invalid(path, &count.into(), &why));
+            let detail = format!("should be less than or equal to {}", i32::MAX);
+            causes.push(Cause::invalid(path, &count.into(), &detail));
         }
         Ok(_) => {}
     };
-    if !status_alone {
+    if !is_status_only {
         count(&paths.spec_replicas);
     }
     count(&paths.status_replicas);
     if !paths.selector.is_empty() {
-        let why = match value_at(object, &paths.selector) {
+        let detail = match value_at(object, &paths.selector) {
             Ok(Some(Value::String(_)) | None) => None,
-            Ok(Some(other)) => Some(mistaken(&paths.selector, other, "string")),
-            Err(why) => Some(why),
+            Ok(Some(other)) => Some(accessor_error(&paths.selector, other, "string")),
+            Err(detail) => Some(detail),
         };
-        causes.extend(why.map(|why| Cause::invalid(paths.selector.as_str(), &"".into(), &why)));
+        causes.extend(detail.map(|detail| Cause::invalid(paths.selector.as_str(), &"".into(), &detail)));
     }
     causes
 }
 
 /// Returns the names of the fields on a path.
-pub(super) fn steps(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn path_steps(path: &str) -> impl Iterator<Item = &str> {
     path.trim_start_matches('.').split('.')
 }
 
 /// Returns the value at a path. Returns an error if a parent is not an object.
 pub(super) fn value_at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut value = object;
-    let mut walked = String::new();
-    for step in steps(path) {
-        walked.push('.');
-        walked.push_str(step);
+    let mut walked_path = String::new();
+    for step in path_steps(path) {
+        walked_path.push('.');
+        walked_path.push_str(step);
         match value {
             Value::Null => return Ok(None),
             Value::Object(fields) => match fields.get(step) {
                 Some(inner) => value = inner,
                 None => return Ok(None),
             },
-            other => return Err(mistaken(&walked, other, "map[string]interface{}")),
+            other => return Err(accessor_error(&walked_path, other, "map[string]interface{}")),
         }
     }
     Ok(Some(value))
@@ -63,11 +63,11 @@ pub(super) fn value_at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a V
 pub(super) fn integer_at(object: &Value, path: &str) -> Result<Option<i64>, String> {
     match value_at(object, path)? {
         None => Ok(None),
-        Some(value) => value.as_i64().map(Some).ok_or_else(|| mistaken(path, value, "int64")),
+        Some(value) => value.as_i64().map(Some).ok_or_else(|| accessor_error(path, value, "int64")),
     }
 }
 
-fn mistaken(path: &str, value: &Value, wanted: &str) -> String {
+fn accessor_error(path: &str, value: &Value, expected: &str) -> String {
     let kind = match value {
         Value::String(_) => "string",
         Value::Number(number) if number.is_f64() => "float64",
@@ -78,5 +78,5 @@ fn mistaken(path: &str, value: &Value, wanted: &str) -> String {
         Value::Object(_) => "map[string]interface {}",
     };
     let path = path.trim_start_matches('.');
-    format!(".{path} accessor error: {} is of the type {kind}, expected {wanted}", go::plain(value))
+    format!(".{path} accessor error: {} is of the type {kind}, expected {expected}", go::plain(value))
 }

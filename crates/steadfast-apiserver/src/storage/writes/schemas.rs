@@ -20,14 +20,14 @@ pub(super) fn prepare(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     // A null in a field that is not nullable counts as absent, so that its default applies.
     version.schema.prune_nulls(object);
     // Defaults come last, since a pruned or null field may have a default.
-    version.schema.fill_in(object);
+    version.schema.fill_defaults(object);
     unknown
 }
 
 /// Sets the defaults of an object.
 pub(super) fn set_defaults(target: &WriteTarget, object: &mut Value) {
     if let Some(version) = version(target) {
-        version.schema.fill_in(object);
+        version.schema.fill_defaults(object);
     }
 }
 

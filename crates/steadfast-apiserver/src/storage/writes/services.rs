@@ -12,12 +12,12 @@ use crate::status::Status;
 
 /// First and last address of Services. The range is that of a kubeadm cluster, without its network and broadcast
 /// addresses.
-const ADDRESSES: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 96, 0, 1), Ipv4Addr::new(10, 111, 255, 254));
+const ADDRESS_RANGE: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 96, 0, 1), Ipv4Addr::new(10, 111, 255, 254));
 /// Range of node ports on a real server.
-const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+const NODE_PORT_RANGE: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-fn text<'a>(object: &'a Value, place: &str) -> &'a str {
-    object.pointer(place).and_then(Value::as_str).unwrap_or_default()
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the ports of a Service.
@@ -40,15 +40,15 @@ pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) ->
         return Vec::new();
     }
     let requested = ports(service).map(|port| port.get("nodePort").and_then(Value::as_i64).unwrap_or_default());
-    let violations = requested.enumerate().filter(|(_, port)| *port != 0 && !NODE_PORTS.contains(port));
+    let violations = requested.enumerate().filter(|(_, port)| *port != 0 && !NODE_PORT_RANGE.contains(port));
     violations
         .map(|(index, port)| {
-            let why = format!(
+            let detail = format!(
                 "provided port is not in the valid range. The range of valid ports is {}-{}",
-                NODE_PORTS.start(),
-                NODE_PORTS.end()
+                NODE_PORT_RANGE.start(),
+                NODE_PORT_RANGE.end()
             );
-            Cause::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &why)
+            Cause::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &detail)
         })
         .collect()
 }
@@ -68,16 +68,16 @@ impl State {
         // `None` is the valid address of a headless service, and does not count as empty.
         if text(service, "/spec/clusterIP").is_empty() {
             // An update without an address keeps the assigned address.
-            let known = before.map(|before| text(before, "/spec/clusterIP")).filter(|known| !known.is_empty());
-            let address = known.map_or_else(|| self.free_address(resource), |known| Ok(known.to_owned()))?;
+            let previous = before.map(|before| text(before, "/spec/clusterIP")).filter(|previous| !previous.is_empty());
+            let address = previous.map_or_else(|| self.free_address(resource), |previous| Ok(previous.to_owned()))?;
             service["spec"]["clusterIP"] = address.into();
         }
         let address = service["spec"]["clusterIP"].clone();
         if address != "None" && service["spec"].get("clusterIPs").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             service["spec"]["clusterIPs"] = json!([address]);
         }
-        let without_ports = service.pointer("/spec/allocateLoadBalancerNodePorts") == Some(&Value::Bool(false));
-        if kind == "NodePort" || kind == "LoadBalancer" && !without_ports {
+        let declines_node_ports = service.pointer("/spec/allocateLoadBalancerNodePorts") == Some(&Value::Bool(false));
+        if kind == "NodePort" || kind == "LoadBalancer" && !declines_node_ports {
             self.assign_node_ports(resource, service, before)?;
         }
         Ok(())
@@ -90,11 +90,11 @@ impl State {
     fn free_address(&self, resource: &GroupResource) -> Result<String, Status> {
         let used: BTreeSet<Ipv4Addr> =
             self.services(resource).filter_map(|service| text(service, "/spec/clusterIP").parse().ok()).collect();
-        let (first, last) = (u32::from(ADDRESSES.0), u32::from(ADDRESSES.1));
+        let (first, last) = (u32::from(ADDRESS_RANGE.0), u32::from(ADDRESS_RANGE.1));
         // The lowest free address is assigned, so that runs are reproducible. A real server chooses at random.
         let free = (first..=last).map(Ipv4Addr::from).find(|address| !used.contains(address));
-        let full = || Status::new(500, "InternalError", "failed to allocate a serviceIP: range is full");
-        free.map(|address| address.to_string()).ok_or_else(full)
+        let range_is_full = || Status::new(500, "InternalError", "failed to allocate a serviceIP: range is full");
+        free.map(|address| address.to_string()).ok_or_else(range_is_full)
     }
 
     fn assign_node_ports(
@@ -112,9 +112,11 @@ impl State {
         for port in list.filter(|port| port.is_object() && node_port(port).is_none()) {
             // An unchanged port keeps its node port.
             let is_same = |old: &&Value| old.get("port") == port.get("port") && protocol(old) == protocol(port);
-            let known = before.and_then(|before| ports(before).find(is_same)).and_then(node_port);
-            let full = || Status::new(500, "InternalError", "failed to allocate a nodePort: range is full");
-            let free = known.or_else(|| NODE_PORTS.into_iter().find(|port| !used.contains(port))).ok_or_else(full)?;
+            let previous = before.and_then(|before| ports(before).find(is_same)).and_then(node_port);
+            let range_is_full = || Status::new(500, "InternalError", "failed to allocate a nodePort: range is full");
+            let free = previous
+                .or_else(|| NODE_PORT_RANGE.into_iter().find(|port| !used.contains(port)))
+                .ok_or_else(range_is_full)?;
             used.insert(free);
             port["nodePort"] = free.into();
         }

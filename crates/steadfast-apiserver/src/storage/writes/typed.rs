@@ -13,13 +13,13 @@ enum MetadataFieldType {
     Text,
     Number,
     /// A number that may be zero.
-    AnyNumber,
-    Texts,
+    NumberOrZero,
+    TextList,
     Map,
-    Objects,
+    ObjectList,
 }
 
-const FIELDS: &[(&str, MetadataFieldType)] = &[
+const METADATA_FIELD_TYPES: &[(&str, MetadataFieldType)] = &[
     ("name", MetadataFieldType::Text),
     ("generateName", MetadataFieldType::Text),
     ("namespace", MetadataFieldType::Text),
@@ -28,32 +28,32 @@ const FIELDS: &[(&str, MetadataFieldType)] = &[
     ("generation", MetadataFieldType::Number),
     ("creationTimestamp", MetadataFieldType::Text),
     ("deletionTimestamp", MetadataFieldType::Text),
-    ("deletionGracePeriodSeconds", MetadataFieldType::AnyNumber),
+    ("deletionGracePeriodSeconds", MetadataFieldType::NumberOrZero),
     ("labels", MetadataFieldType::Map),
     ("annotations", MetadataFieldType::Map),
-    ("ownerReferences", MetadataFieldType::Objects),
-    ("finalizers", MetadataFieldType::Texts),
-    ("managedFields", MetadataFieldType::Objects),
+    ("ownerReferences", MetadataFieldType::ObjectList),
+    ("finalizers", MetadataFieldType::TextList),
+    ("managedFields", MetadataFieldType::ObjectList),
 ];
 
 /// Removes all fields that a typed object does not have, and returns them. Rejects fields of a wrong type.
-pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<String>, Status> {
+pub(super) fn normalize_metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<String>, Status> {
     let fields = match object.get_mut("metadata").map(Value::take) {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(fields)) => fields,
-        Some(other) => return Err(unreadable(target, "metadata", &other)),
+        Some(other) => return Err(wrong_type(target, "metadata", &other)),
     };
-    let typed = metadata::metadata_of(object);
+    let typed = metadata::metadata_mut(object);
     let mut unknown = Vec::new();
     for (key, value) in fields {
-        let Some((_, wanted)) = FIELDS.iter().find(|(name, _)| *name == key) else {
+        let Some((_, field_type)) = METADATA_FIELD_TYPES.iter().find(|(name, _)| *name == key) else {
             // `selfLink` is deprecated and ignored.
             if key != "selfLink" {
                 unknown.push(format!("unknown field \"metadata.{key}\""));
             }
             continue;
         };
-        if let Some(value) = read(*wanted, value).map_err(|found| unreadable(target, &key, &found))? {
+        if let Some(value) = typed_value(*field_type, value).map_err(|found| wrong_type(target, &key, &found))? {
             typed.insert(key, value);
         }
     }
@@ -61,15 +61,15 @@ pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<S
 }
 
 /// Returns the value; `None` for an empty one. The error is a value of a wrong type.
-fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value> {
-    Ok(match (wanted, value) {
+fn typed_value(field_type: MetadataFieldType, value: Value) -> Result<Option<Value>, Value> {
+    Ok(match (field_type, value) {
         // The real server decodes into a struct, where empty and absent values are equal.
         (_, Value::Null) => None,
         (MetadataFieldType::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
         (MetadataFieldType::Number, Value::Number(number)) => {
             (number.as_i64() != Some(0)).then_some(Value::Number(number))
         }
-        (MetadataFieldType::AnyNumber, Value::Number(number)) => Some(Value::Number(number)),
+        (MetadataFieldType::NumberOrZero, Value::Number(number)) => Some(Value::Number(number)),
         (MetadataFieldType::Map, Value::Object(mut fields)) => {
             for value in fields.values_mut() {
                 match value {
@@ -80,7 +80,7 @@ fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value>
             }
             (!fields.is_empty()).then_some(Value::Object(fields))
         }
-        (MetadataFieldType::Texts, Value::Array(mut items)) => {
+        (MetadataFieldType::TextList, Value::Array(mut items)) => {
             for value in &mut items {
                 match value {
                     Value::Null => *value = "".into(),
@@ -90,7 +90,7 @@ fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value>
             }
             (!items.is_empty()).then_some(Value::Array(items))
         }
-        (MetadataFieldType::Objects, Value::Array(items)) => match items.iter().find(|item| !item.is_object()) {
+        (MetadataFieldType::ObjectList, Value::Array(items)) => match items.iter().find(|item| !item.is_object()) {
             Some(other) => return Err(other.clone()),
             None => (!items.is_empty()).then_some(Value::Array(items)),
         },
@@ -98,7 +98,7 @@ fn read(wanted: MetadataFieldType, value: Value) -> Result<Option<Value>, Value>
     })
 }
 
-fn unreadable(target: &WriteTarget, field: &str, found: &Value) -> Status {
-    let why = format_args!("metadata.{field} is not {found}");
-    validation::unreadable(&target.resource.kind, target.version(), why)
+fn wrong_type(target: &WriteTarget, field: &str, found: &Value) -> Status {
+    let detail = format_args!("metadata.{field} is not {found}");
+    validation::undecodable_object(&target.resource.kind, target.version(), detail)
 }

@@ -9,49 +9,50 @@ use crate::status::Status;
 /// Warns of, or rejects, unknown and duplicate fields of a sent object.
 pub(super) fn check(target: &WriteTarget, unknown: &[String]) -> Result<(), Status> {
     // The content of an unknown field of a built-in kind is not decoded, so its duplicates are not reported.
-    let places: Vec<&str> = unknown.iter().filter_map(|violation| violation.split('"').nth(1)).collect();
-    let is_read = |violation: &&String| {
-        let place = violation.split('"').nth(1).unwrap_or_default();
-        let is_below = |unknown: &str| place.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
-        target.resource.custom || !places.iter().any(|unknown| is_below(unknown))
+    let unknown_paths: Vec<&str> = unknown.iter().filter_map(|violation| violation.split('"').nth(1)).collect();
+    let is_decoded = |violation: &&String| {
+        let path = violation.split('"').nth(1).unwrap_or_default();
+        let is_below = |unknown: &str| path.strip_prefix(unknown).is_some_and(|rest| rest.starts_with(['.', '[']));
+        target.resource.is_custom || !unknown_paths.iter().any(|unknown| is_below(unknown))
     };
-    let found: Vec<String> = target.request.body_violations.iter().filter(is_read).chain(unknown).cloned().collect();
-    report_violations(target, found, |why| {
-        validation::unreadable(&target.resource.kind, target.version(), strictly(&why))
+    let violations: Vec<String> =
+        target.request.body_violations.iter().filter(is_decoded).chain(unknown).cloned().collect();
+    report_violations(target, violations, |detail| {
+        validation::undecodable_object(&target.resource.kind, target.version(), strict_error(&detail))
     })
 }
 
 /// Warns of, or rejects, unknown and duplicate fields of a patched object. The error names the patch.
 pub(super) fn check_patched(target: &WriteTarget, patched: &Value, unknown: Vec<String>) -> Result<(), Status> {
-    let found = target.request.body_violations.iter().cloned().chain(unknown).collect();
-    report_violations(target, found, |why| validation::unreadable_patch(patched, &strictly(&why)))
+    let violations = target.request.body_violations.iter().cloned().chain(unknown).collect();
+    report_violations(target, violations, |detail| validation::invalid_patch_result(patched, &strict_error(&detail)))
 }
 
 /// Warns of, or rejects, unknown and duplicate fields of a scale.
 pub(super) fn check_scale(target: &WriteTarget, unknown: Vec<String>) -> Result<(), Status> {
-    let found = target.request.body_violations.iter().cloned().chain(unknown).collect();
-    report_violations(target, found, |why| validation::unreadable("Scale", "v1", strictly(&why)))
+    let violations = target.request.body_violations.iter().cloned().chain(unknown).collect();
+    report_violations(target, violations, |detail| validation::undecodable_object("Scale", "v1", strict_error(&detail)))
 }
 
 /// Warns of, or rejects, duplicate fields of an applied document. Its unknown fields were checked before.
 pub(super) fn check_applied(target: &WriteTarget) -> Result<(), Status> {
-    report_violations(target, target.request.body_violations.clone(), |why| {
-        Status::bad_request(format_args!("error strict decoding patch: {why}"))
+    report_violations(target, target.request.body_violations.clone(), |detail| {
+        Status::bad_request(format_args!("error strict decoding patch: {detail}"))
     })
 }
 
-fn strictly(why: &str) -> String {
-    format!("strict decoding error: {why}")
+fn strict_error(detail: &str) -> String {
+    format!("strict decoding error: {detail}")
 }
 
 fn report_violations(
     target: &WriteTarget,
-    found: Vec<String>,
+    violations: Vec<String>,
     rejection: impl FnOnce(String) -> Status,
 ) -> Result<(), Status> {
     match target.request.strictness {
-        Strictness::Strict if !found.is_empty() => return Err(rejection(found.join(", "))),
-        Strictness::Warn => target.request.warnings.add(found),
+        Strictness::Strict if !violations.is_empty() => return Err(rejection(violations.join(", "))),
+        Strictness::Warn => target.request.warnings.add(violations),
         Strictness::Strict | Strictness::Ignore => {}
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::status::Status;
 use crate::write_scope::Part;
 
 /// Checks the kind, the namespace and the name of an object against its request, and sets absent ones.
-pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {
+pub(super) fn complete_identity(object: &mut Value, target: &WriteTarget) -> Result<(), Status> {
     let resource = &target.resource;
     let Value::Object(fields) = &mut *object else {
         let words = "couldn't get version/kind; json parse error: the value is not an object";
@@ -34,10 +34,11 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     let expected = resource.api_version(target.version());
-    let known = api_version == expected;
-    let (other_kind, other_version) = (!kind.is_empty() && kind != resource.kind, !api_version.is_empty() && !known);
+    let is_expected_version = api_version == expected;
+    let (has_other_kind, has_other_version) =
+        (!kind.is_empty() && kind != resource.kind, !api_version.is_empty() && !is_expected_version);
     // Custom resources report a wrong kind as a field error below.
-    if (other_kind || other_version) && !resource.custom {
+    if (has_other_kind || has_other_version) && !resource.is_custom {
         let version = api_version.rsplit('/').next().unwrap_or_default();
         return Err(Status::bad_request(format_args!(
             "{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \
@@ -45,12 +46,12 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
             resource.kind
         )));
     }
-    if other_kind {
-        let why = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
+    if has_other_kind {
+        let detail = format!("Invalid value: \"{kind}\": must be {}", resource.kind);
         let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
-        return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", why)]));
+        return Err(Status::invalid(resource.name.group(), &kind, name.unwrap_or_default(), &[("kind", detail)]));
     }
-    if other_version {
+    if has_other_version {
         return Err(Status::bad_request(format_args!(
             "the API version in the data ({api_version}) does not match the expected API version ({expected})"
         )));
@@ -86,13 +87,13 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
 }
 
 /// Creates the status for an object that cannot be decoded.
-pub(super) fn unreadable(kind: &str, version: &str, why: impl fmt::Display) -> Status {
-    Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+pub(super) fn undecodable_object(kind: &str, version: &str, detail: impl fmt::Display) -> Status {
+    Status::bad_request(format_args!("{kind} in version \"{version}\" cannot be handled as a {kind}: {detail}"))
 }
 
 /// Creates the status for a patch with an invalid result.
-pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
-    Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(made).into(), why)])
+pub(super) fn invalid_patch_result(object: &Value, detail: &str) -> Status {
+    Status::invalid_causes("", "", "", &[Cause::invalid("patch", &go::json(object).into(), detail)])
 }
 
 /// Rejects a write with its violations, if any.
@@ -119,19 +120,19 @@ fn updates_name_a_version(group: &str, kind: &str) -> bool {
 }
 
 /// Checks the version in the update against the existing object.
-pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+pub(super) fn check_version(target: &WriteTarget, existing: &Value, updated: &Value) -> Result<(), Status> {
     let resource = &target.resource;
-    let version = metadata::text(wanted, "resourceVersion");
+    let version = metadata::text(updated, "resourceVersion");
     if !version.is_empty() && version != metadata::text(existing, "resourceVersion") {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(Status::conflict(&resource.name, &target.name, why));
+        let detail = "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(Status::conflict(&resource.name, &target.name, detail));
     }
     Ok(())
 }
 
 /// Returns the violations of the UID in a patched object.
-pub(super) fn uid_violations(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
-    let uid = metadata::text(wanted, "uid");
+pub(super) fn uid_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<Cause> {
+    let uid = metadata::text(updated, "uid");
     if uid.is_empty() || uid == metadata::text(existing, "uid") {
         return Vec::new();
     }
@@ -139,31 +140,31 @@ pub(super) fn uid_violations(target: &WriteTarget, existing: &Value, wanted: &Va
 }
 
 /// Checks that an update contains a version if its kind requires one.
-pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Result<(), Status> {
+pub(super) fn check_version_present(target: &WriteTarget, updated: &Value) -> Result<(), Status> {
     let resource = &target.resource;
-    let version = metadata::text(wanted, "resourceVersion");
+    let version = metadata::text(updated, "resourceVersion");
     // Updates of other kinds are unconditional if they have no version.
-    let conditional = resource.custom || updates_name_a_version(resource.name.group(), &resource.kind);
-    if version.is_empty() && conditional && target.part != Part::Whole {
-        let why = "Invalid value: 0: must be specified for an update".to_owned();
-        let causes = [("metadata.resourceVersion", why)];
+    let requires_version = resource.is_custom || updates_name_a_version(resource.name.group(), &resource.kind);
+    if version.is_empty() && requires_version && target.part != Part::Whole {
+        let detail = "Invalid value: 0: must be specified for an update".to_owned();
+        let causes = [("metadata.resourceVersion", detail)];
         return Err(Status::invalid(resource.name.group(), resource.name.resource(), &target.name, &causes));
     }
     Ok(())
 }
 
 /// Checks the UID in the update against the existing object.
-pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Result<(), Status> {
+pub(super) fn check_uid(target: &WriteTarget, existing: &Value, updated: &Value) -> Result<(), Status> {
     let resource = &target.resource;
-    let uid = metadata::text(wanted, "uid");
+    let uid = metadata::text(updated, "uid");
     let existing_uid = metadata::text(existing, "uid");
     if !uid.is_empty() && uid != existing_uid {
-        let why = format!(
+        let detail = format!(
             "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
              UID in precondition: {uid}, UID in object meta: {existing_uid}",
             etcd_key(target)
         );
-        return Err(Status::conflict(&resource.name, &target.name, &why));
+        return Err(Status::conflict(&resource.name, &target.name, &detail));
     }
     Ok(())
 }
@@ -171,7 +172,7 @@ pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
 /// Returns the key of the object in etcd.
 fn etcd_key(target: &WriteTarget) -> String {
     let name = &target.resource.name;
-    let group = if target.resource.custom { name.group() } else { "" };
+    let group = if target.resource.is_custom { name.group() } else { "" };
     // Paths in etcd keep historical names of resources.
     let plural = match (name.group(), name.resource()) {
         ("", "endpoints") => "services/endpoints",
@@ -187,31 +188,31 @@ fn etcd_key(target: &WriteTarget) -> String {
 }
 
 /// Returns the violations of finalizers. A terminating object must not receive new ones.
-pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
+pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<Cause> {
     let finalizers = |object: &Value| -> Vec<String> {
         let items = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let before = finalizers(existing);
     let added: BTreeSet<String> =
-        finalizers(wanted).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+        finalizers(updated).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
     // Removals are allowed: controllers release a terminating object in this way.
     if added.is_empty() || !metadata::is_terminating(existing) {
         return Vec::new();
     }
     let listed: Vec<String> = added.iter().map(|finalizer| format!("{finalizer:?}")).collect();
-    let why = format!(
+    let detail = format!(
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         listed.join(", ")
     );
-    twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &why))
+    twice_where_custom(target, || Cause::forbidden("metadata.finalizers", &detail))
 }
 
 /// Returns the violations of the deletion's times. Only a deletion sets them, and no update changes them.
-pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
+pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, updated: &Value) -> Vec<Cause> {
     let change = |field: &str| {
-        let of = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
-        (of(existing), of(wanted))
+        let field_value = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
+        (field_value(existing), field_value(updated))
     };
     let mut causes = Vec::new();
     let mut reject = |field: &str, value: &Value| {
@@ -231,6 +232,6 @@ pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, wanted
 
 /// Returns a cause about metadata, twice for custom resources: a real server validates their metadata twice.
 fn twice_where_custom(target: &WriteTarget, cause: impl Fn() -> Cause) -> Vec<Cause> {
-    let times = if target.resource.custom { 2 } else { 1 };
-    (0..times).map(|_| cause()).collect()
+    let repetitions = if target.resource.is_custom { 2 } else { 1 };
+    (0..repetitions).map(|_| cause()).collect()
 }

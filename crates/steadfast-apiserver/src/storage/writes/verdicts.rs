@@ -15,10 +15,10 @@ use crate::schema::Verdict;
 
 /// Verdict of the rules about one write.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Verdicts(Arc<Mutex<State>>);
+pub(crate) struct Verdicts(Arc<Mutex<VerdictState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct VerdictState {
     pending: Option<VerdictRequest>,
     decided: Option<(VerdictRequest, Verdict)>,
 }
@@ -32,7 +32,7 @@ struct VerdictRequest {
 }
 
 impl VerdictRequest {
-    fn is(&self, other: &Self) -> bool {
+    fn matches(&self, other: &Self) -> bool {
         // A generated name differs between attempts. The difference must not make the verdict outdated.
         Arc::ptr_eq(&self.definition, &other.definition)
             && self.version == other.version
@@ -63,7 +63,7 @@ impl Verdicts {
         };
         let mut state = self.0.lock();
         // A verdict about another state of the object is outdated: the caller must evaluate the rules again.
-        if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&request)) {
+        if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.matches(&request)) {
             return Some(verdict.clone());
         }
         // Replaces an earlier request for a verdict, because that verdict would be outdated.

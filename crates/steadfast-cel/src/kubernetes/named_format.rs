@@ -53,7 +53,7 @@ impl NamedFormat {
 
     /// Returns the errors of a text; none if the text has the format. Reads the text a fixed number of times.
     pub(crate) fn errors(self, text: &str) -> Vec<String> {
-        let unless = |is_valid: bool, error: &str| if is_valid { Vec::new() } else { vec![error.to_owned()] };
+        let error_unless = |is_valid: bool, error: &str| if is_valid { Vec::new() } else { vec![error.to_owned()] };
         match self {
             Self::Dns1123Label => labels::dns_1123_label(text),
             Self::Dns1123Subdomain => labels::dns_1123_subdomain(text),
@@ -63,11 +63,11 @@ impl NamedFormat {
             Self::Dns1123SubdomainPrefix => labels::dns_1123_subdomain(&without_trailing_dash(text)),
             Self::Dns1035LabelPrefix => labels::dns_1035_label(&without_trailing_dash(text)),
             Self::LabelValue => labels::label_value(text),
-            Self::Uri => unless(Url::is_valid(text), "invalid URI for request"),
-            Self::Uuid => unless(is_uuid(text), "does not match the UUID format"),
-            Self::Byte => unless(!text.is_empty() && BASE64.decode(text).is_ok(), "invalid base64"),
-            Self::Date => unless(is_date(text), "invalid date"),
-            Self::DateTime => unless(is_date_time(text), "invalid datetime"),
+            Self::Uri => error_unless(Url::is_valid(text), "invalid URI for request"),
+            Self::Uuid => error_unless(is_uuid(text), "does not match the UUID format"),
+            Self::Byte => error_unless(!text.is_empty() && BASE64.decode(text).is_ok(), "invalid base64"),
+            Self::Date => error_unless(is_date(text), "invalid date"),
+            Self::DateTime => error_unless(is_date_time(text), "invalid datetime"),
         }
     }
 }
@@ -99,13 +99,13 @@ fn is_uuid(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    let is_form = text.len() == 10
+    let has_date_layout = text.len() == 10
         // The form is checked first, as the parser for dates also accepts other forms of ISO 8601.
         && text.bytes().enumerate().all(|(index, byte)| match index {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
         });
-    is_form && text.parse::<Date>().is_ok()
+    has_date_layout && text.parse::<Date>().is_ok()
 }
 
 fn is_date_time(text: &str) -> bool {
@@ -118,11 +118,12 @@ fn is_date_time(text: &str) -> bool {
 
 /// Returns whether a text is a time with a zone: `03:04:05.678z`.
 fn is_time(text: &str) -> bool {
-    let two = |text: &str, max: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() == 2 && text <= max;
+    let is_two_digits =
+        |text: &str, max: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() == 2 && text <= max;
     let (Some(hours), Some(minutes), Some(seconds)) = (text.get(..2), text.get(3..5), text.get(6..8)) else {
         return false;
     };
-    if !(two(hours, "23") && two(minutes, "59") && two(seconds, "59"))
+    if !(is_two_digits(hours, "23") && is_two_digits(minutes, "59") && is_two_digits(seconds, "59"))
         || text.get(2..3) != Some(":")
         || text.get(5..6) != Some(":")
     {
@@ -134,8 +135,8 @@ fn is_time(text: &str) -> bool {
         let is_zone = zone.starts_with(['+', '-'])
             && zone.get(3..4) == Some(":")
             // Any two digits pass as hours and minutes of the offset, as in the pattern of go-openapi.
-            && zone.get(1..3).is_some_and(|hours| two(hours, "99"))
-            && zone.get(4..).is_some_and(|minutes| two(minutes, "99"));
+            && zone.get(1..3).is_some_and(|hours| is_two_digits(hours, "99"))
+            && zone.get(4..).is_some_and(|minutes| is_two_digits(minutes, "99"));
         is_zone.then_some(rest)
     });
     let Some(fraction) = zone else { return false };
