@@ -17,7 +17,7 @@ use steadfast_core::decode::Encoding;
 use steadfast_core::reflector::{Failure, Request, RequestId};
 
 use crate::probes::Probed;
-use crate::transport::{Awaited, ConnectionEvent, ResponseBody};
+use crate::transport::{ConnectionEvent, ResponseBody, ResponsivenessWatch};
 use gunzip::Gunzip;
 use head::ResponseHead;
 
@@ -79,8 +79,8 @@ impl InflightResponses {
             // Only watches receive connection events before their heads. Lists have their own timeout (R3), and
             // requests next to a watch have a shorter timeout.
             Request::Watch { .. } => {
-                let (awaited, events) = Awaited::new();
-                let head = request_builder.send_with_events(request, doubted, Some(awaited));
+                let (responsiveness_watch, events) = ResponsivenessWatch::new();
+                let head = request_builder.send_with_events(request, doubted, Some(responsiveness_watch));
                 let events = events.chain(stream::pending()).boxed();
                 Inflight::AwaitingHead { head, events, is_responsive: true }
             }
@@ -129,7 +129,11 @@ impl Inflight {
                 Self::AwaitingHead { head, events, is_responsive } => match head.as_mut().poll(context) {
                     Poll::Ready(Ok(ResponseHead { encoding, body, gzip })) => {
                         let gunzip = gzip.then(Box::<Gunzip>::default);
-                        *self = Self::Reading { events: body.notices(*is_responsive), body: Box::pin(body), gunzip };
+                        *self = Self::Reading {
+                            events: body.connection_events(*is_responsive),
+                            body: Box::pin(body),
+                            gunzip,
+                        };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
                     Poll::Ready(Err(failure)) => {

@@ -20,7 +20,9 @@ use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
 use crate::resource::Collection;
 use crate::scope::Scope;
-use crate::transport::{self, Awaited, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
+use crate::transport::{
+    self, CarryingConnection, Deadlines, Placement, Reader, ResponseBody, ResponsivenessWatch, TransportError,
+};
 
 /// Maximum metadata size of a single object in a probe's response, in bytes.
 const MAX_METADATA_BYTES: usize = 4 * 1024 * 1024;
@@ -149,12 +151,12 @@ impl RequestBuilder {
         self.send_with_events(request, doubted, None)
     }
 
-    /// Sends `request` and reports connection events to `awaited` until the response head.
+    /// Sends `request` and reports connection events to `responsiveness_watch` until the response head.
     pub(super) fn send_with_events(
         &self,
         request: &Request,
         doubted: bool,
-        awaited: Option<Awaited>,
+        responsiveness_watch: Option<ResponsivenessWatch>,
     ) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
         // Short responses are not compressed, because this saves neither the client nor the server any work. A streamed
         // list is compressed. If a proxy then delays its later events, a proof is missed, and the next watch is
@@ -165,8 +167,8 @@ impl RequestBuilder {
             if gzip {
                 request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
             }
-            if let Some(awaited) = awaited {
-                request.extensions_mut().insert(awaited);
+            if let Some(responsiveness_watch) = responsiveness_watch {
+                request.extensions_mut().insert(responsiveness_watch);
             }
             request
         });
@@ -269,7 +271,7 @@ impl RequestBuilder {
             let response = send(&connection, reach_request).await?;
             // With several API servers behind a load balancer, each connection may lead to another server. The proof
             // holds only for the server that sent it.
-            let carrier = response.extensions().get::<Carrier>().copied();
+            let carrier = response.extensions().get::<CarryingConnection>().copied();
             if streamed && response.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("an abandoned stream ends its HTTP/1.1 connection"));
             }

@@ -172,7 +172,7 @@ struct WatchReader {
 /// A watch with its response body in progress.
 struct OpenWatch {
     body: Pin<Box<ResponseBody>>,
-    notices: BoxStream<'static, ConnectionEvent>,
+    connection_events: BoxStream<'static, ConnectionEvent>,
     framer: StreamFramer,
     opened: steadfast_core::Instant,
     last_received: steadfast_core::Instant,
@@ -207,7 +207,7 @@ impl OpenWatch {
                         }
                     }
                 },
-                Some(notice) = self.notices.next() => match notice {
+                Some(notice) = self.connection_events.next() => match notice {
                     ConnectionEvent::Leave(true) => return Next::Leave("the connection ends, or does not respond"),
                     ConnectionEvent::Responsive(false) => return Next::Leave("the server does not respond on the connection of the watch"),
                     ConnectionEvent::Leave(false) | ConnectionEvent::Responsive(true) => {}
@@ -295,8 +295,14 @@ impl WatchReader {
         match self.source.request_builder.request_for_caller(&request, None).await {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
-                let notices = body.notices(true);
-                self.open = Some(OpenWatch { body: Box::pin(body), notices, framer, opened: now, last_received: now });
+                let connection_events = body.connection_events(true);
+                self.open = Some(OpenWatch {
+                    body: Box::pin(body),
+                    connection_events,
+                    framer,
+                    opened: now,
+                    last_received: now,
+                });
                 // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().condition != Condition::Streaming {
                     self.set_condition(Condition::Suspect, "a watch is open, but has received no data yet".into());
