@@ -36,7 +36,7 @@ pub(crate) struct RequestBuilder {
     /// Required `kind` of lists, if known.
     pub(crate) list_kind: Option<String>,
     /// Expected kinds of objects.
-    pub(crate) wanted: ExpectedKind,
+    pub(crate) expected_kind: ExpectedKind,
     /// Required namespace of all objects, `None` for any.
     pub(crate) namespace: Option<String>,
     /// Resource name in RBAC rules, for messages.
@@ -64,11 +64,11 @@ impl RequestBuilder {
             path: collection.path().to_owned(),
             all_namespaces_path: collection.all_namespaces_path().to_owned(),
             list_kind: collection.list_kind().map(str::to_owned),
-            wanted: collection.wanted(K::metadata_only()),
+            expected_kind: collection.expected_kind(K::metadata_only()),
             namespace: scope.in_namespace().map(str::to_owned),
             resource: collection.name().to_owned(),
             selectors: scope.query(),
-            selectors_of_nothing: scope.query_of_nothing(),
+            selectors_of_nothing: scope.query_matching_nothing(),
             scope: scope.clone(),
             metadata_only: K::metadata_only(),
             protobuf: false,
@@ -114,8 +114,8 @@ impl RequestBuilder {
         // Lists of metadata have a kind of their own, independent of the resource.
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
-            (Some(wanted), Some(kind)) if kind != wanted => Err(Failure::unreadable(format!(
-                "the response is a {found_kind:?}, not the {wanted} that was requested"
+            (Some(expected_kind), Some(kind)) if kind != expected_kind => Err(Failure::unreadable(format!(
+                "the response is a {found_kind:?}, not the {expected_kind} that was requested"
             ))),
             _ => Ok(()),
         }
@@ -125,24 +125,24 @@ impl RequestBuilder {
         // Without this check, `{}` from a misconfigured proxy would delete every cached object.
         let Some(kind) = kind else { return false };
         let is_requested = match &self.list_kind {
-            Some(wanted) => kind == wanted,
+            Some(expected_kind) => kind == expected_kind,
             // A CRD may choose another list kind, but only built-in types omit their items.
-            None => kind.strip_suffix("List") == Some(&self.wanted.kind),
+            None => kind.strip_suffix("List") == Some(&self.expected_kind.kind),
         };
         is_requested && meta.is_some_and(|meta| meta.version.is_some())
     }
 
     /// Returns true if an object belongs to another namespace than the requested one.
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
-        let wanted = self.namespace.as_deref();
+        let expected_kind = self.namespace.as_deref();
         // Cluster-scoped objects have no namespace, and are never stray.
-        wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
+        expected_kind.is_some_and(|expected_kind| key.namespace().is_some_and(|namespace| namespace != expected_kind))
     }
 
     /// Returns the message for an object that [is stray](Self::is_stray).
     pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
-        let wanted = self.namespace.as_deref().unwrap_or_default();
-        format!("{key} is not in the namespace {wanted} that was requested")
+        let expected_kind = self.namespace.as_deref().unwrap_or_default();
+        format!("{key} is not in the namespace {expected_kind} that was requested")
     }
 
     /// Sends `request`. If the stream of the informer is `doubted`, probes and short watches use a connection that was
@@ -179,7 +179,7 @@ impl RequestBuilder {
         let uri = match request {
             // Within a namespace the server finds the object by its name; otherwise it would scan all objects.
             Request::State { key, .. } => {
-                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_of_one(key.name()))
+                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_for_name(key.name()))
             }
             _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
         };
@@ -233,7 +233,7 @@ impl RequestBuilder {
 
     /// Returns true if responses may be protobuf, for which the message types must be known.
     pub(crate) fn requests_protobuf(&self) -> bool {
-        let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
+        let known = || MessageId::of_kind(&self.expected_kind.api_version, &self.expected_kind.kind).is_some();
         self.protobuf && known() && self.protobuf_works()
     }
 
@@ -303,7 +303,7 @@ impl RequestBuilder {
     /// Returns the explanation of a 404 for the whole resource, for error messages. A list of a missing namespace is
     /// empty and returns no 404.
     fn missing(&self) -> String {
-        let ExpectedKind { api_version, kind, .. } = &self.wanted;
+        let ExpectedKind { api_version, kind, .. } = &self.expected_kind;
         let remedy = match api_version.split_once('/') {
             // The kinds of the core group always exist.
             None => "check the URL of the server".to_owned(),

@@ -63,7 +63,7 @@ impl Recordings {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let write = Arc::new(Write::new(Some(self.server.clone()), target()?, Outcome::Awaited));
+        let write = Arc::new(Write::new(Some(self.server.clone()), target()?, Outcome::Pending));
         self.record(|writes| writes.push(write.clone()));
         Some(write)
     }

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use steadfast_core::{ResourceVersion, Uid};
 
-use super::{ObjectLabels, Outcome, Write, key_in};
+use super::{ObjectLabels, Outcome, Write, object_key};
 use crate::environment::SharedEnvironment;
 
 /// Maximum number of response bytes that are parsed. etcd stores objects of up to 1.5 MiB.
@@ -80,7 +80,7 @@ impl WriteObserver {
 
     fn rejected(&self) {
         if !self.tried {
-            self.write.end(Outcome::Nothing);
+            self.write.set_outcome(Outcome::NoEffect);
         }
     }
 
@@ -95,7 +95,7 @@ impl WriteObserver {
     pub(crate) fn complete(self) {
         // Without a version the write is unconfirmed but finished: a later version request covers it.
         let outcome = if self.held.len() <= MAX_PARSED_BYTES { self.read() } else { None };
-        self.write.end(outcome.unwrap_or(Outcome::Unknown(None)));
+        self.write.set_outcome(outcome.unwrap_or(Outcome::Unknown(None)));
     }
 
     /// Returns the outcome in the response, or `None` if it has no version.
@@ -107,13 +107,13 @@ impl WriteObserver {
         // A deletion without finalizers returns a `Status` with the UID in `details`, or the deleted object.
         let uid = |uid: Option<&str>| uid.filter(|uid| !uid.is_empty()).map(Uid::from);
         if response.kind.as_deref() == Some("Status") {
-            let key = key_in(target.namespace.as_deref(), target.name.as_deref()?);
+            let key = object_key(target.namespace.as_deref(), target.name.as_deref()?);
             let deleted = Outcome::Deleted { key, uid: Some(uid(response.details.uid.as_deref())?), version: None };
             return self.deletes.then_some(deleted);
         }
         // A deletion without a name concerns a collection, and has no single outcome.
         target.name.as_deref().or((!self.deletes).then_some(name))?;
-        let key = key_in(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
+        let key = object_key(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
         // Namespaces have finalizers in `spec`, and are never deleted immediately.
         let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
@@ -135,7 +135,7 @@ impl WriteObserver {
 
 impl Drop for WriteObserver {
     fn drop(&mut self) {
-        self.write.end(Outcome::Unknown(Some(self.environment.now())));
+        self.write.set_outcome(Outcome::Unknown(Some(self.environment.now())));
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
             namespace: Some("shop".into()),
             name: name.map(str::to_owned),
         };
-        let write = Arc::new(Write::new(None, target, Outcome::Awaited));
+        let write = Arc::new(Write::new(None, target, Outcome::Pending));
         see(WriteObserver::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
         write.outcome()
     }
@@ -177,7 +177,7 @@ mod tests {
             namespace: None,
             name: Some("web".into()),
         };
-        let write = Arc::new(Write::new(None, target, Outcome::Awaited));
+        let write = Arc::new(Write::new(None, target, Outcome::Pending));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let _current = runtime.enter();
         let mut observer = WriteObserver::new(write.clone(), &Method::DELETE, Arc::new(Local::over_tcp(1)));
@@ -224,13 +224,13 @@ mod tests {
     #[tokio::test]
     async fn first_rejected_write_has_no_effect() {
         let rejected = |observer: WriteObserver| assert!(!observer.response_head(StatusCode::CONFLICT));
-        assert_eq!(after(&Method::POST, None, rejected), Outcome::Nothing);
-        assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::Nothing);
+        assert_eq!(after(&Method::POST, None, rejected), Outcome::NoEffect);
+        assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::NoEffect);
         let on_retry = |mut observer: WriteObserver| {
             observer.record_retry(StatusCode::TOO_MANY_REQUESTS);
             rejected(observer);
         };
-        assert_eq!(after(&Method::POST, None, on_retry), Outcome::Nothing);
+        assert_eq!(after(&Method::POST, None, on_retry), Outcome::NoEffect);
         let on_retry = |mut observer: WriteObserver| {
             observer.record_retry(StatusCode::SERVICE_UNAVAILABLE);
             rejected(observer);
