@@ -110,7 +110,8 @@ impl<K: Cacheable> Informer<K> {
             Outcome::NoEffect => true,
             Outcome::Stored { key, version, labels } => {
                 // An object that neither matches the scope nor is cached causes no event.
-                let is_unrelated = || !self.origin().may_contain(&key, labels.as_ref()) && !contains_object(&snapshot, &key, None);
+                let is_unrelated =
+                    || !self.origin().may_contain(&key, labels.as_ref()) && !contains_object(&snapshot, &key, None);
                 is_past(Some(&version)) || is_unrelated()
             }
             Outcome::Deleted { key, uid, version } => {
@@ -146,8 +147,9 @@ impl<K: Cacheable> Informer<K> {
         if is_unversioned(shared) {
             return self.wait_for_list(self.remaining(limit)).await;
         }
-        let contains_object =
-            |snapshot: &Snapshot<K>| deleted.as_ref().is_some_and(|(key, uid)| contains_object(snapshot, key, uid.as_ref()));
+        let contains_object = |snapshot: &Snapshot<K>| {
+            deleted.as_ref().is_some_and(|(key, uid)| contains_object(snapshot, key, uid.as_ref()))
+        };
         // The removal of a cached object proves its deletion. An object that was never cached may be deleted, or not
         // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
         let initial = self.snapshot();
@@ -219,7 +221,8 @@ impl<K: Cacheable> Informer<K> {
                 return Ok(version.clone());
             }
             // One request serves all waiters for the write.
-            let after = response_lost_at.map_or_else(|| self.shared().environment.now(), |response_lost_at| response_lost_at + GRACE);
+            let after = response_lost_at
+                .map_or_else(|| self.shared().environment.now(), |response_lost_at| response_lost_at + GRACE);
             if let Some(Some(Some(version))) = self.within_limit(limit, self.server_version_since(after)).await {
                 write.set_reached_version(version);
                 continue;

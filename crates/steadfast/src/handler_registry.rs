@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 
 use crate::id_pool::IdPool;
 
-/// Members by place. Places are small numbers and are reused.
+/// Members by ID. IDs are small numbers and are reused.
 pub(crate) struct HandlerRegistry<T> {
     members: BTreeMap<usize, T>,
     ids: IdPool,
-    /// Places of members that have left but are still stored.
+    /// IDs of members that have left but are still stored.
     released_ids: Arc<Mutex<Vec<usize>>>,
     /// Number of members visited by insertions and removals, for a test.
     #[cfg(test)]
     steps: usize,
 }
 
-/// Place of a member. The member can leave without the registry's lock.
+/// Slot of a member. The member can leave without the registry's lock.
 #[derive(Debug)]
 pub(crate) struct Slot {
     id: usize,
@@ -35,7 +35,7 @@ impl Slot {
 
     /// Leaves the registry. The next access removes the member.
     pub(crate) fn release(&self) {
-        // Only the first release counts: after it, the place may belong to another member.
+        // Only the first release counts: after it, the ID may belong to another member.
         if !self.is_released.swap(true, Ordering::AcqRel) {
             self.released_ids.lock().push(self.id);
         }
@@ -51,7 +51,7 @@ impl<T> HandlerRegistry<T> {
         self.members.insert(id, member(slot));
     }
 
-    /// Returns all members that have not left, by place.
+    /// Returns all members that have not left, by ID.
     pub(crate) fn members(&mut self) -> impl Iterator<Item = &T> {
         self.remove_released();
         self.members.values()
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn free_place_is_reused() {
+    fn free_id_is_reused() {
         let mut registry = HandlerRegistry::default();
         let first = add_handler(&mut registry);
         let _second = add_handler(&mut registry);
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(ids(&mut registry), [1]);
         assert_eq!(add_handler(&mut registry).id(), 0);
         first.release();
-        assert_eq!(ids(&mut registry), [0, 1], "the place is another's now");
+        assert_eq!(ids(&mut registry), [0, 1], "the ID is another's now");
     }
 
     /// In earlier versions, adding the handlers took cubic time, and removing them one by one took quadratic time.

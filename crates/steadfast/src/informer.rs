@@ -278,7 +278,8 @@ impl<K: Cacheable> Informer<K> {
     /// Waits for a list that was requested after this call, so that it contains all earlier writes.
     pub(crate) async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
         let started_at = self.shared().environment.now();
-        self.wait_with_proofs(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, started_at)).await
+        self.wait_with_proofs(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, started_at))
+            .await
     }
 
     /// Waits until the cache is at or past `version`, a version of the informer's resource.
@@ -345,7 +346,8 @@ impl<K: Cacheable> Informer<K> {
             // A cache that has not reached the object's own version does not contain the object yet. Versions of
             // another epoch cannot be compared, but the list that started the epoch is complete.
             let at = snapshot.version().zip(version.as_ref());
-            let has_reached = was_cached || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
+            let has_reached =
+                was_cached || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
             (has_reached || is_listed_since(shared, requested_at)) && !contains_object(&snapshot)
         };
         let identity = uid.as_ref().map_or("without a UID", Uid::as_str);
@@ -364,7 +366,8 @@ impl<K: Cacheable> Informer<K> {
         self.wait_with_proofs_after(PROOF_DELAY, deadline, target, version, condition).await
     }
 
-    /// Waits as [`wait_with_proofs`](Self::wait_with_proofs) does, and requests the first proof after the duration `proof_delay`.
+    /// Waits as [`wait_with_proofs`](Self::wait_with_proofs) does, and requests the first proof after the duration
+    /// `proof_delay`.
     pub(crate) async fn wait_with_proofs_after(
         &self,
         proof_delay: Duration,
@@ -418,7 +421,8 @@ impl<K: Cacheable> Informer<K> {
         let mut is_expired = false;
         loop {
             // Subscribes before the first check, so that a change between the two is not lost.
-            let awaited_version = version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
+            let awaited_version =
+                version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
             let milestone = awaited_version.and_then(|version| shared.milestone(version));
             // Checks once more after the deadline: the last change may have arrived at the same time.
             if let Some(found) = condition(shared) {

@@ -72,7 +72,8 @@ impl Milestones {
                 return;
             } else {
                 // Waiter numbers increase and never reach the maximum.
-                let still_waiting = waiters.wakers.split_off(&VersionWait { version: version.clone(), number: u64::MAX });
+                let still_waiting =
+                    waiters.wakers.split_off(&VersionWait { version: version.clone(), number: u64::MAX });
                 std::mem::replace(&mut waiters.wakers, still_waiting)
             }
         };

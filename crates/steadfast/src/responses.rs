@@ -74,7 +74,7 @@ impl InflightResponses {
         let inflight = match request {
             Request::Probe { since } => Inflight::Probing(request_builder.probe(request, *since, doubted)),
             Request::ShortWatch { target, method, .. } => {
-                Inflight::without_events(request_builder.watch_shortly(request, target, *method, doubted))
+                Inflight::without_events(request_builder.send_short_watch(request, target, *method, doubted))
             }
             // Only watches receive connection events before their heads. Lists have their own timeout (R3), and
             // requests next to a watch have a shorter timeout.
@@ -90,7 +90,7 @@ impl InflightResponses {
     }
 
     /// Lets `id` fail without sending a request.
-    pub(crate) fn refuse(&mut self, id: RequestId, failure: Failure) {
+    pub(crate) fn fail_without_sending(&mut self, id: RequestId, failure: Failure) {
         self.running.push((id, Inflight::without_events(Box::pin(std::future::ready(Err(failure))))));
     }
 
@@ -176,9 +176,9 @@ impl Inflight {
                     }
                     Poll::Ready(None) => {
                         // A body may end cleanly in the middle of its gzip stream if a proxy truncates it.
-                        let is_whole = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_whole());
+                        let is_complete = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_complete());
                         *self = Self::Finished;
-                        return Poll::Ready(if is_whole {
+                        return Poll::Ready(if is_complete {
                             Arrival::Ended
                         } else {
                             Arrival::Failed(Failure::unreachable("the response ended early, within its gzip data"))

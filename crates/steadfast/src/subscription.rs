@@ -79,14 +79,15 @@ impl<K: Send + Sync + 'static> Subscription<K> {
         }
     }
 
-    /// Queues changes. If `initial_objects_queued` is true, the initial objects of the informer are complete. The caller must then
-    /// [start](Self::start) the handler without a lock held.
+    /// Queues changes. If `initial_objects_queued` is true, the initial objects of the informer are complete. The
+    /// caller must then [start](Self::start) the handler without a lock held.
     pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, initial_objects_queued: bool) {
         if self.is_closed() {
             return;
         }
         // A relist is complete as well, but only the first view counts.
-        let completes_initial_objects = initial_objects_queued && !self.initial_objects_queued.swap(true, Ordering::AcqRel);
+        let completes_initial_objects =
+            initial_objects_queued && !self.initial_objects_queued.swap(true, Ordering::AcqRel);
         self.runner.push(changes, completes_initial_objects);
     }
 

@@ -172,8 +172,10 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         let same_epoch = *state.epoch.get_or_insert(current.epoch()) == current.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let new_head = Some((cluster.clone(), version.clone()));
-        let is_unchanged =
-            state.generations.certain_state().is_some_and(|(known_head, stored)| *known_head == new_head && is_same(stored, &current));
+        let is_unchanged = state
+            .generations
+            .certain_state()
+            .is_some_and(|(known_head, stored)| *known_head == new_head && is_same(stored, &current));
         // Bookmarks change the version in the header even if no row changes: a restart then resumes at a later version.
         if is_unchanged && pending_deliveries.is_empty() {
             return None;
@@ -249,7 +251,8 @@ impl<T: Send + Sync + 'static> Partition<T> {
 
     /// Returns true if a watch can resume from the snapshot's version.
     fn has_version(&self, current: &Snapshot<Lazy<T>>) -> bool {
-        current.version().is_some_and(ResourceVersion::is_ordered) && !self.has_unnameable_object.load(Ordering::Relaxed)
+        current.version().is_some_and(ResourceVersion::is_ordered)
+            && !self.has_unnameable_object.load(Ordering::Relaxed)
     }
 
     /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
@@ -283,12 +286,12 @@ impl<T: Send + Sync + 'static> Partition<T> {
         };
         for handler_rows in pending_deliveries {
             let (handler, is_new, changed_rows) = match handler_rows {
-                OutboxRows::Nothing(handler, names) => {
+                OutboxRows::Remove(handler, names) => {
                     rows.remove(&key_of(handler, None))?;
                     names.iter().try_for_each(|object_key| rows.remove(&key_of(handler, Some(object_key))))?;
                     continue;
                 }
-                OutboxRows::Rows(handler, is_new, changed_rows) => (handler, *is_new, changed_rows),
+                OutboxRows::Write(handler, is_new, changed_rows) => (handler, *is_new, changed_rows),
             };
             if is_new {
                 rows.put(&key_of(handler, None), &[])?;
@@ -301,7 +304,9 @@ impl<T: Send + Sync + 'static> Partition<T> {
                 };
                 row.clear();
                 let stored = current.entry(object_key.namespace(), object_key.name());
-                self.encodings.write_delivery(pending, stored, &mut row).map_err(|_| self.unnameable_error(object_key))?;
+                self.encodings
+                    .write_delivery(pending, stored, &mut row)
+                    .map_err(|_| self.unnameable_error(object_key))?;
                 rows.put(&key, &row)?;
             }
         }

@@ -43,7 +43,7 @@ pub(crate) struct RequestBuilder {
     pub(crate) resource: String,
     pub(crate) selectors: String,
     /// Selectors that match no object.
-    pub(crate) selectors_of_nothing: String,
+    pub(crate) selectors_matching_nothing: String,
     /// Scope of the selectors, for requests that add an object name.
     pub(crate) scope: Scope,
     pub(crate) metadata_only: bool,
@@ -68,7 +68,7 @@ impl RequestBuilder {
             namespace: scope.in_namespace().map(str::to_owned),
             resource: collection.name().to_owned(),
             selectors: scope.query(),
-            selectors_of_nothing: scope.query_matching_nothing(),
+            selectors_matching_nothing: scope.query_matching_nothing(),
             scope: scope.clone(),
             metadata_only: K::metadata_only(),
             protobuf: false,
@@ -101,12 +101,12 @@ impl RequestBuilder {
     pub(crate) fn check_list(
         &self,
         kind: Option<&str>,
-        items: bool,
+        has_items: bool,
         meta: Option<&ListMeta>,
         metadata: bool,
     ) -> Result<(), Failure> {
         let found_kind: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
-        if !items && !self.is_empty_list(kind, meta) {
+        if !has_items && !self.is_empty_list(kind, meta) {
             return Err(Failure::unreadable(format!(
                 "the response is not a list: it is a {found_kind:?} without items"
             )));
@@ -114,8 +114,8 @@ impl RequestBuilder {
         // Lists of metadata have a kind of their own, independent of the resource.
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
-            (Some(expected_kind), Some(kind)) if kind != expected_kind => Err(Failure::unreadable(format!(
-                "the response is a {found_kind:?}, not the {expected_kind} that was requested"
+            (Some(list_kind), Some(kind)) if kind != list_kind => Err(Failure::unreadable(format!(
+                "the response is a {found_kind:?}, not the {list_kind} that was requested"
             ))),
             _ => Ok(()),
         }
@@ -125,7 +125,7 @@ impl RequestBuilder {
         // Without this check, `{}` from a misconfigured proxy would delete every cached object.
         let Some(kind) = kind else { return false };
         let is_requested = match &self.list_kind {
-            Some(expected_kind) => kind == expected_kind,
+            Some(list_kind) => kind == list_kind,
             // A CRD may choose another list kind, but only built-in types omit their items.
             None => kind.strip_suffix("List") == Some(&self.expected_kind.kind),
         };
@@ -134,15 +134,15 @@ impl RequestBuilder {
 
     /// Returns true if an object belongs to another namespace than the requested one.
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
-        let expected_kind = self.namespace.as_deref();
+        let requested_namespace = self.namespace.as_deref();
         // Cluster-scoped objects have no namespace, and are never stray.
-        expected_kind.is_some_and(|expected_kind| key.namespace().is_some_and(|namespace| namespace != expected_kind))
+        requested_namespace.is_some_and(|requested| key.namespace().is_some_and(|namespace| namespace != requested))
     }
 
     /// Returns the message for an object that [is stray](Self::is_stray).
-    pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
-        let expected_kind = self.namespace.as_deref().unwrap_or_default();
-        format!("{key} is not in the namespace {expected_kind} that was requested")
+    pub(crate) fn stray_reason(&self, key: &ObjectKey) -> String {
+        let requested_namespace = self.namespace.as_deref().unwrap_or_default();
+        format!("{key} is not in the namespace {requested_namespace} that was requested")
     }
 
     /// Sends `request`. If the stream of the informer is `doubted`, probes and short watches use a connection that was
@@ -179,7 +179,12 @@ impl RequestBuilder {
         let uri = match request {
             // Within a namespace the server finds the object by its name; otherwise it would scan all objects.
             Request::State { key, .. } => {
-                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_for_name(key.name()))
+                format!(
+                    "{}?{}{}",
+                    self.path_in(key.namespace()),
+                    request.query(),
+                    self.scope.query_for_name(key.name())
+                )
             }
             _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
         };
@@ -191,13 +196,13 @@ impl RequestBuilder {
             Request::Probe { .. } => Placement::AnyRole,
             _ => Placement::Any,
         };
-        let built = http::Request::get(uri)
+        let http_request = http::Request::get(uri)
             .header(ACCEPT, self.accept(request))
             .extension(deadlines)
             .extension(placement)
             .extension(self.reader)
             .body(Body::empty());
-        built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+        http_request.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
     }
 
     /// Returns the path of the resource in a namespace.
@@ -243,40 +248,40 @@ impl RequestBuilder {
     }
 
     /// Sends a short watch on the connection on which the server has proven that it has reached the target version.
-    pub(super) fn watch_shortly(
+    pub(super) fn send_short_watch(
         &self,
-        short: &Request,
+        short_watch: &Request,
         target: &ResourceVersion,
         method: ProbeMethod,
         doubted: bool,
     ) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
-        let Some(query) = short.reach_query() else { return self.send(short, doubted) };
-        let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
-        let streamed = method == ProbeMethod::Streamed;
-        let requests = self.request(short, doubted).and_then(|short| {
+        let Some(query) = short_watch.reach_query() else { return self.send(short_watch, doubted) };
+        let uri = format!("{}?{query}{}", self.path, self.selectors_matching_nothing);
+        let is_streamed = method == ProbeMethod::Streamed;
+        let requests = self.request(short_watch, doubted).and_then(|short_watch| {
             let uri =
                 uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
             let mut reach_request =
-                transport::copy_request(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
+                transport::copy_request(&short_watch).ok_or_else(|| Failure::unreadable("the request has a body"))?;
             *reach_request.uri_mut() = uri;
-            if !streamed {
+            if !is_streamed {
                 reach_request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
                 reach_request.extensions_mut().insert(if doubted { Placement::Recent } else { Placement::AnyRole });
             }
-            Ok((reach_request, short))
+            Ok((reach_request, short_watch))
         });
-        let (connection, expected, target) = (self.connection.clone(), self.expected(short), target.clone());
+        let (connection, expected, target) = (self.connection.clone(), self.expected(short_watch), target.clone());
         Box::pin(async move {
-            let (reach_request, mut short) = requests?;
+            let (reach_request, mut short_watch) = requests?;
             let response = send(&connection, reach_request).await?;
             // With several API servers behind a load balancer, each connection may lead to another server. The proof
             // holds only for the server that sent it.
             let carrier = response.extensions().get::<CarryingConnection>().copied();
-            if streamed && response.version() != Version::HTTP_2 {
+            if is_streamed && response.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("an abandoned stream ends its HTTP/1.1 connection"));
             }
             let ResponseHead { encoding, body, .. } = read_head(response, &expected).await?;
-            let reached = if streamed {
+            let reached = if is_streamed {
                 read_initial_events_end(encoding, body).await?
             } else {
                 read_version(encoding, body).await?
@@ -288,21 +293,21 @@ impl RequestBuilder {
             let Some(carrier) = carrier else {
                 return Err(Failure::unreadable("the connection of the response is unknown"));
             };
-            short.extensions_mut().insert(carrier);
-            let response = connection.send(short).await.map_err(|error| connection_failure(&error))?;
+            short_watch.extensions_mut().insert(carrier);
+            let response = connection.send(short_watch).await.map_err(|error| connection_failure(&error))?;
             Ok(read_head(response, &expected).await?)
         })
     }
 
     /// Returns the expected response head of `request`.
     fn expected(&self, request: &Request) -> Expected {
-        let (needs, missing) = (self.required_permissions(request), self.missing());
-        Expected { needs, missing, protobuf: self.requests_as_protobuf(request), gzip: false }
+        let (permission_advice, not_found_advice) = (self.required_permissions(request), self.not_found_advice());
+        Expected { permission_advice, not_found_advice, protobuf: self.requests_as_protobuf(request), gzip: false }
     }
 
     /// Returns the explanation of a 404 for the whole resource, for error messages. A list of a missing namespace is
     /// empty and returns no 404.
-    fn missing(&self) -> String {
+    fn not_found_advice(&self) -> String {
         let ExpectedKind { api_version, kind, .. } = &self.expected_kind;
         let remedy = match api_version.split_once('/') {
             // The kinds of the core group always exist.
@@ -328,7 +333,7 @@ impl RequestBuilder {
     }
 
     /// Returns the server's version from a request at `since` or later.
-    pub(crate) fn newest(
+    pub(crate) fn version_since(
         &self,
         since: Instant,
     ) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {

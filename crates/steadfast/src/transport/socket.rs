@@ -32,8 +32,8 @@ const COUNT_SHIFT: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
-    /// Byte count, in the bits above [`WRITING_FLAG`] and [`SEALED_FLAG`]. Count and flags share one word, so that no write can
-    /// start between the check and the seal.
+    /// Byte count, in the bits above [`WRITING_FLAG`] and [`SEALED_FLAG`]. Count and flags share one word, so that no
+    /// write can start between the check and the seal.
     sent: AtomicU64,
     /// Time of the last received byte, in nanoseconds since the clock's zero.
     last_received: AtomicU64,
@@ -71,8 +71,8 @@ impl Traffic {
         self.sent.load(Ordering::Relaxed) >> COUNT_SHIFT
     }
 
-    /// Prevents further writes if nothing was written since [`sent`](Self::sent) returned `sent_before`. Returns true on
-    /// success.
+    /// Prevents further writes if nothing was written since [`sent`](Self::sent) returned `sent_before`. Returns true
+    /// on success.
     pub(super) fn seal_at(&self, sent_before: u64) -> bool {
         let expected = sent_before << COUNT_SHIFT;
         match self.sent.compare_exchange(expected, expected | SEALED_FLAG, Ordering::SeqCst, Ordering::SeqCst) {
