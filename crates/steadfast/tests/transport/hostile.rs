@@ -34,7 +34,8 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Bytes that a peer sends after a request, once and then repeatedly. If `continues_reading` is true, the peer continues to read.
+/// Bytes that a peer sends after a request, once and then repeatedly. If `continues_reading` is true, the peer
+/// continues to read.
 #[derive(Clone)]
 struct PeerBehaviour {
     first_bytes: Vec<u8>,
