@@ -333,7 +333,7 @@ impl RequestBuilder {
     }
 
     /// Returns the server's version from a request at `since` or later.
-    pub(crate) fn version_since(
+    pub(crate) fn newest(
         &self,
         since: Instant,
     ) -> impl Future<Output = Result<Option<ResourceVersion>, Failure>> + Send + use<> {

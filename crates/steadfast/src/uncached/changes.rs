@@ -275,7 +275,7 @@ impl WatchReader {
             // A server that has not reached the version would hold the watch open silently, so the server's version is
             // checked first.
             let now = self.source.request_builder.connection.environment().now();
-            match self.source.request_builder.version_since(now).await {
+            match self.source.request_builder.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.position) => {
                     let why = format!("the server is at {newest}: its history is a different one");
                     return Err(self.expired(why.into()));
