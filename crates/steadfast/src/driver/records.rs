@@ -143,7 +143,7 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Processes an unreadable record or item, as far as its object is known (R8).
-    fn unreadable(&mut self, now: Instant, id: RequestId, error: &RecordError) {
+    fn handle_unreadable(&mut self, now: Instant, id: RequestId, error: &RecordError) {
         match identified_object(error) {
             Some((kind, identity)) => self.tainted_record(now, id, kind, identity, error),
             None => self.report_unidentified(now, id, error),
@@ -257,7 +257,7 @@ impl<K: Cacheable> Driver<K> {
         self.perform(outputs);
     }
 
-    fn unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {
+    fn report_unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {
         let outputs = self.reflector.step(now, Input::Unidentified(id, error.to_string().into()));
         self.perform(outputs);
     }

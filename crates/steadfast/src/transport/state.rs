@@ -24,9 +24,9 @@ pub(super) enum Signal {
     /// The peer responded in the negotiated protocol.
     Established,
     /// A ping is overdue.
-    Late,
+    PingOverdue,
     /// The peer responded after all.
-    Heard,
+    Recovered,
     /// The peer accepts no more requests, or this side sends no more.
     Retired,
     /// The connection failed or was closed.
