@@ -147,13 +147,13 @@ impl<K: Cacheable> Informer<K> {
         if is_unversioned(shared) {
             return self.wait_for_list(self.remaining(limit)).await;
         }
-        let contains_object = |snapshot: &Snapshot<K>| {
+        let has_deleted_object = |snapshot: &Snapshot<K>| {
             deleted.as_ref().is_some_and(|(key, uid)| contains_object(snapshot, key, uid.as_ref()))
         };
         // The removal of a cached object proves its deletion. An object that was never cached may be deleted, or not
         // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
         let initial = self.snapshot();
-        let (was_cached, epoch) = (contains_object(&initial), initial.epoch());
+        let (was_cached, epoch) = (has_deleted_object(&initial), initial.epoch());
         drop(initial);
         let proof_delay = if version.is_none() && !was_cached { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
         let target_version = match version {
@@ -174,7 +174,7 @@ impl<K: Cacheable> Informer<K> {
                 let snapshot = shared.snapshot();
                 let at = snapshot.version().zip(target_version.as_ref());
                 let is_past = was_cached || at.is_some_and(|(at, version)| is_at(at, version));
-                (is_past && !contains_object(&snapshot)) || snapshot.epoch() != epoch
+                (is_past && !has_deleted_object(&snapshot)) || snapshot.epoch() != epoch
             };
             // The removal of a cached object can appear at any version, so that wait has no minimum version.
             let min_version = target_version.as_ref().filter(|_| !was_cached);
