@@ -55,7 +55,7 @@ use source_cache::{SourceCache, name_of};
 pub use source_error::SourceError;
 pub use stale_policy::StalePolicy;
 pub use stats::ControllerStats;
-use worker_pool::{Failed, Prepared};
+use worker_pool::{Failed, PreparedReconcile};
 
 use crate::election::Sharding;
 use crate::panics;
@@ -115,7 +115,7 @@ pub struct Controller<K: Cacheable> {
     factory: InformerFactory,
     kind: DynamicType<K>,
     source: Source<K>,
-    others: Vec<PendingSource>,
+    pending_sources: Vec<PendingSource>,
     reads: Vec<Arc<dyn CacheHandle>>,
     triggers: Vec<BoxStream<'static, ObjectKey>>,
     queue: QueueSettings,
@@ -177,7 +177,7 @@ impl<K: Cacheable> Controller<K> {
             factory: factory.clone(),
             kind,
             source: source.into(),
-            others: Vec::new(),
+            pending_sources: Vec::new(),
             reads: Vec::new(),
             triggers: Vec::new(),
             queue: QueueSettings { retries: RetrySettings::default(), limit: Some(RateLimit::default()), group: None },
@@ -211,10 +211,10 @@ impl<K: Cacheable> Controller<K> {
         let source = source.into();
         let kind = &self.kind;
         let (group, kind) = (K::Resource::group(kind).into_owned(), K::Resource::kind(kind).into_owned());
-        self.others.push(Box::new(move |links| {
-            let (source, owned) = source.open(&links.factory)?;
-            links.primary.can_own(&owned)?;
-            let primary = links.primary.clone();
+        self.pending_sources.push(Box::new(move |source_context| {
+            let (source, owned) = source.open(&source_context.factory)?;
+            source_context.primary.can_own(&owned)?;
+            let primary = source_context.primary.clone();
             let owners = move |child: &Object<PartialObjectMeta<C>>| -> Vec<ObjectKey> {
                 let namespace = child.key().namespace();
                 let references = child.metadata.owner_references.as_deref().unwrap_or_default();
@@ -226,8 +226,8 @@ impl<K: Cacheable> Controller<K> {
                 });
                 of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
             };
-            let attachment = source.attach(links, None, owners)?;
-            Ok(AttachedSource { caches: DeclaredCache::all(owned, Role::Owned), attachment })
+            let attachment = source.attach(source_context, None, owners)?;
+            Ok(AttachedSource { caches: DeclaredCache::declare_all(owned, Role::Owned), attachment })
         }));
         self
     }
@@ -249,10 +249,10 @@ impl<K: Cacheable> Controller<K> {
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
         let source = source.into();
-        self.others.push(Box::new(move |links| {
-            let (source, watched) = source.open(&links.factory)?;
-            let attachment = source.attach(links, links.scope_filter(&name_of(&watched)), keys)?;
-            Ok(AttachedSource { caches: DeclaredCache::all(watched, Role::Watched), attachment })
+        self.pending_sources.push(Box::new(move |source_context| {
+            let (source, watched) = source.open(&source_context.factory)?;
+            let attachment = source.attach(source_context, source_context.scope_filter(&name_of(&watched)), keys)?;
+            Ok(AttachedSource { caches: DeclaredCache::declare_all(watched, Role::Watched), attachment })
         }));
         self
     }
@@ -379,7 +379,7 @@ impl<K: Cacheable> Controller<K> {
         let work = Arc::new((reconcile, error_policy));
         self.start(false, move |caches| {
             Box::new(move |key| {
-                let mut missing = Prepared::Missing;
+                let mut missing = PreparedReconcile::Missing;
                 for cache in &caches {
                     match cache.snapshot().get_by_key(key) {
                         Lookup::Found(object) => {
@@ -388,7 +388,7 @@ impl<K: Cacheable> Controller<K> {
                         }
                         Lookup::Absent => {}
                         // The object exists but is undecodable. Unlike a missing object, this must be reported.
-                        Lookup::Unknown { .. } => missing = Prepared::Undecodable,
+                        Lookup::Unknown { .. } => missing = PreparedReconcile::Undecodable,
                     }
                 }
                 missing
@@ -423,7 +423,7 @@ impl<K: Cacheable> Controller<K> {
 }
 
 /// Starts the reconcile for `subject`: the first function of `work`, then the second if the first returns an error.
-fn prepare<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> Prepared
+fn prepare<F, Fut, E, P, S, C>(work: &Arc<(F, P)>, subject: S, context: &Arc<C>) -> PreparedReconcile
 where
     F: Fn(S, Arc<C>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, E>> + Send + 'static,
@@ -433,7 +433,7 @@ where
     C: Send + Sync + 'static,
 {
     let (work, context) = (work.clone(), context.clone());
-    Prepared::Reconcile(Box::pin(async move {
+    PreparedReconcile::Reconcile(Box::pin(async move {
         let (reconcile, error_policy) = &*work;
         reconcile(subject.clone(), context.clone()).await.map_err(|error| {
             let action = error_policy(subject, &error, context);
@@ -446,7 +446,7 @@ impl<K: Cacheable> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("source", &self.source)
-            .field("others", &self.others.len())
+            .field("others", &self.pending_sources.len())
             .field("concurrency", &self.concurrency)
             .field("timeout", &self.timeout)
             .field("stale_policy", &self.stale_policy)

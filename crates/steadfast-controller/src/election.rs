@@ -1,12 +1,12 @@
 //! Leader election by a lease.
 
 mod candidate_versions;
+mod earlier_holders;
 mod fault_injection;
 mod leases;
 mod machine;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod previous_holder;
 mod record;
 mod registration;
 mod requests;

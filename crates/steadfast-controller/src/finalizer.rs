@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::controller::Action;
 
 /// Maximum number of attempts to write the finalizers after conflicts.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Step to perform for an object with a finalizer.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ where
             Ok(_) => return Ok(()),
             // The object was deleted in the meantime, so no finalizer is left to remove.
             Err(kube::Error::Api(status)) if status.code == 404 && !adds => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < MAX_ATTEMPTS => {
                 let Some(now) = api.get_opt(&name).await? else { return Ok(()) };
                 if now.uid() != object.uid() {
                     return Ok(());

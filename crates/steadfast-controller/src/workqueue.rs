@@ -325,20 +325,20 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         HashedKey { key, hash, group }
     }
 
-    /// Runs `act` on the state, after all expired delays took effect, and wakes the affected tasks.
-    fn with<R>(&self, act: impl FnOnce(&mut State<T>, Instant) -> R) -> R {
+    /// Runs `operation` on the state, after all expired delays took effect, and wakes the affected tasks.
+    fn with<R>(&self, operation: impl FnOnce(&mut State<T>, Instant) -> R) -> R {
         let mut state = self.shared.lock();
         // Reading the clock under the lock keeps times monotonic across callers.
         let now = self.shared.environment.now();
-        let (was_finished, was_done) = state.ended();
+        let (was_finished, was_done) = state.completion_flags();
         // Due delays become ready before the operation, so that the operation sees the current state.
         state.schedule.apply_due(now);
         let due = state.schedule.next_due();
-        let result = act(&mut state, now);
-        let (is_finished, is_done) = state.ended();
+        let result = operation(&mut state, now);
+        let (is_finished, is_done) = state.completion_flags();
         let is_earlier = state.schedule.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
         let has_timer_worker = state.has_timer_worker;
-        let (newly_ready, dropped) = (state.schedule.newly_ready(), state.schedule.dropped());
+        let (newly_ready, dropped) = (state.schedule.take_newly_ready(), state.schedule.take_dropped());
         drop(state);
         // Keys are user types with destructors. They drop after the lock is released.
         drop(dropped);
@@ -366,7 +366,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 impl<T: Clone + Eq> State<T> {
     /// Returns two flags. The first is true if no key can become ready again; the second, if in addition no key is
     /// running.
-    fn ended(&self) -> (bool, bool) {
+    fn completion_flags(&self) -> (bool, bool) {
         let is_finished = self.schedule.is_finished();
         (is_finished, is_finished && self.schedule.is_empty())
     }

@@ -18,12 +18,12 @@ use shuttle::{check_pct, check_random, thread};
 use steadfast::environment::{Environment, Instant, Socket, Task};
 use steadfast_controller::Workqueue;
 
-const RANDOM: usize = 1500;
-const FEW_SWITCHES: usize = 1500;
+const RANDOM_SCHEDULES: usize = 1500;
+const BOUNDED_SWITCH_SCHEDULES: usize = 1500;
 
 fn check(scenario: fn()) {
-    check_random(scenario, RANDOM);
-    check_pct(scenario, FEW_SWITCHES, 3);
+    check_random(scenario, RANDOM_SCHEDULES);
+    check_pct(scenario, BOUNDED_SWITCH_SCHEDULES, 3);
 }
 
 /// Clock that only tests advance.
@@ -135,7 +135,7 @@ fn worker(queue: &Workqueue<usize>, calls: &Calls) -> thread::JoinHandle<()> {
 }
 
 /// Yields until `done` returns true. A deadlock fails the test.
-fn until(done: impl Fn() -> bool) {
+fn wait_until(done: impl Fn() -> bool) {
     while !done() {
         thread::yield_now();
     }
@@ -164,14 +164,14 @@ fn additions_are_processed_later_and_exclusively() {
                     let before = calls.of(0);
                     queue.add(0);
                     // The current run may have started before this addition. Then another run follows.
-                    until(|| calls.of(0) > before);
+                    wait_until(|| calls.of(0) > before);
                 })
             })
             .collect();
         for adder in adders {
             adder.join().expect("no panic");
         }
-        until(|| calls.of(1) > 0 && calls.of(2) > 0);
+        wait_until(|| calls.of(1) > 0 && calls.of(2) > 0);
         end(&queue, workers);
     });
 }
@@ -186,13 +186,13 @@ fn run_concurrently(add: fn(&Workqueue<usize>, &Clock)) {
             thread::spawn(move || {
                 let work = block_on(queue.next()).expect("there are two keys");
                 run_concurrently.fetch_add(1, Ordering::SeqCst);
-                until(|| run_concurrently.load(Ordering::SeqCst) == 2);
+                wait_until(|| run_concurrently.load(Ordering::SeqCst) == 2);
                 work.finish();
             })
         })
         .collect();
     add(&queue, &clock);
-    until(|| run_concurrently.load(Ordering::SeqCst) == 2);
+    wait_until(|| run_concurrently.load(Ordering::SeqCst) == 2);
     end(&queue, workers);
 }
 
@@ -260,9 +260,9 @@ fn delay_always_has_a_waiter() {
         };
         adder.join().expect("no panic");
         clock.advance(5);
-        until(|| calls.of(2) > 0);
+        wait_until(|| calls.of(2) > 0);
         clock.advance(5);
-        until(|| calls.of(1) > 0);
+        wait_until(|| calls.of(1) > 0);
         cancelled.join().expect("no panic");
         end(&queue, workers);
     });

@@ -14,7 +14,7 @@ use crate::version::ResourceVersion;
 
 /// Pending deliveries of one handler.
 pub struct Outbox<K> {
-    of: BTreeMap<ObjectKey, PendingDelivery<Object<K>>>,
+    pending_by_key: BTreeMap<ObjectKey, PendingDelivery<Object<K>>>,
     /// Keys whose current entries are not recorded.
     unrecorded: BTreeSet<ObjectKey>,
     /// Keys that are being recorded.
@@ -183,12 +183,12 @@ impl<K> Outbox<K> {
 
     /// Returns the number of objects with pending deliveries.
     pub fn len(&self) -> usize {
-        self.of.len()
+        self.pending_by_key.len()
     }
 
     /// Returns whether no delivery is pending.
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.pending_by_key.is_empty()
     }
 
     /// Returns whether no delivery is pending and no record remains to be written or removed.
@@ -198,24 +198,27 @@ impl<K> Outbox<K> {
 
     /// Returns the pending delivery of a key.
     pub fn get(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
-        self.of.get(key)
+        self.pending_by_key.get(key)
     }
 
     /// Returns the pending delivery of a key if it can be delivered now: due and recorded.
     pub fn deliverable(&self, key: &ObjectKey) -> Option<&PendingDelivery<Object<K>>> {
-        self.of.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
+        self.pending_by_key.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
     }
 
     /// Returns the lowest version of the unacknowledged changes. A deletion without a known version counts with the
     /// last version of the object, which is lower. Opaque versions come first.
     pub fn first_pending(&self) -> Option<&ResourceVersion> {
-        let pending = self.of.values().filter_map(PendingDelivery::first_pending);
+        let pending = self.pending_by_key.values().filter_map(PendingDelivery::first_pending);
         pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))
     }
 
     /// Returns the keys whose events can be delivered now.
     pub fn deliverable_keys(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.of.iter().filter(|(_, pending)| pending.due.is_some() && pending.is_written).map(|(key, _)| key)
+        self.pending_by_key
+            .iter()
+            .filter(|(_, pending)| pending.due.is_some() && pending.is_written)
+            .map(|(key, _)| key)
     }
 
     /// Adds a pending delivery that an earlier run has recorded.
@@ -226,13 +229,13 @@ impl<K> Outbox<K> {
         if !is_written {
             self.unrecorded.insert(key.clone());
         }
-        self.of.insert(key, PendingDelivery { is_written, ..pending });
+        self.pending_by_key.insert(key, PendingDelivery { is_written, ..pending });
     }
 
     /// Copies all pending deliveries of another handler, to be written before they are delivered.
     pub fn copy_from(&mut self, other: &Self) {
-        for (key, pending) in &other.of {
-            self.of.insert(key.clone(), PendingDelivery { is_written: false, ..pending.clone() });
+        for (key, pending) in &other.pending_by_key {
+            self.pending_by_key.insert(key.clone(), PendingDelivery { is_written: false, ..pending.clone() });
             self.unrecorded.insert(key.clone());
         }
     }
@@ -247,7 +250,7 @@ impl<K> Outbox<K> {
         };
         // Without an entry, all earlier changes are acknowledged, so the previous state is the
         // base.
-        let pending = self.of.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
+        let pending = self.pending_by_key.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
         match &change.event {
             Event::Added { object, initial } => {
                 pending.latest = Some(object.clone());
@@ -283,15 +286,15 @@ impl<K> Outbox<K> {
         // Keys stay in `writing` until `finish_write`, since a failed write returns them to `unrecorded`.
         self.writing.append(&mut self.unrecorded);
         if all {
-            self.writing.extend(self.of.keys().cloned());
+            self.writing.extend(self.pending_by_key.keys().cloned());
         }
         for key in &self.writing {
-            if self.of.get_mut(key).is_some_and(|pending| !pending.select_due()) {
+            if self.pending_by_key.get_mut(key).is_some_and(|pending| !pending.select_due()) {
                 // Nothing remains to deliver. The missing entry removes the recorded row.
-                self.of.remove(key);
+                self.pending_by_key.remove(key);
             }
         }
-        self.writing.iter().map(|key| (key.clone(), self.of.get(key).cloned())).collect()
+        self.writing.iter().map(|key| (key.clone(), self.pending_by_key.get(key).cloned())).collect()
     }
 
     /// Finishes a write that [`begin_write`](Self::begin_write) started. `written` must be set only if the entries are
@@ -307,7 +310,7 @@ impl<K> Outbox<K> {
         for key in writing {
             // An acknowledgement between `begin_write` and `finish_write` removes the due event. The next
             // write selects another.
-            if let Some(pending) = self.of.get_mut(&key)
+            if let Some(pending) = self.pending_by_key.get_mut(&key)
                 && pending.due.is_some()
                 && !std::mem::replace(&mut pending.is_written, true)
             {
@@ -321,9 +324,9 @@ impl<K> Outbox<K> {
     pub fn deliver_unrecorded(&mut self) -> Vec<ObjectKey> {
         let mut deliverable = Vec::new();
         for key in &self.unrecorded {
-            let Some(pending) = self.of.get_mut(key) else { continue };
+            let Some(pending) = self.pending_by_key.get_mut(key) else { continue };
             if !pending.select_due() {
-                self.of.remove(key);
+                self.pending_by_key.remove(key);
             } else if !std::mem::replace(&mut pending.is_written, true) {
                 deliverable.push(key.clone());
             }
@@ -333,7 +336,7 @@ impl<K> Outbox<K> {
 
     /// Acknowledges the event `done`. Returns true if `done` is the due event of the key.
     pub fn acknowledge(&mut self, key: &ObjectKey, done: &DueEvent<Object<K>>) -> bool {
-        let Some(pending) = self.of.get_mut(key) else { return false };
+        let Some(pending) = self.pending_by_key.get_mut(key) else { return false };
         // A repeated or late acknowledgement must not remove a newer due event.
         let Some(due) = pending.due.take_if(|due| due.is(done)) else { return false };
         pending.initial = false;
@@ -349,7 +352,7 @@ impl<K> Outbox<K> {
         };
         // The handler knows the current state. The next write removes the recorded row.
         if is_known && pending.ended.is_none() {
-            self.of.remove(key);
+            self.pending_by_key.remove(key);
         }
         self.unrecorded.insert(key.clone());
         true
@@ -357,20 +360,25 @@ impl<K> Outbox<K> {
 
     /// Returns the keys for which a record may exist.
     pub fn into_names(self) -> BTreeSet<ObjectKey> {
-        let Self { of, unrecorded, writing, delivers_unseen_ends: _ } = self;
-        of.into_keys().chain(unrecorded).chain(writing).collect()
+        let Self { pending_by_key, unrecorded, writing, delivers_unseen_ends: _ } = self;
+        pending_by_key.into_keys().chain(unrecorded).chain(writing).collect()
     }
 
     /// Drops all pending deliveries. Their records will be removed.
     pub fn forget(&mut self) {
-        self.unrecorded.extend(std::mem::take(&mut self.of).into_keys());
+        self.unrecorded.extend(std::mem::take(&mut self.pending_by_key).into_keys());
     }
 }
 
 // Not derived: a derive would require objects with a default.
 impl<K> Default for Outbox<K> {
     fn default() -> Self {
-        Self { of: BTreeMap::new(), unrecorded: BTreeSet::new(), writing: BTreeSet::new(), delivers_unseen_ends: false }
+        Self {
+            pending_by_key: BTreeMap::new(),
+            unrecorded: BTreeSet::new(),
+            writing: BTreeSet::new(),
+            delivers_unseen_ends: false,
+        }
     }
 }
 

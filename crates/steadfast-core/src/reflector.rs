@@ -155,12 +155,12 @@ impl Reflector {
 
     /// Returns the version of the store.
     pub fn version(&self) -> Option<&ResourceVersion> {
-        self.cache.reached()
+        self.cache.reached_version()
     }
 
     /// Returns whether the store contains a first complete list.
     pub fn is_synced(&self) -> bool {
-        self.cache.synced
+        self.cache.is_synced
     }
 
     /// Sets the hints that determine the method of the next list.
@@ -193,7 +193,7 @@ impl Reflector {
     /// Records that the store contains a checkpoint up to `version`. The cache is not fresh yet.
     /// [`Input::Restart`] must follow instead of a start.
     pub fn restore(&mut self, now: Instant, version: ResourceVersion) {
-        self.cache.synced = true;
+        self.cache.is_synced = true;
         self.cache.advance(now, version);
         self.probe.set_broken(now);
         self.cache.set_condition(now, Condition::Resuming, RESTORED);
@@ -202,8 +202,8 @@ impl Reflector {
     /// Returns the time of the last progress of the running full transfer, or of its request.
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Listing(list) => Some(list.progress),
-            Phase::DeltaListing(list) => Some(list.progress),
+            Phase::Listing(list) => Some(list.last_progress),
+            Phase::DeltaListing(list) => Some(list.last_progress),
             _ => None,
         }
     }
@@ -215,7 +215,7 @@ impl Reflector {
 
     /// Returns the time of the next [`Input::Tick`].
     pub fn wake_at(&self) -> Option<Instant> {
-        let timers = Timer::OF_PHASES.into_iter().chain(Timer::ALONGSIDE);
+        let timers = Timer::OF_PHASES.into_iter().chain(Timer::OF_ACTIVITIES);
         timers.filter_map(|timer| self.due(timer)).min()
     }
 
@@ -239,8 +239,8 @@ impl Reflector {
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
             Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
             Input::Judged(found) => {
-                let (alongside, requester) = (self.alongside(), &mut self.requester);
-                let effects = self.comparison.judged(now, &found, alongside, &self.cache, requester);
+                let (watch_context, requester) = (self.watch_context(), &mut self.requester);
+                let effects = self.comparison.judged(now, &found, watch_context, &self.cache, requester);
                 self.apply(now, effects, &mut out);
             }
             Input::Differs(id, identity) => {
@@ -257,9 +257,9 @@ impl Reflector {
             }
             Input::Unsettled(id) => {
                 let is_watch = self.phase.is_watch(id);
-                self.handover.unsettled(now, id, is_watch, &self.cache, &mut self.requester);
+                self.handover.request_move(now, id, is_watch, &self.cache, &mut self.requester);
             }
-            Input::Settled(id) => out.extend(self.handover.settled(id, self.phase.is_watch(id))),
+            Input::Settled(id) => out.extend(self.handover.cancel_planned_move(id, self.phase.is_watch(id))),
             Input::Responsive(id, responsive) => self.responsive(now, id, responsive, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
@@ -296,10 +296,10 @@ impl Reflector {
         if let Record::Object(_, identity) = record
             && !identity.version.is_given()
         {
-            return self.unversioned(now, id, identity);
+            return self.handle_unversioned(now, id, identity);
         }
         match &mut self.phase {
-            Phase::Listing(list) if list.streamed && list.id == id => match list.record(now, record) {
+            Phase::Listing(list) if list.is_streamed && list.id == id => match list.record(now, record) {
                 ListRecord::Object => Verdict::Stage,
                 ListRecord::Complete(version) => Verdict::Perform(self.stream_complete(now, version)),
                 ListRecord::PlainBookmark => self.list_in_pages(
@@ -313,7 +313,7 @@ impl Reflector {
             // seen.
             Phase::Watching(watch) if watch.id == id || self.handover.is_successor(id) => {
                 let record = watch.record(record, &self.cache);
-                self.watched(now, record)
+                self.apply_watch_record(now, record)
             }
             _ => {
                 let effects = self.probe.record(now, id, record, &self.cache);
@@ -323,10 +323,10 @@ impl Reflector {
     }
 
     /// Processes a record of the watch.
-    fn watched(&mut self, now: Instant, record: RecordMeaning<'_>) -> Verdict {
+    fn apply_watch_record(&mut self, now: Instant, record: RecordMeaning<'_>) -> Verdict {
         match record {
             RecordMeaning::Change(version) => {
-                self.reach(now, version.clone());
+                self.advance_to(now, version.clone());
                 // A useful watch ends the series of short watches.
                 self.retry.short_watches.reset();
                 self.delta_policy.changed(1);
@@ -341,12 +341,12 @@ impl Reflector {
                 self.cache.bookmark_interval.bookmark(now, version);
                 if !is_new_version {
                     if inject!(self.cache.faults(), EqualBookmarks) {
-                        self.proven(now, now);
+                        self.record_proof(now, now);
                     }
                     return Verdict::Skip;
                 }
                 if version.is_ordered() {
-                    self.reach(now, version.clone());
+                    self.advance_to(now, version.clone());
                 } else {
                     // This version differs from the cached one. It proves no freshness, since the order of opaque
                     // versions is unknown (C12).
@@ -368,7 +368,7 @@ impl Reflector {
     /// Processes an entry of the list `id` and returns the action for it.
     pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
         match &mut self.phase {
-            Phase::DeltaListing(list) if list.has(id) => match list.item(now, id, identity) {
+            Phase::DeltaListing(list) if list.has_request(id) => match list.item(now, id, identity) {
                 Ok(verdict) => verdict,
                 Err(why) => {
                     let effects = list.list_all(why.into());
@@ -380,7 +380,7 @@ impl Reflector {
                 Verdict::Stage
             }
             _ if !self.comparison.is_running(id) => Verdict::Skip,
-            _ if !identity.version.is_given() => self.unversioned(now, id, identity),
+            _ if !identity.version.is_given() => self.handle_unversioned(now, id, identity),
             _ => {
                 self.comparison.progress(now, &self.cache);
                 Verdict::Compare
@@ -389,9 +389,9 @@ impl Reflector {
     }
 
     /// Handles an object without a version, if a version is needed to watch from or to compare with the cache.
-    fn unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
+    fn handle_unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
         let why: Arc<str> = format!("{} has no version from which a watch can start", identity.key).into();
-        if matches!(&self.phase, Phase::Listing(list) if list.streamed && list.id == id) {
+        if matches!(&self.phase, Phase::Listing(list) if list.is_streamed && list.id == id) {
             // Without a version, the stream cannot continue as a watch after the list. Pages replace
             // the stream.
             return self.list_in_pages(now, id, why);
@@ -417,7 +417,7 @@ impl Reflector {
             (Timer::DeltaList, Phase::DeltaListing(list)) => Some(list.due(settings)),
             (Timer::Decision, Phase::Deciding(decision)) => Some(decision.deadline),
             (Timer::WatchHead, Phase::Watching(watch)) => watch.head_due(settings),
-            (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_on() => {
+            (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_polling() => {
                 watch.healthy_at(settings)
             }
             (Timer::UnidentifiedList, Phase::Watching(_)) => self.unidentified.due(),
@@ -435,8 +435,8 @@ impl Reflector {
             self.phase_expired(now, timer, out);
         }
         // Each activity alongside the watch keeps its own timer.
-        for timer in Timer::ALONGSIDE {
-            self.alongside_expired(now, timer, out);
+        for timer in Timer::OF_ACTIVITIES {
+            self.activity_expired(now, timer, out);
         }
     }
 
@@ -446,7 +446,7 @@ impl Reflector {
             (Timer::Delay, Phase::Waiting { then, .. }) => match then.clone() {
                 Next::Watch => self.watch(now, out),
                 Next::List(plan) => self.queue(plan, out),
-                Next::Decide(plan) => self.decide(now, plan, out),
+                Next::Decide(plan) => self.probe_epoch(now, plan, out),
             },
             (Timer::ListStall, Phase::Listing(list)) => {
                 let effects = list.stalled(now, settings);
@@ -468,7 +468,7 @@ impl Reflector {
                 let failure = Failure::unreachable(format!("no response to a watch within {seconds} s"));
                 self.watch_failed(now, &failure, out);
             }
-            (Timer::WatchHealth, Phase::Watching(_)) => self.settle(now),
+            (Timer::WatchHealth, Phase::Watching(_)) => self.record_watch_health(now),
             (Timer::UnidentifiedList, Phase::Watching(_)) => {
                 if let Some((plan, why)) = self.unidentified.list(now, self.cache.version.as_ref()) {
                     self.leave_watch(out);
@@ -479,15 +479,15 @@ impl Reflector {
         }
     }
 
-    fn alongside_expired(&mut self, now: Instant, timer: Timer, out: &mut Vec<Output>) {
-        let (alongside, requester) = (self.alongside(), &mut self.requester);
+    fn activity_expired(&mut self, now: Instant, timer: Timer, out: &mut Vec<Output>) {
+        let (watch_context, requester) = (self.watch_context(), &mut self.requester);
         let effects = match timer {
-            Timer::Proof => self.probe.tick(now, alongside.stream, &self.cache, requester),
+            Timer::Proof => self.probe.tick(now, watch_context.stream, &self.cache, requester),
             Timer::Handover => {
                 let is_replacing = self.probe.is_replacing();
-                self.handover.tick(now, alongside.stream, is_replacing, &self.cache, requester)
+                self.handover.tick(now, watch_context.stream, is_replacing, &self.cache, requester)
             }
-            Timer::Comparison => self.comparison.tick(now, alongside, &self.cache, requester),
+            Timer::Comparison => self.comparison.tick(now, watch_context, &self.cache, requester),
             _ => Effects::default(),
         };
         self.apply(now, effects, out);
@@ -497,7 +497,7 @@ impl Reflector {
 
     fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         match &mut self.phase {
-            Phase::DeltaListing(list) if list.has(id) => list.opened(now),
+            Phase::DeltaListing(list) if list.has_request(id) => list.opened(now),
             Phase::Listing(list) if list.id == id => list.opened(now),
             Phase::Watching(watch) if watch.id == id => {
                 watch.opened(now);
@@ -521,7 +521,7 @@ impl Reflector {
         }
         if self.cache.is_suspect() && self.unidentified.why().is_none() {
             // A doubt started before this response, or during the wait for it. An open stream proves nothing (C10).
-            self.probe.schedule.hasten(now, &mut self.requester);
+            self.probe.schedule.request_soon(now, &mut self.requester);
         } else {
             self.set_streaming(now);
         }
@@ -529,12 +529,12 @@ impl Reflector {
 
     /// Handles a complete page, or a complete response for an object.
     fn list_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
-        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let (watch_context, requester) = (self.watch_context(), &mut self.requester);
         let effects = match &mut self.phase {
             Phase::Listing(list) if list.id == id => list.page_ended(now, meta, &self.cache.settings, requester),
-            Phase::DeltaListing(list) if list.has(id) => list.ended(now, id, meta, &self.cache, requester),
+            Phase::DeltaListing(list) if list.has_request(id) => list.ended(now, id, meta, &self.cache, requester),
             _ if self.comparison.is_running(id) => {
-                self.comparison.page_ended(now, meta, alongside, &self.cache, requester)
+                self.comparison.page_ended(now, meta, watch_context, &self.cache, requester)
             }
             _ => return,
         };
@@ -558,23 +558,23 @@ impl Reflector {
     }
 
     fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
-        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let (watch_context, requester) = (self.watch_context(), &mut self.requester);
         let settings = &self.cache.settings;
         let effects = match &mut self.phase {
             Phase::Listing(list) if list.id == id => return self.list_failed(now, failure, out),
-            Phase::DeltaListing(list) if list.has(id) => list.failed(now, id, failure, settings, requester),
+            Phase::DeltaListing(list) if list.has_request(id) => list.failed(now, id, failure, settings, requester),
             Phase::Deciding(decision) if decision.id == id => decision.failed(now, failure, settings),
             Phase::Watching(watch) if watch.id == id => {
-                if !self.succeed(now, Some(failure), out) {
+                if !self.replace_by_successor(now, Some(failure), out) {
                     self.watch_failed(now, failure, out);
                 }
                 return;
             }
             _ if self.handover.is_successor(id) => {
-                return self.handover.successor_failed(now, alongside.stream, failure.retry_after, requester);
+                return self.handover.successor_failed(now, watch_context.stream, failure.retry_after, requester);
             }
             _ if self.comparison.is_running(id) => {
-                self.comparison.failed(now, failure, alongside, &self.cache, requester)
+                self.comparison.failed(now, failure, watch_context, &self.cache, requester)
             }
             _ => self.probe.failed(now, id, failure, &self.cache, requester),
         };
@@ -583,24 +583,24 @@ impl Reflector {
 
     /// Handles the regular end of a stream.
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let (watch_context, requester) = (self.watch_context(), &mut self.requester);
         let settings = &self.cache.settings;
         let effects = match &mut self.phase {
             Phase::Listing(list) if list.id == id => list.truncated(now, settings),
-            Phase::DeltaListing(list) if list.has(id) => {
+            Phase::DeltaListing(list) if list.has_request(id) => {
                 let failure = Failure::unreadable("the server streamed a metadata list");
                 list.failed(now, id, &failure, settings, requester)
             }
             Phase::Watching(watch) if watch.id == id => {
                 let effects = watch.ended(now, &self.cache);
                 // An open or opening successor takes over without a delay.
-                if self.succeed(now, None, out) {
+                if self.replace_by_successor(now, None, out) {
                     return;
                 }
                 effects
             }
             _ if self.handover.is_successor(id) => {
-                return self.handover.successor_failed(now, alongside.stream, None, requester);
+                return self.handover.successor_failed(now, watch_context.stream, None, requester);
             }
             _ => {
                 let may_compare = self.comparison.may_begin(now, settings);
@@ -611,9 +611,9 @@ impl Reflector {
     }
 
     /// Replaces a watch that ended while its successor was being opened. Returns whether a successor exists.
-    fn succeed(&mut self, now: Instant, failure: Option<&Failure>, out: &mut Vec<Output>) -> bool {
+    fn replace_by_successor(&mut self, now: Instant, failure: Option<&Failure>, out: &mut Vec<Output>) -> bool {
         let Some(successor) = self.handover.successor(failure, out) else { return false };
-        self.settle(now);
+        self.record_watch_health(now);
         self.handover.complete(now, successor.id, &self.cache, &mut self.requester);
         // A successor without a response head receives the full timeout again.
         let watch = if successor.is_open { Watch::open } else { Watch::requested };
@@ -656,19 +656,19 @@ impl Reflector {
         let watched = self.is_read_from(id);
         match &mut self.phase {
             Phase::Listing(list) if list.id == id => {
-                list.progress = now;
-                self.unidentified.entry(why.clone());
+                list.last_progress = now;
+                self.unidentified.record_list_entry(why.clone());
             }
-            Phase::DeltaListing(list) if list.has(id) => {
+            Phase::DeltaListing(list) if list.has_request(id) => {
                 let effects = list.list_all(why);
                 return self.apply(now, effects, out);
             }
             _ if self.comparison.is_running(id) => {
                 out.push(Output::Cancel(id));
                 let why = format!("an entry of a version list cannot be identified: {why}");
-                let (alongside, requester) = (self.alongside(), &mut self.requester);
+                let (watch_context, requester) = (self.watch_context(), &mut self.requester);
                 let failure = Failure::unreadable(why);
-                let effects = self.comparison.failed(now, &failure, alongside, &self.cache, requester);
+                let effects = self.comparison.failed(now, &failure, watch_context, &self.cache, requester);
                 return self.apply(now, effects, out);
             }
             _ if watched => self.unidentified.record(now, self.cache.settings.period, why.clone()),
@@ -686,7 +686,7 @@ impl Reflector {
         if !self.is_read_from(id) {
             return;
         }
-        self.unidentified.contradiction(now, self.cache.settings.period, why.clone());
+        self.unidentified.record_contradiction(now, self.cache.settings.period, why.clone());
         self.cache.evidence.unidentified = true;
         out.push(Output::Diagnostic(Diagnostic::Contradicted { why }));
         self.set_streaming(now);
@@ -733,7 +733,7 @@ impl Reflector {
                 out.extend([Output::Cancel(list.id), Output::DropStaging, Output::ReleaseTransfer]);
             }
             Phase::DeltaListing(list) => {
-                let effects = list.abandoned();
+                let effects = list.abandon();
                 self.apply(now, effects, out);
                 out.push(Output::ReleaseTransfer);
             }

@@ -84,22 +84,22 @@ const SYMBOLS: [&str; 9] = ["!=", "==", "=", "!", "(", ")", ",", ">", "<"];
 struct Parser<'a> {
     text: &'a str,
     /// Next token and its offset.
-    next: (usize, Token<'a>),
+    next_token: (usize, Token<'a>),
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Self {
-        let mut parser = Self { text, next: (0, Token::End) };
+        let mut parser = Self { text, next_token: (0, Token::End) };
         parser.read(0);
         parser
     }
 
     fn peek(&self) -> Token<'a> {
-        self.next.1
+        self.next_token.1
     }
 
     fn advance(&mut self) {
-        let (offset, token) = self.next;
+        let (offset, token) = self.next_token;
         match token {
             Token::Word(text) | Token::Symbol(text) => self.read(offset + text.len()),
             Token::End => {}
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
             None if rest.is_empty() => Token::End,
             None => Token::Word(&rest[..word_end(rest.char_indices()).unwrap_or(rest.len())]),
         };
-        self.next = (offset, token);
+        self.next_token = (offset, token);
     }
 
     fn requirement(&mut self) -> Result<Expression, SelectorError> {
@@ -128,7 +128,7 @@ impl<'a> Parser<'a> {
         if is_absent {
             return Ok(Expression::DoesNotExist(key));
         }
-        let (offset, operator) = self.next;
+        let (offset, operator) = self.next_token;
         match operator {
             Token::End | Token::Symbol(",") => Ok(Expression::Exists(key)),
             Token::Symbol("=" | "==") => {
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
 
     /// Parses values in parentheses: at least one, each of which may be empty.
     fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
-        let open = self.next.0;
+        let open = self.next_token.0;
         self.symbol("(")?;
         if self.peek() == Token::Symbol(")") {
             return Err(self.error(open, "no values; give at least one".to_owned()));
@@ -187,7 +187,7 @@ impl<'a> Parser<'a> {
     }
 
     fn word(&mut self, expected: &str, problem: fn(&str) -> Option<String>) -> Result<String, SelectorError> {
-        let (offset, Token::Word(word)) = self.next else { return Err(self.unexpected(expected)) };
+        let (offset, Token::Word(word)) = self.next_token else { return Err(self.unexpected(expected)) };
         if let Some(problem) = problem(word) {
             return Err(self.error(offset, problem));
         }
@@ -208,7 +208,7 @@ impl<'a> Parser<'a> {
             Token::Word(found) | Token::Symbol(found) => format!("{found:?} where {expected} is expected"),
             Token::End => format!("the end where {expected} is expected"),
         };
-        self.error(self.next.0, problem)
+        self.error(self.next_token.0, problem)
     }
 
     fn error(&self, offset: usize, problem: String) -> SelectorError {

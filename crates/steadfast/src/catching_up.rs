@@ -47,7 +47,7 @@ impl<K: Cacheable> Informer<K> {
     /// Returns false for writes that need a request to the server. [`wait_for_writes`](Self::wait_for_writes) sends
     /// that request.
     pub fn has_writes(&self, writes: &Writes) -> bool {
-        writes.iter().all(|write| self.has(write))
+        writes.iter().all(|write| self.contains_write(write))
     }
 
     /// Waits until the cache contains all of `writes` that match its resource, server and namespace.
@@ -63,7 +63,7 @@ impl<K: Cacheable> Informer<K> {
         let started_at = self.shared().environment.now();
         let limit = WaitLimit { started_at, end: started_at + deadline };
         for write in writes.iter() {
-            if !self.has(write) {
+            if !self.contains_write(write) {
                 self.wait_for_write(write, limit).await?;
             }
         }
@@ -78,7 +78,7 @@ impl<K: Cacheable> Informer<K> {
         let (origin, mut seen) = (self.origin(), Writes::default());
         if let Some(version) = self.snapshot().version().filter(|version| version.is_ordered()) {
             let write = origin.write(origin.scope.in_namespace(), None, Outcome::Unknown(None));
-            write.reach(version.clone());
+            write.set_reached_version(version.clone());
             seen.push(Arc::new(write));
         }
         seen
@@ -94,7 +94,7 @@ impl<K: Cacheable> Informer<K> {
         written
     }
 
-    fn has(&self, write: &Write) -> bool {
+    fn contains_write(&self, write: &Write) -> bool {
         if !self.origin().concerns(write) || is_empty_and_denied(self.shared()) {
             return true;
         }
@@ -106,17 +106,18 @@ impl<K: Cacheable> Informer<K> {
             version.zip(snapshot.version()).is_some_and(|(version, at)| is_at(at, version))
         };
         match write.outcome() {
-            Outcome::Awaited => false,
-            Outcome::Nothing => true,
+            Outcome::Pending => false,
+            Outcome::NoEffect => true,
             Outcome::Stored { key, version, labels } => {
                 // An object that neither matches the scope nor is cached causes no event.
-                let is_unrelated = || !self.origin().may_hold(&key, labels.as_ref()) && !holds(&snapshot, &key, None);
+                let is_unrelated =
+                    || !self.origin().may_contain(&key, labels.as_ref()) && !contains_object(&snapshot, &key, None);
                 is_past(Some(&version)) || is_unrelated()
             }
             Outcome::Deleted { key, uid, version } => {
-                is_past(version.as_ref().or(write.reached())) && !holds(&snapshot, &key, uid.as_ref())
+                is_past(version.as_ref().or(write.reached_version())) && !contains_object(&snapshot, &key, uid.as_ref())
             }
-            Outcome::Unknown(_) => is_past(write.reached()),
+            Outcome::Unknown(_) => is_past(write.reached_version()),
         }
     }
 
@@ -129,35 +130,36 @@ impl<K: Cacheable> Informer<K> {
         if is_empty_and_denied(shared) {
             return Ok(());
         }
-        let Some(outcome) = self.within_limit(limit, write.ended()).await else {
+        let Some(outcome) = self.within_limit(limit, write.wait_for_outcome()).await else {
             return Err(self.wait_error(write, limit));
         };
         let outcome_known_at = self.shared().environment.now();
-        let mut lost = None;
+        let mut response_lost_at = None;
         let (deleted, version) = match outcome {
-            Outcome::Awaited | Outcome::Nothing => return Ok(()),
+            Outcome::Pending | Outcome::NoEffect => return Ok(()),
             Outcome::Stored { version, .. } => (None, Some(version)),
             Outcome::Deleted { key, uid, version } => (Some((key, uid)), version),
             Outcome::Unknown(since) => {
-                lost = since;
+                response_lost_at = since;
                 (None, None)
             }
         };
         if is_unversioned(shared) {
             return self.wait_for_list(self.remaining(limit)).await;
         }
-        let holds =
-            |snapshot: &Snapshot<K>| deleted.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
+        let has_deleted_object = |snapshot: &Snapshot<K>| {
+            deleted.as_ref().is_some_and(|(key, uid)| contains_object(snapshot, key, uid.as_ref()))
+        };
         // The removal of a cached object proves its deletion. An object that was never cached may be deleted, or not
         // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
         let initial = self.snapshot();
-        let (was_held, epoch) = (holds(&initial), initial.epoch());
+        let (was_cached, epoch) = (has_deleted_object(&initial), initial.epoch());
         drop(initial);
-        let proof_delay = if version.is_none() && !was_held { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
+        let proof_delay = if version.is_none() && !was_cached { PROOF_DELAY_WITHOUT_EVENTS } else { PROOF_DELAY };
         let target_version = match version {
             Some(version) => Some(version),
-            None if was_held => None,
-            None => Some(self.version_after(write, lost, limit).await?),
+            None if was_cached => None,
+            None => Some(self.version_after(write, response_lost_at, limit).await?),
         };
         if let Some(version) = target_version.as_ref().filter(|version| !version.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
@@ -165,26 +167,26 @@ impl<K: Cacheable> Informer<K> {
         loop {
             // Checked in each round: the server's versions may turn out to be incomparable during the wait.
             let is_comparable = self.snapshot().version().is_none_or(ResourceVersion::is_ordered);
-            if let Some(version) = target_version.as_ref().filter(|_| !is_comparable && !was_held) {
+            if let Some(version) = target_version.as_ref().filter(|_| !is_comparable && !was_cached) {
                 return Err(WaitError::Opaque { version: version.to_string() });
             }
-            let reached = |shared: &Shared<K>| {
+            let is_reached = |shared: &Shared<K>| {
                 let snapshot = shared.snapshot();
                 let at = snapshot.version().zip(target_version.as_ref());
-                let is_past = was_held || at.is_some_and(|(at, version)| is_at(at, version));
-                (is_past && !holds(&snapshot)) || snapshot.epoch() != epoch
+                let is_past = was_cached || at.is_some_and(|(at, version)| is_at(at, version));
+                (is_past && !has_deleted_object(&snapshot)) || snapshot.epoch() != epoch
             };
             // The removal of a cached object can appear at any version, so that wait has no minimum version.
-            let after = target_version.as_ref().filter(|_| !was_held);
+            let min_version = target_version.as_ref().filter(|_| !was_cached);
             let (timeout, target) = (self.remaining(limit).min(VERSION_CHECK_INTERVAL), write.to_string());
-            match self.wait_unaided_for(proof_delay, timeout, target, after, reached).await {
+            match self.wait_with_proofs_after(proof_delay, timeout, target, min_version, is_reached).await {
                 Err(WaitError::Deadline { .. }) => {}
                 ended => return ended,
             }
             // A response from the last interval is recent enough. Without a response the wait continues, because an
             // unreachable server must not end it.
             let after = (self.shared().environment.now() - VERSION_CHECK_INTERVAL).max(outcome_known_at);
-            let newest = self.within_limit(limit, self.newest(after)).await.flatten().flatten();
+            let newest = self.within_limit(limit, self.server_version_since(after)).await.flatten().flatten();
             if newest
                 .zip(target_version.as_ref())
                 .is_some_and(|(newest, target_version)| newest.is_older_than(target_version))
@@ -199,29 +201,30 @@ impl<K: Cacheable> Informer<K> {
     }
 
     /// Returns the server's version from a request that was sent after `write`. If the response of the write was
-    /// `lost`, waits for [`GRACE`] before the request.
+    /// `response_lost_at`, waits for [`GRACE`] before the request.
     async fn version_after(
         &self,
         write: &Write,
-        lost: Option<Instant>,
+        response_lost_at: Option<Instant>,
         limit: WaitLimit,
     ) -> Result<ResourceVersion, WaitError> {
         let grace_period = async {
-            if let Some(lost) = lost.filter(|_| write.reached().is_none()) {
-                self.shared().environment.sleep_until(lost + GRACE).await;
+            if let Some(response_lost_at) = response_lost_at.filter(|_| write.reached_version().is_none()) {
+                self.shared().environment.sleep_until(response_lost_at + GRACE).await;
             }
         };
         if self.within_limit(limit, grace_period).await.is_none() {
             return Err(self.wait_error(write, limit));
         }
         loop {
-            if let Some(version) = write.reached() {
+            if let Some(version) = write.reached_version() {
                 return Ok(version.clone());
             }
             // One request serves all waiters for the write.
-            let after = lost.map_or_else(|| self.shared().environment.now(), |lost| lost + GRACE);
-            if let Some(Some(Some(version))) = self.within_limit(limit, self.newest(after)).await {
-                write.reach(version);
+            let after = response_lost_at
+                .map_or_else(|| self.shared().environment.now(), |response_lost_at| response_lost_at + GRACE);
+            if let Some(Some(Some(version))) = self.within_limit(limit, self.server_version_since(after)).await {
+                write.set_reached_version(version);
                 continue;
             }
             let environment = &self.shared().environment;
@@ -233,7 +236,7 @@ impl<K: Cacheable> Informer<K> {
 
     /// Returns the server's version from a request that was sent after `after`. Returns `None` if no response is
     /// available, and `Some(None)` if the server sends no versions.
-    async fn newest(&self, after: Instant) -> Option<Option<ResourceVersion>> {
+    async fn server_version_since(&self, after: Instant) -> Option<Option<ResourceVersion>> {
         let (sender, reply) = oneshot::channel();
         self.command(Command::Newest(after + ORDERING_OFFSET, sender));
         reply.await.ok()
@@ -290,7 +293,7 @@ fn is_empty_and_denied<K: Cacheable>(shared: &Shared<K>) -> bool {
 }
 
 /// Returns true if the cache contains the object, with this UID if it is known.
-fn holds<K>(snapshot: &Snapshot<K>, key: &ObjectKey, uid: Option<&Uid>) -> bool {
+fn contains_object<K>(snapshot: &Snapshot<K>, key: &ObjectKey, uid: Option<&Uid>) -> bool {
     let entry = snapshot.entry(key.namespace(), key.name());
     entry.is_some_and(|entry| uid.is_none_or(|uid| entry.uid().is_same(uid)))
 }

@@ -134,8 +134,8 @@ impl Checkpoint {
             // complete objects.
             form: format!("metadata: {metadata}, managed fields: {managed_fields}"),
         };
-        let wanted = collection.wanted(metadata);
-        let encodings = RowEncodings::of(&wanted.api_version, &wanted.kind);
+        let expected_kind = collection.expected_kind(metadata);
+        let encodings = RowEncodings::of(&expected_kind.api_version, &expected_kind.kind);
         Ok(Box::new(PartitionStorage::new(self.queue.clone(), claim, terms, encodings, connection.clone())))
     }
 }

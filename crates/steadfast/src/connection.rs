@@ -93,27 +93,27 @@ struct Inner {
     client_defaults: ClientDefaults,
     probes: ProbeBoard,
     /// Resources that the server does not list as a stream.
-    paged: ExpiringFlags,
+    paged_resources: ExpiringFlags,
     /// Resources with protobuf that failed to decode.
-    in_json: ExpiringFlags,
+    json_resources: ExpiringFlags,
     /// Resources that the server does not serve as metadata only. Their relists are full.
-    in_full: ExpiringFlags,
+    full_list_resources: ExpiringFlags,
     recordings: Arc<Recordings>,
     layers: Layers,
     /// Service with all layers; `None` without layers.
-    layered: Option<RequestService>,
-    observed: crate::metrics::observed::Observed,
+    layered_service: Option<RequestService>,
+    observed: crate::metrics::observed::InformerRegistry,
     // Fields drop in this order: the pool must end its tasks before their environment ends.
     environment: SharedEnvironment,
 }
 
 impl Inner {
-    /// Returns the service with all `layers` for the connection `own`; `None` without layers.
-    fn layered(own: &Weak<Self>, layers: &Layers) -> Option<RequestService> {
+    /// Returns the service with all `layers` for the connection `weak_inner`; `None` without layers.
+    fn layered_service(weak_inner: &Weak<Self>, layers: &Layers) -> Option<RequestService> {
         // A weak reference, because the connection owns the service.
-        let own = own.clone();
+        let weak_inner = weak_inner.clone();
         layers.service(move |request| {
-            let inner = own.upgrade();
+            let inner = weak_inner.upgrade();
             async move {
                 // The connection no longer exists only if a layer delays a request until the connection is dropped.
                 let Some(inner) = inner else {
@@ -157,10 +157,10 @@ impl Connection {
         let Inner { decorator, reloader, server, default_namespace, takes_gzip, client_defaults, environment, .. } =
             &*self.inner;
         let pool = self.inner.pool.with_fence(fence);
-        liveness_probes::begin(&pool, decorator, environment);
+        liveness_probes::start_probes(&pool, decorator, environment);
         let layers = self.inner.layers.clone();
-        let inner = Arc::new_cyclic(|own| Inner {
-            layered: Inner::layered(own, &layers),
+        let inner = Arc::new_cyclic(|weak_inner| Inner {
+            layered_service: Inner::layered_service(weak_inner, &layers),
             layers,
             pool,
             decorator: decorator.clone(),
@@ -172,19 +172,19 @@ impl Connection {
             warnings: self.inner.warnings.clone(),
             client_defaults: *client_defaults,
             probes: ProbeBoard::default(),
-            paged: ExpiringFlags::default(),
-            in_json: ExpiringFlags::default(),
-            in_full: ExpiringFlags::default(),
+            paged_resources: ExpiringFlags::default(),
+            json_resources: ExpiringFlags::default(),
+            full_list_resources: ExpiringFlags::default(),
             // Shared with the unfenced connection, whose caches must also wait for the writes of the fenced connection.
             recordings: self.inner.recordings.clone(),
-            observed: crate::metrics::observed::Observed::default(),
+            observed: crate::metrics::observed::InformerRegistry::default(),
             environment: environment.clone(),
         });
         Self { inner }
     }
 
     /// Returns the informers on this connection.
-    pub(crate) fn observed(&self) -> &crate::metrics::observed::Observed {
+    pub(crate) fn observed(&self) -> &crate::metrics::observed::InformerRegistry {
         &self.inner.observed
     }
 
@@ -236,24 +236,24 @@ impl Connection {
     ///
     /// `all_namespaces_path` is the path of the resource in all namespaces.
     pub(crate) fn remember_pages(&self, all_namespaces_path: &str, until: Instant) {
-        self.inner.paged.remember(all_namespaces_path, until);
+        self.inner.paged_resources.remember(all_namespaces_path, until);
     }
 
     /// Returns the time until which the resource must be listed in pages. `all_namespaces_path` is its path in all namespaces.
     pub(crate) fn remembers_pages(&self, all_namespaces_path: &str) -> Option<Instant> {
-        self.inner.paged.until(all_namespaces_path, self.environment().now())
+        self.inner.paged_resources.expiry(all_namespaces_path, self.environment().now())
     }
 
     /// Records that the resource must be requested in JSON until `until`, because its protobuf failed to decode.
     ///
     /// `all_namespaces_path` is the path of the resource in all namespaces.
     pub(crate) fn remember_json(&self, all_namespaces_path: &str, until: Instant) {
-        self.inner.in_json.remember(all_namespaces_path, until);
+        self.inner.json_resources.remember(all_namespaces_path, until);
     }
 
     /// Returns the time until which the resource must be requested in JSON. `all_namespaces_path` is its path in all namespaces.
     pub(crate) fn remembers_json(&self, all_namespaces_path: &str) -> Option<Instant> {
-        self.inner.in_json.until(all_namespaces_path, self.environment().now())
+        self.inner.json_resources.expiry(all_namespaces_path, self.environment().now())
     }
 
     /// Records that relists must be full until `until`, because the server does not serve the resource's metadata
@@ -261,12 +261,12 @@ impl Connection {
     ///
     /// `all_namespaces_path` is the path of the resource in all namespaces.
     pub(crate) fn remember_full(&self, all_namespaces_path: &str, until: Instant) {
-        self.inner.in_full.remember(all_namespaces_path, until);
+        self.inner.full_list_resources.remember(all_namespaces_path, until);
     }
 
     /// Returns the time until which relists of the resource must be full. `all_namespaces_path` is its path in all namespaces.
     pub(crate) fn remembers_full(&self, all_namespaces_path: &str) -> Option<Instant> {
-        self.inner.in_full.until(all_namespaces_path, self.environment().now())
+        self.inner.full_list_resources.expiry(all_namespaces_path, self.environment().now())
     }
 
     /// Returns the recordings of the writes of this connection's clients.
@@ -290,7 +290,7 @@ impl Connection {
     ///
     /// Returns an error if no credentials are available, if the transport fails, or if a layer fails.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
-        match &self.inner.layered {
+        match &self.inner.layered_service {
             None => self.send_unlayered(request).await,
             Some(service) => service.clone().oneshot(request).await,
         }
@@ -300,9 +300,9 @@ impl Connection {
     async fn send_unlayered(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
         let authorizer = &inner.decorator.authorizer;
-        let known = inner.reloader.generation();
+        let config_generation = inner.reloader.generation();
         // The caller's own credentials cannot be renewed here.
-        let fixed = is_proxied(request.uri().path()) || auth::is_authorized(request.headers());
+        let has_own_credentials = is_proxied(request.uri().path()) || auth::is_authorized(request.headers());
         let request_copy = transport::copy_request(&request);
         let (response, generation) = self.send_once(request).await?;
         let response = match response {
@@ -310,21 +310,22 @@ impl Connection {
                 // The handshake failed before any request was sent, so a retry is safe even for a write. Reloaded
                 // certificates may fix the handshake.
                 let Some(request_copy) = request_copy else { return Err(error.into()) };
-                if !inner.reloader.refused(known).await {
+                if !inner.reloader.recheck_after_rejection(config_generation).await {
                     return Err(error.into());
                 }
                 return Ok(self.send_once(request_copy).await?.0?);
             }
             response => response?,
         };
-        let Some(request_copy) = request_copy.filter(|_| response.status() == StatusCode::UNAUTHORIZED && !fixed)
+        let Some(request_copy) =
+            request_copy.filter(|_| response.status() == StatusCode::UNAUTHORIZED && !has_own_credentials)
         else {
             return Ok(response);
         };
         let renewed = authorizer.renew(generation).await;
         // Without an `Authorization` value the server rejected the client certificate, and a renewal changes nothing.
-        let other = matches!(renewed, Ok(true)) && !authorizer.has_none();
-        if !other && !inner.reloader.refused(known).await {
+        let has_new_credentials = matches!(renewed, Ok(true)) && !authorizer.sends_no_authorization();
+        if !has_new_credentials && !inner.reloader.recheck_after_rejection(config_generation).await {
             renewed?;
             authorizer.warn_of_rejection();
             return Ok(response);

@@ -16,28 +16,28 @@ pub(crate) type Predicate<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
 /// Filter of a handler. Only the driver passes changes through it.
 pub(crate) struct HandlerFilter<K> {
     /// `None` after the handler has ended, so that values captured by the predicate are dropped.
-    accepts: Mutex<Option<Predicate<K>>>,
+    predicate: Mutex<Option<Predicate<K>>>,
     filter: Mutex<Filter>,
     /// True after the handler received the initial objects. From then on it receives changes.
-    joined: AtomicBool,
+    has_joined: AtomicBool,
 }
 
 impl<K> HandlerFilter<K> {
-    pub(crate) fn new(accepts: Predicate<K>) -> Self {
-        Self { accepts: Mutex::new(Some(accepts)), filter: Mutex::default(), joined: AtomicBool::new(false) }
+    pub(crate) fn new(predicate: Predicate<K>) -> Self {
+        Self { predicate: Mutex::new(Some(predicate)), filter: Mutex::default(), has_joined: AtomicBool::new(false) }
     }
 
     /// Returns the matching `changes`, adjusted to the handler's view. The caller must hold no lock that other tasks
     /// need.
     pub(crate) fn pass<C: Borrow<Change<K>>>(&self, changes: impl IntoIterator<Item = C>) -> Vec<Change<K>> {
         // Cloned, so that the predicate runs without this lock, because the predicate may remove its own handler.
-        let Some(accepts) = self.accepts.lock().clone() else { return Vec::new() };
+        let Some(predicate) = self.predicate.lock().clone() else { return Vec::new() };
         // Only the driver takes this lock; the predicate cannot reach it.
         let mut filter = self.filter.lock();
         let passing = changes.into_iter().filter_map(|change| {
             let change = change.borrow();
             filter.pass(change, |object| {
-                let accepted = std::panic::catch_unwind(AssertUnwindSafe(|| accepts(object)));
+                let accepted = std::panic::catch_unwind(AssertUnwindSafe(|| predicate(object)));
                 accepted.unwrap_or_else(|_| {
                     tracing::error!(key = %change.key(), "a handler's filter panicked; the handler does not receive the object");
                     false
@@ -56,15 +56,15 @@ impl<K> HandlerFilter<K> {
     }
 
     pub(crate) fn join(&self) {
-        self.joined.store(true, Ordering::Release);
+        self.has_joined.store(true, Ordering::Release);
     }
 
     pub(crate) fn has_joined(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
+        self.has_joined.load(Ordering::Acquire)
     }
 
     /// Ends the filter and returns the predicate, to be dropped without a lock held.
     pub(crate) fn end(&self) -> Option<Predicate<K>> {
-        self.accepts.lock().take()
+        self.predicate.lock().take()
     }
 }

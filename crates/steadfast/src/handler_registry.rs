@@ -8,36 +8,36 @@ use parking_lot::Mutex;
 
 use crate::id_pool::IdPool;
 
-/// Members by place. Places are small numbers and are reused.
+/// Members by ID. IDs are small numbers and are reused.
 pub(crate) struct HandlerRegistry<T> {
     members: BTreeMap<usize, T>,
-    places: IdPool,
-    /// Places of members that have left but are still stored.
-    left: Arc<Mutex<Vec<usize>>>,
+    ids: IdPool,
+    /// IDs of members that have left but are still stored.
+    released_ids: Arc<Mutex<Vec<usize>>>,
     /// Number of members visited by insertions and removals, for a test.
     #[cfg(test)]
     steps: usize,
 }
 
-/// Place of a member. The member can leave without the registry's lock.
+/// Slot of a member. The member can leave without the registry's lock.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    place: usize,
+    id: usize,
     is_released: AtomicBool,
-    left: Arc<Mutex<Vec<usize>>>,
+    released_ids: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Slot {
     /// Returns the member's number within the registry.
-    pub(crate) fn place(&self) -> usize {
-        self.place
+    pub(crate) fn id(&self) -> usize {
+        self.id
     }
 
     /// Leaves the registry. The next access removes the member.
     pub(crate) fn release(&self) {
-        // Only the first release counts: after it, the place may belong to another member.
+        // Only the first release counts: after it, the ID may belong to another member.
         if !self.is_released.swap(true, Ordering::AcqRel) {
-            self.left.lock().push(self.place);
+            self.released_ids.lock().push(self.id);
         }
     }
 }
@@ -45,29 +45,29 @@ impl Slot {
 impl<T> HandlerRegistry<T> {
     /// Adds the member that the closure creates for its slot.
     pub(crate) fn add(&mut self, member: impl FnOnce(Slot) -> T) {
-        self.forget_left();
-        let place = self.places.take();
-        let slot = Slot { place, is_released: AtomicBool::new(false), left: self.left.clone() };
-        self.members.insert(place, member(slot));
+        self.remove_released();
+        let id = self.ids.take();
+        let slot = Slot { id, is_released: AtomicBool::new(false), released_ids: self.released_ids.clone() };
+        self.members.insert(id, member(slot));
     }
 
-    /// Returns all members that have not left, by place.
+    /// Returns all members that have not left, by ID.
     pub(crate) fn members(&mut self) -> impl Iterator<Item = &T> {
-        self.forget_left();
+        self.remove_released();
         self.members.values()
     }
 
-    fn forget_left(&mut self) {
+    fn remove_released(&mut self) {
         // Members leave without the registry's lock, which may be held during a publication. They are removed at the
         // next access.
-        let left = std::mem::take(&mut *self.left.lock());
-        for place in left {
+        let released_ids = std::mem::take(&mut *self.released_ids.lock());
+        for id in released_ids {
             #[cfg(test)]
             {
                 self.steps += 1;
             }
-            self.members.remove(&place);
-            self.places.give_back(place);
+            self.members.remove(&id);
+            self.ids.release_id(id);
         }
     }
 }
@@ -77,8 +77,8 @@ impl<T> Default for HandlerRegistry<T> {
     fn default() -> Self {
         Self {
             members: BTreeMap::new(),
-            places: IdPool::default(),
-            left: Arc::default(),
+            ids: IdPool::default(),
+            released_ids: Arc::default(),
             #[cfg(test)]
             steps: 0,
         }
@@ -97,35 +97,35 @@ mod tests {
         own.expect("the registry created a slot")
     }
 
-    fn places(registry: &mut HandlerRegistry<Arc<Slot>>) -> Vec<usize> {
-        registry.members().map(|slot| slot.place()).collect()
+    fn ids(registry: &mut HandlerRegistry<Arc<Slot>>) -> Vec<usize> {
+        registry.members().map(|slot| slot.id()).collect()
     }
 
     #[test]
-    fn free_place_is_reused() {
+    fn free_id_is_reused() {
         let mut registry = HandlerRegistry::default();
         let first = add_handler(&mut registry);
         let _second = add_handler(&mut registry);
         first.release();
         first.release();
-        assert_eq!(places(&mut registry), [1]);
-        assert_eq!(add_handler(&mut registry).place(), 0);
+        assert_eq!(ids(&mut registry), [1]);
+        assert_eq!(add_handler(&mut registry).id(), 0);
         first.release();
-        assert_eq!(places(&mut registry), [0, 1], "the place is another's now");
+        assert_eq!(ids(&mut registry), [0, 1], "the ID is another's now");
     }
 
     /// In earlier versions, adding the handlers took cubic time, and removing them one by one took quadratic time.
     #[test]
     fn handler_registration_takes_constant_steps() {
-        const MANY: usize = 10_000;
+        const HANDLER_COUNT: usize = 10_000;
         let mut registry = HandlerRegistry::default();
-        let members: Vec<_> = (0..MANY).map(|_| add_handler(&mut registry)).collect();
+        let members: Vec<_> = (0..HANDLER_COUNT).map(|_| add_handler(&mut registry)).collect();
         assert_eq!(registry.steps, 0, "a new handler visits no other handler");
         for slot in members {
             slot.release();
             add_handler(&mut registry).release();
         }
         assert_eq!(registry.members().count(), 0);
-        assert_eq!(registry.steps, 2 * MANY, "only removed handlers are visited");
+        assert_eq!(registry.steps, 2 * HANDLER_COUNT, "only removed handlers are visited");
     }
 }

@@ -5,27 +5,27 @@ use std::collections::BTreeSet;
 /// Pool of numbers from zero. It returns the smallest free number, in logarithmic time.
 #[derive(Debug, Default)]
 pub(crate) struct IdPool {
-    /// Free numbers below `next`.
-    free: BTreeSet<usize>,
-    next: usize,
+    /// Free numbers below `next_id`.
+    free_ids: BTreeSet<usize>,
+    next_id: usize,
 }
 
 impl IdPool {
     /// Takes the smallest free number.
     pub(crate) fn take(&mut self) -> usize {
-        self.free.pop_first().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
+        self.free_ids.pop_first().unwrap_or_else(|| {
+            self.next_id += 1;
+            self.next_id - 1
         })
     }
 
     /// Returns a number to the pool.
-    pub(crate) fn give_back(&mut self, number: usize) {
-        self.free.insert(number);
+    pub(crate) fn release_id(&mut self, id: usize) {
+        self.free_ids.insert(id);
         // Shrinks the set after a peak.
-        while self.next > 0 && self.free.last() == Some(&(self.next - 1)) {
-            self.free.pop_last();
-            self.next -= 1;
+        while self.next_id > 0 && self.free_ids.last() == Some(&(self.next_id - 1)) {
+            self.free_ids.pop_last();
+            self.next_id -= 1;
         }
     }
 }
@@ -38,8 +38,8 @@ mod tests {
     fn smallest_free_id_is_next() {
         let mut ordinals = IdPool::default();
         assert_eq!([ordinals.take(), ordinals.take(), ordinals.take()], [0, 1, 2]);
-        ordinals.give_back(1);
-        ordinals.give_back(0);
+        ordinals.release_id(1);
+        ordinals.release_id(0);
         assert_eq!([ordinals.take(), ordinals.take(), ordinals.take()], [0, 1, 3]);
     }
 
@@ -48,9 +48,9 @@ mod tests {
         let mut ordinals = IdPool::default();
         let mut taken: Vec<usize> = (0..100).map(|_| ordinals.take()).collect();
         taken.rotate_left(37);
-        for number in taken {
-            ordinals.give_back(number);
+        for id in taken {
+            ordinals.release_id(id);
         }
-        assert!(ordinals.free.is_empty() && ordinals.next == 0, "{ordinals:?}");
+        assert!(ordinals.free_ids.is_empty() && ordinals.next_id == 0, "{ordinals:?}");
     }
 }

@@ -201,12 +201,12 @@ impl<K: Cacheable> Informer<K> {
     {
         let name: Arc<str> = self.name().into();
         let contained = move |object: &K| {
-            let values = contained(&name, || extract(object).into_iter());
+            let values = catch_panic(&name, || extract(object).into_iter());
             let name = name.clone();
-            // The iterator may compute its values lazily, so each step runs under `contained`.
+            // The iterator may compute its values lazily, so each step runs under `catch_panic`.
             values.into_iter().flat_map(move |mut values| {
                 let name = name.clone();
-                std::iter::from_fn(move || contained(&name, || values.next()).flatten())
+                std::iter::from_fn(move || catch_panic(&name, || values.next()).flatten())
             })
         };
         let index = self.shared().add_index(contained);
@@ -278,7 +278,8 @@ impl<K: Cacheable> Informer<K> {
     /// Waits for a list that was requested after this call, so that it contains all earlier writes.
     pub(crate) async fn wait_for_list(&self, deadline: Duration) -> Result<(), WaitError> {
         let started_at = self.shared().environment.now();
-        self.wait_aided(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, started_at)).await
+        self.wait_with_proofs(deadline, "a new list".to_owned(), None, |shared| is_listed_since(shared, started_at))
+            .await
     }
 
     /// Waits until the cache is at or past `version`, a version of the informer's resource.
@@ -297,7 +298,7 @@ impl<K: Cacheable> Informer<K> {
             return Ok(());
         }
         let started_at = self.shared().environment.now();
-        let reached = |shared: &Shared<K>| {
+        let condition = |shared: &Shared<K>| {
             shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, started_at)
         };
         // The server's versions may turn out to be incomparable during the wait. The wait then ends at its deadline and
@@ -305,7 +306,7 @@ impl<K: Cacheable> Informer<K> {
         if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
-        self.wait_aided(deadline, format!("version {version}"), Some(version), reached).await
+        self.wait_with_proofs(deadline, format!("version {version}"), Some(version), condition).await
     }
 
     /// Waits until the cache no longer contains `object`, as read or returned by the server.
@@ -322,14 +323,14 @@ impl<K: Cacheable> Informer<K> {
         let Some(name) = &meta.name else { return Err(WaitError::NoVersion) };
         let uid = meta.uid.as_deref().filter(|uid| !uid.is_empty()).map(Uid::from);
         let version = meta.resource_version.as_deref().map(ResourceVersion::from);
-        let held = |snapshot: &Snapshot<K>| {
+        let contains_object = |snapshot: &Snapshot<K>| {
             let entry = snapshot.entry(meta.namespace.as_deref(), name);
             entry.is_some_and(|entry| uid.as_ref().is_none_or(|uid| entry.uid().is_same(uid)))
         };
         let requested_at = self.shared().environment.now();
         let initial = self.snapshot();
-        let was_held = held(&initial);
-        if !was_held && !is_unversioned(self.shared()) {
+        let was_cached = contains_object(&initial);
+        if !was_cached && !is_unversioned(self.shared()) {
             match &version {
                 None => return Err(WaitError::NoVersion),
                 Some(version) if !version.is_ordered() => {
@@ -345,40 +346,42 @@ impl<K: Cacheable> Informer<K> {
             // A cache that has not reached the object's own version does not contain the object yet. Versions of
             // another epoch cannot be compared, but the list that started the epoch is complete.
             let at = snapshot.version().zip(version.as_ref());
-            let reached = was_held || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
-            (reached || is_listed_since(shared, requested_at)) && !held(&snapshot)
+            let has_reached =
+                was_cached || snapshot.epoch() != epoch || at.is_some_and(|(at, version)| is_at(at, version));
+            (has_reached || is_listed_since(shared, requested_at)) && !contains_object(&snapshot)
         };
         let identity = uid.as_ref().map_or("without a UID", Uid::as_str);
-        self.wait_aided(deadline, format!("the deletion of {name} ({identity})"), None, is_deleted).await
+        self.wait_with_proofs(deadline, format!("the deletion of {name} ({identity})"), None, is_deleted).await
     }
 
-    /// Waits until `reached` returns true, and requests a proof of freshness if the wait is long. `reached` is not
+    /// Waits until `condition` returns true, and requests a proof of freshness if the wait is long. `condition` is not
     /// called before the cache has reached `version`, if a version is given.
-    pub(crate) async fn wait_aided(
+    pub(crate) async fn wait_with_proofs(
         &self,
         deadline: Duration,
         target: String,
         version: Option<&ResourceVersion>,
-        reached: impl Fn(&Shared<K>) -> bool,
+        condition: impl Fn(&Shared<K>) -> bool,
     ) -> Result<(), WaitError> {
-        self.wait_unaided_for(PROOF_DELAY, deadline, target, version, reached).await
+        self.wait_with_proofs_after(PROOF_DELAY, deadline, target, version, condition).await
     }
 
-    /// Waits as [`wait_aided`](Self::wait_aided) does, and requests the first proof after the duration `unaided`.
-    pub(crate) async fn wait_unaided_for(
+    /// Waits as [`wait_with_proofs`](Self::wait_with_proofs) does, and requests the first proof after the duration
+    /// `proof_delay`.
+    pub(crate) async fn wait_with_proofs_after(
         &self,
-        unaided: Duration,
+        proof_delay: Duration,
         deadline: Duration,
         target: String,
         version: Option<&ResourceVersion>,
-        reached: impl Fn(&Shared<K>) -> bool,
+        condition: impl Fn(&Shared<K>) -> bool,
     ) -> Result<(), WaitError> {
         let started_at = self.shared().environment.now();
-        let mut unaided = unaided;
+        let mut proof_delay = proof_delay;
         loop {
             let passed = self.shared().environment.now().since(started_at);
-            let step = unaided.min(deadline.saturating_sub(passed));
-            match self.wait_beyond(version, step, |shared| reached(shared).then_some(())).await {
+            let step = proof_delay.min(deadline.saturating_sub(passed));
+            match self.wait_from_version(version, step, |shared| condition(shared).then_some(())).await {
                 Ok(()) => return Ok(()),
                 Err(WaitFailure::Stopped) => {
                     return Err(WaitError::Stopped { resource: self.name().to_owned(), target });
@@ -391,55 +394,56 @@ impl<K: Cacheable> Informer<K> {
                 return Err(WaitError::Deadline { resource, target, waited, state });
             }
             self.command(Command::SeekProof);
-            unaided = (unaided * 2).min(Duration::from_secs(15));
+            proof_delay = (proof_delay * 2).min(Duration::from_secs(15));
         }
     }
 
-    /// Waits until `reached` returns a value, and returns that value.
+    /// Waits until `condition` returns a value, and returns that value.
     pub(crate) async fn wait_until<T>(
         &self,
         deadline: Duration,
-        reached: impl FnMut(&Shared<K>) -> Option<T>,
+        condition: impl FnMut(&Shared<K>) -> Option<T>,
     ) -> Result<T, WaitFailure> {
-        self.wait_beyond(None, deadline, reached).await
+        self.wait_from_version(None, deadline, condition).await
     }
 
-    /// Waits until `reached` returns a value. Checks nothing before the cache has reached `version`, unless the
+    /// Waits until `condition` returns a value. Checks nothing before the cache has reached `version`, unless the
     /// versions cannot be compared.
-    async fn wait_beyond<T>(
+    async fn wait_from_version<T>(
         &self,
         version: Option<&ResourceVersion>,
         deadline: Duration,
-        mut reached: impl FnMut(&Shared<K>) -> Option<T>,
+        mut condition: impl FnMut(&Shared<K>) -> Option<T>,
     ) -> Result<T, WaitFailure> {
         let shared = self.shared();
-        let mut moved = shared.changed();
+        let mut changes = shared.changed();
         let mut timeout = shared.environment.sleep_until(shared.environment.now() + deadline);
-        let mut expired = false;
+        let mut is_expired = false;
         loop {
             // Subscribes before the first check, so that a change between the two is not lost.
-            let ahead = version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
-            let milestone = ahead.and_then(|version| shared.milestone(version));
+            let awaited_version =
+                version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
+            let milestone = awaited_version.and_then(|version| shared.milestone(version));
             // Checks once more after the deadline: the last change may have arrived at the same time.
-            if let Some(found) = reached(shared) {
+            if let Some(found) = condition(shared) {
                 return Ok(found);
             }
             if shared.is_stopped() {
                 return Err(WaitFailure::Stopped);
             }
-            if expired {
+            if is_expired {
                 return Err(WaitFailure::Expired);
             }
             let changed = async {
                 match milestone {
                     Some(milestone) => milestone.await,
-                    None => drop(moved.changed().await),
+                    None => drop(changes.changed().await),
                 }
             };
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = &mut timeout => expired = true,
+                () = &mut timeout => is_expired = true,
             }
         }
     }
@@ -479,7 +483,7 @@ fn is_listed_since<K: Cacheable>(shared: &Shared<K>, then: Instant) -> bool {
 }
 
 /// Runs the user's `extract` and catches a panic, which affects only this object.
-fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
     let found = std::panic::catch_unwind(AssertUnwindSafe(extract));
     if found.is_err() {
         tracing::error!(%informer, "an index function panicked; the object has no further values in this index");
@@ -487,7 +491,7 @@ fn contained<T>(informer: &str, extract: impl FnOnce() -> T) -> Option<T> {
     found.ok()
 }
 
-/// Returns true if `held` is known to be equal to or later than `version`.
-pub(crate) fn is_at(held: &ResourceVersion, version: &ResourceVersion) -> bool {
-    held.order(version).is_some_and(std::cmp::Ordering::is_ge)
+/// Returns true if `cached` is known to be equal to or later than `version`.
+pub(crate) fn is_at(cached: &ResourceVersion, version: &ResourceVersion) -> bool {
+    cached.order(version).is_some_and(std::cmp::Ordering::is_ge)
 }

@@ -46,7 +46,7 @@ impl<K: Cacheable> Lister<K> {
     /// Returns an error if the object's newest state could not be decoded.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
         let found = self.owner.shared.reader().get(Some(namespace), name);
-        known(found, || ObjectKey::namespaced(namespace, name))
+        known_object(found, || ObjectKey::namespaced(namespace, name))
     }
 
     /// Returns the cluster-scoped object `name`, or `None` if it does not exist.
@@ -56,7 +56,7 @@ impl<K: Cacheable> Lister<K> {
     /// Returns an error if the object's newest state could not be decoded.
     pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, Unknown> {
         let found = self.owner.shared.reader().get(None, name);
-        known(found, || ObjectKey::cluster(name))
+        known_object(found, || ObjectKey::cluster(name))
     }
 
     /// Returns the object at `key`, cluster-scoped or not, or `None` if it does not exist.
@@ -67,17 +67,17 @@ impl<K: Cacheable> Lister<K> {
     ///
     /// Returns an error if the object's newest state could not be decoded.
     pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, Unknown> {
-        known(self.owner.shared.reader().get_by_key(key), || key.clone())
+        known_object(self.owner.shared.reader().get_by_key(key), || key.clone())
     }
 
     /// Returns all objects of one snapshot, ordered by namespace and name, without objects that could not be decoded.
     pub fn all(&self) -> Vec<Object<K>> {
-        all_known(self.snapshot().iter())
+        known_objects(self.snapshot().iter())
     }
 
     /// Returns all objects of `namespace` in one snapshot, ordered by name.
     pub fn namespace(&self, namespace: &str) -> Vec<Object<K>> {
-        all_known(self.snapshot().namespace(namespace))
+        known_objects(self.snapshot().namespace(namespace))
     }
 
     /// Returns all objects of one snapshot whose labels match `selector`.
@@ -129,7 +129,7 @@ impl<K: Cacheable> Lister<K> {
     }
 }
 
-fn known<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<Object<K>>, Unknown> {
+fn known_object<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<Object<K>>, Unknown> {
     match found {
         Lookup::Found(object) => Ok(Some(object)),
         Lookup::Absent => Ok(None),
@@ -137,7 +137,7 @@ fn known<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<
     }
 }
 
-fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Object<K>> {
+fn known_objects<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Object<K>> {
     entries.filter_map(Entry::object).cloned().collect()
 }
 

@@ -13,7 +13,7 @@ use steadfast_core::ResourceVersion;
 /// Waiters by target version.
 #[derive(Default)]
 pub(crate) struct Milestones {
-    waiting: Mutex<Waiters>,
+    waiters: Mutex<Waiters>,
 }
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Waiters {
     /// Epoch of the cache. In another epoch a target may never be reached.
     epoch: u64,
     /// `None` until the first poll.
-    by_place: BTreeMap<VersionWait, Option<Waker>>,
+    wakers: BTreeMap<VersionWait, Option<Waker>>,
 }
 
 /// An ordered version and the number of a waiter for it.
@@ -51,61 +51,62 @@ impl Milestones {
     /// The caller must then check if the cache has already reached the version.
     pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
         version.is_ordered().then(|| {
-            let mut waiting = self.lock();
-            let place = VersionWait { version: version.clone(), number: waiting.next };
-            waiting.next += 1;
-            waiting.by_place.insert(place.clone(), None);
-            Milestone { milestones: self, place }
+            let mut waiters = self.lock();
+            let version_wait = VersionWait { version: version.clone(), number: waiters.next };
+            waiters.next += 1;
+            waiters.wakers.insert(version_wait.clone(), None);
+            Milestone { milestones: self, version_wait }
         })
     }
 
     /// Records that the cache is at `version` of `epoch`, and wakes the waiters up to that version. Wakes all waiters
     /// after a change of epoch, or if the version cannot be ordered.
     pub(crate) fn pass(&self, version: &ResourceVersion, epoch: u64) {
-        let passed = {
-            let mut waiting = self.lock();
-            let is_another = std::mem::replace(&mut waiting.epoch, epoch) != epoch;
-            let Some((first, _)) = waiting.by_place.first_key_value() else { return };
-            if is_another || !version.is_ordered() {
-                std::mem::take(&mut waiting.by_place)
+        let reached = {
+            let mut waiters = self.lock();
+            let is_new_epoch = std::mem::replace(&mut waiters.epoch, epoch) != epoch;
+            let Some((first, _)) = waiters.wakers.first_key_value() else { return };
+            if is_new_epoch || !version.is_ordered() {
+                std::mem::take(&mut waiters.wakers)
             } else if first.version.is_newer_than(version) {
                 return;
             } else {
                 // Waiter numbers increase and never reach the maximum.
-                let ahead = waiting.by_place.split_off(&VersionWait { version: version.clone(), number: u64::MAX });
-                std::mem::replace(&mut waiting.by_place, ahead)
+                let still_waiting =
+                    waiters.wakers.split_off(&VersionWait { version: version.clone(), number: u64::MAX });
+                std::mem::replace(&mut waiters.wakers, still_waiting)
             }
         };
-        wake(passed);
+        wake(reached);
     }
 
     /// Wakes all waiters, because their versions may never be reached.
     pub(crate) fn pass_all(&self) {
-        let passed = std::mem::take(&mut self.lock().by_place);
-        wake(passed);
+        let reached = std::mem::take(&mut self.lock().wakers);
+        wake(reached);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         // Wakers are called and dropped without the lock.
-        self.waiting.lock()
+        self.waiters.lock()
     }
 }
 
-fn wake(passed: BTreeMap<VersionWait, Option<Waker>>) {
-    passed.into_values().flatten().for_each(Waker::wake);
+fn wake(reached: BTreeMap<VersionWait, Option<Waker>>) {
+    reached.into_values().flatten().for_each(Waker::wake);
 }
 
 /// A waiter, ready after the cache has reached its version, or after the wait became pointless.
 pub(crate) struct Milestone<'a> {
     milestones: &'a Milestones,
-    place: VersionWait,
+    version_wait: VersionWait,
 }
 
 impl Future for Milestone<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let replaced = match self.milestones.lock().by_place.get_mut(&self.place) {
+        let replaced = match self.milestones.lock().wakers.get_mut(&self.version_wait) {
             None => return Poll::Ready(()),
             Some(Some(waker)) if waker.will_wake(context.waker()) => None,
             // The replaced waker is dropped after the lock is released: its `Drop` may be user code.
@@ -118,8 +119,8 @@ impl Future for Milestone<'_> {
 
 impl Drop for Milestone<'_> {
     fn drop(&mut self) {
-        let left = self.milestones.lock().by_place.remove(&self.place);
-        drop(left);
+        let waker = self.milestones.lock().wakers.remove(&self.version_wait);
+        drop(waker);
     }
 }
 
@@ -173,11 +174,11 @@ mod tests {
     fn late_waiter_finds_version_passed() {
         let milestones = Milestones::default();
         milestones.pass(&version(5), 0);
-        let mut place = pin!(milestones.enter(&version(5)).expect("a comparable version"));
+        let mut milestone = pin!(milestones.enter(&version(5)).expect("a comparable version"));
         // Passed versions are not stored: the caller checks the cache after it has entered.
-        assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(milestone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         milestones.pass(&version(5), 0);
-        assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(milestone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
         assert!(milestones.enter(&ResourceVersion::from("0x5")).is_none(), "the version is not comparable");
     }
 
@@ -187,6 +188,6 @@ mod tests {
         for _ in 0..3 {
             drop(milestones.enter(&version(7)));
         }
-        assert!(milestones.lock().by_place.is_empty());
+        assert!(milestones.lock().wakers.is_empty());
     }
 }

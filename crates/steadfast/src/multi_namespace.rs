@@ -166,7 +166,7 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
     pub fn handler(&self) -> HandlerBuilder<'_, K> {
         // The constructor guarantees at least one informer.
         let (first, others) = (&self.informers[0], &self.informers[1..]);
-        first.handler().and(others.iter().map(Informer::owner).collect())
+        first.handler().with_others(others.iter().map(Informer::owner).collect())
     }
 
     /// Calls `handle` for every change in any namespace, one call at a time, on a thread of its own.

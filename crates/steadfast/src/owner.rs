@@ -95,9 +95,9 @@ impl Origin {
     /// group share their objects.
     pub(crate) fn concerns(&self, write: &Write) -> bool {
         let target = write.target();
-        let (own, written) = (self.scope.in_namespace(), target.namespace.as_deref());
-        let elsewhere = own.is_some() && written.is_some() && own != written;
-        write.is_on(&self.server) && self.is_resource(&target.group, &target.plural) && !elsewhere
+        let (scope_namespace, written) = (self.scope.in_namespace(), target.namespace.as_deref());
+        let is_other_namespace = scope_namespace.is_some() && written.is_some() && scope_namespace != written;
+        write.is_on(&self.server) && self.is_resource(&target.group, &target.plural) && !is_other_namespace
     }
 
     /// Returns true if both caches have the same resource and server, in any scope.
@@ -127,7 +127,7 @@ impl Origin {
 
     /// Returns true if an object with this name and these labels may match the scope. Selectors that cannot be
     /// evaluated locally count as matching.
-    pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&ObjectLabels>) -> bool {
+    pub(crate) fn may_contain(&self, key: &ObjectKey, labels: Option<&ObjectLabels>) -> bool {
         let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));
         self.scope.may_match_name(key.name()) && selected
     }

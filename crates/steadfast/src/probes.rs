@@ -36,17 +36,17 @@ pub(crate) struct ProbeBoard {
 /// Probes of one resource.
 #[derive(Default)]
 struct ResourceProbes {
-    last: Mutex<Option<Probed>>,
+    latest: Mutex<Option<Probed>>,
     /// Held during a probe.
-    first: tokio::sync::Mutex<()>,
+    first_queue: tokio::sync::Mutex<()>,
     /// Held by one informer that no longer waits for the first probe.
-    second: tokio::sync::Mutex<()>,
+    second_queue: tokio::sync::Mutex<()>,
 }
 
 impl ResourceProbes {
     fn latest_since(&self, since: Instant) -> Option<Probed> {
-        let last = self.last.lock();
-        last.clone().filter(|probed| probed.sent >= since)
+        let latest = self.latest.lock();
+        latest.clone().filter(|probed| probed.sent >= since)
     }
 }
 
@@ -71,8 +71,8 @@ impl ProbeBoard {
         let timeout = environment.sleep_until(environment.now() + SHARED_PROBE_TIMEOUT);
         let _guard = tokio::select! {
             biased;
-            guard = entry.first.lock() => guard,
-            () = timeout => entry.second.lock().await,
+            guard = entry.first_queue.lock() => guard,
+            () = timeout => entry.second_queue.lock().await,
         };
         if let Some(probed) = entry.latest_since(since) {
             return Ok(probed);
@@ -80,10 +80,10 @@ impl ProbeBoard {
         // Taken before the request: the response proves the state at this time or later.
         let sent = environment.now();
         let probed = Probed { version: probe.await?, sent };
-        let mut last = entry.last.lock();
+        let mut latest = entry.latest.lock();
         // The two queues can finish in either order.
-        if last.as_ref().is_none_or(|last| last.sent <= sent) {
-            *last = Some(probed.clone());
+        if latest.as_ref().is_none_or(|latest| latest.sent <= sent) {
+            *latest = Some(probed.clone());
         }
         Ok(probed)
     }

@@ -38,7 +38,7 @@ use crate::subscription::Subscription;
 pub struct HandlerBuilder<'a, K> {
     owner: &'a InformerReference<K>,
     /// Further informers whose events the handler receives.
-    others: Vec<&'a InformerReference<K>>,
+    other_owners: Vec<&'a InformerReference<K>>,
     name: Option<Arc<str>>,
     filter: Option<Predicate<K>>,
     resync: Option<Duration>,
@@ -47,12 +47,12 @@ pub struct HandlerBuilder<'a, K> {
 
 impl<'a, K: Cacheable> HandlerBuilder<'a, K> {
     pub(crate) fn new(owner: &'a InformerReference<K>) -> Self {
-        Self { owner, others: Vec::new(), name: None, filter: None, resync: None, each: None }
+        Self { owner, other_owners: Vec::new(), name: None, filter: None, resync: None, each: None }
     }
 
-    /// Delivers the events of `others` to the same handler, in one queue.
-    pub(crate) fn and(mut self, others: Vec<&'a InformerReference<K>>) -> Self {
-        self.others = others;
+    /// Delivers the events of `other_owners` to the same handler, in one queue.
+    pub(crate) fn with_others(mut self, other_owners: Vec<&'a InformerReference<K>>) -> Self {
+        self.other_owners = other_owners;
         self
     }
 
@@ -146,12 +146,12 @@ impl<'a, K: Cacheable> HandlerBuilder<'a, K> {
     }
 
     fn register(self, mode: Mode<K>, concurrency: usize) -> Result<Registration<K>, HandlerError> {
-        let Self { owner, others, name, filter, resync, each } = self;
+        let Self { owner, other_owners, name, filter, resync, each } = self;
         let options = HandlerOptions { name, concurrency, filter, resync, each };
-        let owners: Vec<_> = std::iter::once(owner).chain(others).collect();
+        let owners: Vec<_> = std::iter::once(owner).chain(other_owners).collect();
         let names = owners.iter().map(|owner| owner.shared.name.as_str()).collect::<Vec<_>>().join(", ");
         let (environment, faults) = (owner.shared.environment.clone(), owner.shared.faults());
-        let subscriptions = Subscription::all(names, owners.len(), mode, options, environment, faults);
+        let subscriptions = Subscription::create_all(names, owners.len(), mode, options, environment, faults);
         let runner = subscriptions[0].runner().clone();
         for (owner, subscription) in owners.iter().zip(subscriptions) {
             match owner.shared.add_handler(&subscription) {
@@ -215,7 +215,7 @@ impl<K: Send + Sync + 'static> Registration<K> {
     /// The handler is dropped after its running calls have returned.
     pub fn remove(&self) -> usize {
         let undelivered = self.runner.remove();
-        self.released();
+        self.call_releases();
         undelivered
     }
 
@@ -229,11 +229,11 @@ impl<K: Send + Sync + 'static> Registration<K> {
     /// waits here: the two would deadlock.
     pub async fn remove_and_wait(&self) -> usize {
         let undelivered = self.runner.remove_and_wait().await;
-        self.released();
+        self.call_releases();
         undelivered
     }
 
-    fn released(&self) {
+    fn call_releases(&self) {
         for release in &self.releases {
             release();
         }

@@ -30,16 +30,16 @@ pub(crate) struct Collection {
     version: String,
     plural: String,
     /// True if the type is known to be cluster-scoped; false for dynamic types.
-    cluster_scoped: bool,
+    is_cluster_scoped: bool,
 }
 
 impl Collection {
     /// Returns the collection of `K` within `scope`.
     pub(crate) fn of<K: Cacheable>(kind: &DynamicType<K>, scope: &Scope) -> Self {
-        Self::of_resource::<K::Resource>(kind, scope)
+        Self::from_resource::<K::Resource>(kind, scope)
     }
 
-    fn of_resource<K: Resource + 'static>(kind: &K::DynamicType, scope: &Scope) -> Self {
+    fn from_resource<K: Resource + 'static>(kind: &K::DynamicType, scope: &Scope) -> Self {
         let group = K::group(kind);
         let plural = K::plural(kind);
         let name = if group.is_empty() { plural.clone().into_owned() } else { format!("{plural}.{group}") };
@@ -56,7 +56,7 @@ impl Collection {
             group: group.into_owned(),
             version: K::version(kind).into_owned(),
             plural: plural.into_owned(),
-            cluster_scoped: is_cluster_scoped::<K>(),
+            is_cluster_scoped: is_cluster_scoped::<K>(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Collection {
 
     /// Returns true if the objects are known to be cluster-scoped.
     pub(crate) fn is_cluster_scoped(&self) -> bool {
-        self.cluster_scoped
+        self.is_cluster_scoped
     }
 
     /// Returns the `kind` of the resource's lists, if it is certain.
@@ -81,7 +81,7 @@ impl Collection {
     }
 
     /// Returns the expected kind of the objects. With `metadata`, `PartialObjectMetadata` is accepted too.
-    pub(crate) fn wanted(&self, metadata: bool) -> ExpectedKind {
+    pub(crate) fn expected_kind(&self, metadata: bool) -> ExpectedKind {
         ExpectedKind { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
     }
 

@@ -17,7 +17,7 @@ use steadfast_core::decode::Encoding;
 use steadfast_core::reflector::{Failure, Request, RequestId};
 
 use crate::probes::Probed;
-use crate::transport::{Awaited, ConnectionEvent, ResponseBody};
+use crate::transport::{ConnectionEvent, ResponseBody, ResponsivenessWatch};
 use gunzip::Gunzip;
 use head::ResponseHead;
 
@@ -74,13 +74,13 @@ impl InflightResponses {
         let inflight = match request {
             Request::Probe { since } => Inflight::Probing(request_builder.probe(request, *since, doubted)),
             Request::ShortWatch { target, method, .. } => {
-                Inflight::without_events(request_builder.watch_shortly(request, target, *method, doubted))
+                Inflight::without_events(request_builder.send_short_watch(request, target, *method, doubted))
             }
             // Only watches receive connection events before their heads. Lists have their own timeout (R3), and
             // requests next to a watch have a shorter timeout.
             Request::Watch { .. } => {
-                let (awaited, events) = Awaited::new();
-                let head = request_builder.send_with_events(request, doubted, Some(awaited));
+                let (responsiveness_watch, events) = ResponsivenessWatch::new();
+                let head = request_builder.send_with_events(request, doubted, Some(responsiveness_watch));
                 let events = events.chain(stream::pending()).boxed();
                 Inflight::AwaitingHead { head, events, is_responsive: true }
             }
@@ -90,7 +90,7 @@ impl InflightResponses {
     }
 
     /// Lets `id` fail without sending a request.
-    pub(crate) fn refuse(&mut self, id: RequestId, failure: Failure) {
+    pub(crate) fn fail_without_sending(&mut self, id: RequestId, failure: Failure) {
         self.running.push((id, Inflight::without_events(Box::pin(std::future::ready(Err(failure))))));
     }
 
@@ -129,7 +129,11 @@ impl Inflight {
                 Self::AwaitingHead { head, events, is_responsive } => match head.as_mut().poll(context) {
                     Poll::Ready(Ok(ResponseHead { encoding, body, gzip })) => {
                         let gunzip = gzip.then(Box::<Gunzip>::default);
-                        *self = Self::Reading { events: body.notices(*is_responsive), body: Box::pin(body), gunzip };
+                        *self = Self::Reading {
+                            events: body.connection_events(*is_responsive),
+                            body: Box::pin(body),
+                            gunzip,
+                        };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
                     Poll::Ready(Err(failure)) => {
@@ -172,9 +176,9 @@ impl Inflight {
                     }
                     Poll::Ready(None) => {
                         // A body may end cleanly in the middle of its gzip stream if a proxy truncates it.
-                        let is_whole = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_whole());
+                        let is_complete = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_complete());
                         *self = Self::Finished;
-                        return Poll::Ready(if is_whole {
+                        return Poll::Ready(if is_complete {
                             Arrival::Ended
                         } else {
                             Arrival::Failed(Failure::unreachable("the response ended early, within its gzip data"))

@@ -27,7 +27,7 @@ impl Scope {
 
     /// Returns a scope of the objects in one namespace; of all namespaces if the name is empty, as in client-go.
     pub fn namespace(namespace: impl Into<String>) -> Self {
-        Self { namespace: not_empty(namespace.into()), ..Self::default() }
+        Self { namespace: non_blank(namespace.into()), ..Self::default() }
     }
 
     /// Returns a scope of one object. With an empty `namespace`, it is the cluster-scoped object of this name.
@@ -48,21 +48,21 @@ impl Scope {
     #[must_use]
     pub fn in_each<N: Into<String>>(&self, namespaces: impl IntoIterator<Item = N>) -> Vec<Self> {
         let namespaces: std::collections::BTreeSet<String> = namespaces.into_iter().map(Into::into).collect();
-        namespaces.into_iter().map(|namespace| Self { namespace: not_empty(namespace), ..self.clone() }).collect()
+        namespaces.into_iter().map(|namespace| Self { namespace: non_blank(namespace), ..self.clone() }).collect()
     }
 
     /// Restricts the scope to objects whose labels match `selector`, for example `app=web,tier in (a,b),!legacy`.
     /// An empty selector selects all.
     #[must_use]
     pub fn labels(self, selector: impl Into<String>) -> Self {
-        Self { labels: not_empty(selector.into()), ..self }
+        Self { labels: non_blank(selector.into()), ..self }
     }
 
     /// Restricts the scope to objects whose fields match `selector`, for example `spec.nodeName=node-1`.
     /// An empty selector selects all.
     #[must_use]
     pub fn fields(self, selector: impl Into<String>) -> Self {
-        Self { fields: not_empty(selector.into()), ..self }
+        Self { fields: non_blank(selector.into()), ..self }
     }
 
     /// Completes the scope: takes each part that this scope does not specify from `default`.
@@ -98,7 +98,7 @@ impl Scope {
     /// `metadata.name` and `metadata.namespace` never change, but an inequality such as `metadata.name!=a` still
     /// counts.
     pub(crate) fn can_objects_leave(&self) -> bool {
-        let changeable = |fields: &str| {
+        let can_change = |fields: &str| {
             fields
                 .split(',')
                 .map(str::trim)
@@ -106,14 +106,14 @@ impl Scope {
                 .any(|term| !(term.starts_with("metadata.name=") || term.starts_with("metadata.namespace=")))
         };
         self.labels.as_deref().is_some_and(|labels| !labels.trim().is_empty())
-            || self.fields.as_deref().is_some_and(changeable)
+            || self.fields.as_deref().is_some_and(can_change)
     }
 
     /// Returns false if a term `metadata.name=` of the field selector requires another name.
     pub(crate) fn may_match_name(&self, name: &str) -> bool {
         let terms = self.fields.as_deref().unwrap_or_default().split(',');
-        let mut named = terms.filter_map(|term| term.trim().strip_prefix("metadata.name="));
-        named.all(|wanted| wanted.trim_start_matches('=') == name)
+        let mut required_names = terms.filter_map(|term| term.trim().strip_prefix("metadata.name="));
+        required_names.all(|required| required.trim_start_matches('=') == name)
     }
 
     /// Returns the selectors as query parameters, each preceded by `&`.
@@ -125,12 +125,12 @@ impl Scope {
     }
 
     /// Returns the query parameters with a selector that matches no object.
-    pub(crate) fn query_of_nothing(&self) -> String {
+    pub(crate) fn query_matching_nothing(&self) -> String {
         self.query_with_fields(EMPTY_FIELD_SELECTOR)
     }
 
     /// Returns the query parameters for one object. The name must not contain characters that a field selector escapes.
-    pub(crate) fn query_of_one(&self, name: &str) -> String {
+    pub(crate) fn query_for_name(&self, name: &str) -> String {
         self.query_with_fields(&format!("metadata.name={name}"))
     }
 
@@ -147,7 +147,7 @@ impl Scope {
 
 /// Returns `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent. Some servers
 /// return an empty list for a path with an empty namespace, so such a path must never be sent.
-fn not_empty(text: String) -> Option<String> {
+fn non_blank(text: String) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }
 
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn selectors_are_encoded_for_the_query() {
         assert_eq!(Scope::all().labels("app in (a,b)").query(), "&labelSelector=app%20in%20%28a%2Cb%29");
-        assert_eq!(Scope::all().query_of_one("web-0"), "&fieldSelector=metadata.name%3Dweb-0");
+        assert_eq!(Scope::all().query_for_name("web-0"), "&fieldSelector=metadata.name%3Dweb-0");
         let own = Scope::all().labels("app").fields("spec.nodeName=a");
         let both = "&labelSelector=app&fieldSelector=spec.nodeName%3Da%2Cmetadata.name%3Dweb-0";
-        assert_eq!(own.query_of_one("web-0"), both);
+        assert_eq!(own.query_for_name("web-0"), both);
     }
 }

@@ -52,7 +52,7 @@ impl<K: Cacheable> Watch<K> {
         let shared = informer.shared();
         let options = HandlerOptions { name: None, concurrency: 1, filter: None, resync: None, each: None };
         let (name, environment) = (shared.name.clone(), shared.environment.clone());
-        let subscriptions = Subscription::all(name, 1, Mode::Pulled, options, environment, shared.faults());
+        let subscriptions = Subscription::create_all(name, 1, Mode::Pulled, options, environment, shared.faults());
         let runner = subscriptions[0].runner().clone();
         // If the informer has ended, the handler is rejected and the stream ends too.
         let _ = shared.add_handler(&subscriptions[0]);

@@ -24,7 +24,7 @@ pub(crate) struct Subscription<K> {
     /// True for the subscription that stands for the handler in metrics, so that a handler counts once.
     pub(crate) is_first: bool,
     /// True after all initial objects of the informer were queued.
-    viewed: AtomicBool,
+    initial_objects_queued: AtomicBool,
     closed: AtomicBool,
     /// Slot among the handlers of the informer, released at the close.
     slot: OnceLock<Slot>,
@@ -32,7 +32,7 @@ pub(crate) struct Subscription<K> {
 
 impl<K: Send + Sync + 'static> Subscription<K> {
     /// Creates a handler with `number` subscriptions, at least one. `informers` names their informers, for display.
-    pub(crate) fn all(
+    pub(crate) fn create_all(
         informers: String,
         number: usize,
         mode: Mode<K>,
@@ -42,21 +42,21 @@ impl<K: Send + Sync + 'static> Subscription<K> {
     ) -> Vec<Arc<Self>> {
         let (filter, resync) = (options.filter.clone(), options.resync);
         let runner = Runner::new(informers, mode, options, environment, faults, number);
-        let subscribe = |place| {
+        let subscribe = |index| {
             Arc::new(Self {
                 runner: runner.clone(),
                 filter: filter.clone().map(HandlerFilter::new),
                 resync,
-                is_first: place == 0,
-                viewed: AtomicBool::new(false),
+                is_first: index == 0,
+                initial_objects_queued: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
                 slot: OnceLock::new(),
             })
         };
         let subscriptions: Vec<_> = (0..number).map(subscribe).collect();
-        let detachable = |own: &Arc<Self>| {
-            let own: Arc<dyn Detach> = own.clone();
-            Arc::downgrade(&own)
+        let detachable = |subscription: &Arc<Self>| {
+            let subscription: Arc<dyn Detach> = subscription.clone();
+            Arc::downgrade(&subscription)
         };
         runner.set_subscriptions(subscriptions.iter().map(detachable).collect());
         subscriptions
@@ -71,7 +71,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
     pub(crate) fn set_slot(&self, slot: Slot) {
         let slot = self.slot.get_or_init(|| slot);
         if self.is_first {
-            self.runner.set_number(slot.place());
+            self.runner.set_number(slot.id());
         }
         // A close before this call found no slot to release.
         if self.is_closed() {
@@ -79,15 +79,16 @@ impl<K: Send + Sync + 'static> Subscription<K> {
         }
     }
 
-    /// Queues changes. If `viewed` is true, the initial objects of the informer are complete. The caller must then
-    /// [start](Self::start) the handler without a lock held.
-    pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
+    /// Queues changes. If `initial_objects_queued` is true, the initial objects of the informer are complete. The
+    /// caller must then [start](Self::start) the handler without a lock held.
+    pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, initial_objects_queued: bool) {
         if self.is_closed() {
             return;
         }
         // A relist is complete as well, but only the first view counts.
-        let is_first_view = viewed && !self.viewed.swap(true, Ordering::AcqRel);
-        self.runner.push(changes, is_first_view);
+        let completes_initial_objects =
+            initial_objects_queued && !self.initial_objects_queued.swap(true, Ordering::AcqRel);
+        self.runner.push(changes, completes_initial_objects);
     }
 
     /// Starts calls for queued events, up to the handler's concurrency.
@@ -98,7 +99,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
     /// Ends the subscription. The handler ends with its last subscription.
     pub(crate) fn close(&self) {
         if self.detach() {
-            self.runner.leave(self.viewed.load(Ordering::Acquire));
+            self.runner.leave(self.initial_objects_queued.load(Ordering::Acquire));
         }
     }
 
@@ -110,7 +111,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
     /// Returns the handler's current state.
     #[cfg(feature = "metrics")]
     pub(crate) fn read(&self) -> HandlerReading {
-        self.runner.read(self.slot.get().map_or(0, Slot::place))
+        self.runner.read(self.slot.get().map_or(0, Slot::id))
     }
 }
 

@@ -58,7 +58,7 @@ mod waiting;
 mod windows;
 
 pub use body::ResponseBody;
-pub(crate) use connection_event::{Awaited, ConnectionEvent};
+pub(crate) use connection_event::{ConnectionEvent, ResponsivenessWatch};
 pub(crate) use connection_runtime::ConnectionRuntime;
 pub(crate) use connector::{Connector, HostPort, Login, Proxy, Route};
 pub(crate) use dispatch::{copy_request, is_long_lived};
@@ -66,7 +66,7 @@ pub use error::TransportError;
 pub use fence::Fence;
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
-pub(crate) use settings::{Carrier, Reader};
+pub(crate) use settings::{CarryingConnection, Reader};
 pub use settings::{Deadlines, Placement, Settings};
 pub use state::ConnectionState;
 pub(crate) use upgrade::{KeptValues, is_upgrade};

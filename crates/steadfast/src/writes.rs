@@ -43,7 +43,7 @@ pub(crate) struct Write {
     /// as large.
     ended: Notify,
     /// Server's version in the response to a request that was sent after the write.
-    reached: OnceLock<ResourceVersion>,
+    reached_version: OnceLock<ResourceVersion>,
 }
 
 /// Identity of a server: equal for a connection and its clones.
@@ -76,9 +76,9 @@ pub(crate) type ObjectLabels = BTreeMap<String, String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// In flight.
-    Awaited,
+    Pending,
     /// No effect.
-    Nothing,
+    NoEffect,
     /// The object exists, or existed, in this version, with these labels if known.
     Stored { key: ObjectKey, version: ResourceVersion, labels: Option<ObjectLabels> },
     /// The object was deleted, in this version if the server returned one.
@@ -100,9 +100,9 @@ impl Writes {
     pub fn are_versioned(&self) -> bool {
         self.list.iter().all(|write| match write.outcome() {
             Outcome::Stored { version, .. } => version.is_ordered(),
-            Outcome::Nothing => true,
-            Outcome::Unknown(_) => write.reached().is_some(),
-            Outcome::Deleted { .. } | Outcome::Awaited => false,
+            Outcome::NoEffect => true,
+            Outcome::Unknown(_) => write.reached_version().is_some(),
+            Outcome::Deleted { .. } | Outcome::Pending => false,
         })
     }
 
@@ -156,8 +156,8 @@ impl Writes {
     /// request is kept.
     pub fn extend(&mut self, others: Self) {
         for write in others.list {
-            match self.list.iter_mut().find(|known| write.covers(known)) {
-                Some(known) => *known = write,
+            match self.list.iter_mut().find(|current| write.covers(current)) {
+                Some(current) => *current = write,
                 None => self.list.push(write),
             }
         }
@@ -178,17 +178,17 @@ impl Writes {
 }
 
 fn key_of(meta: &ObjectMeta) -> Option<ObjectKey> {
-    Some(key_in(meta.namespace.as_deref(), meta.name.as_deref()?))
+    Some(object_key(meta.namespace.as_deref(), meta.name.as_deref()?))
 }
 
 /// Returns the key of `name` in `namespace`, which is `None` for cluster-scoped objects.
-pub(crate) fn key_in(namespace: Option<&str>, name: &str) -> ObjectKey {
+pub(crate) fn object_key(namespace: Option<&str>, name: &str) -> ObjectKey {
     namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
 }
 
 impl Write {
     pub(crate) fn new(server: Option<ServerIdentity>, target: WriteTarget, outcome: Outcome) -> Self {
-        Self { server, target, outcome: Mutex::new(outcome), ended: Notify::new(), reached: OnceLock::new() }
+        Self { server, target, outcome: Mutex::new(outcome), ended: Notify::new(), reached_version: OnceLock::new() }
     }
 
     /// Returns true if the write may have been made on `server`.
@@ -203,11 +203,11 @@ impl Write {
             return false;
         }
         // Takes one lock at a time: two writes compared in both orders must not deadlock.
-        let theirs = other.outcome();
-        match (&*self.lock(), &theirs) {
+        let other_outcome = other.outcome();
+        match (&*self.lock(), &other_outcome) {
             // Neither write has a known version. If this write has no version yet from a later request, that request is
             // still to come, and its version covers both writes.
-            (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached().is_none(),
+            (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached_version().is_none(),
             (Outcome::Stored { version, labels, .. }, Outcome::Stored { version: older, labels: before, .. }) => {
                 labels == before && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
             }
@@ -225,24 +225,24 @@ impl Write {
     }
 
     /// Sets the outcome, if it was not known.
-    pub(crate) fn end(&self, outcome: Outcome) {
-        let mut known = self.lock();
+    pub(crate) fn set_outcome(&self, outcome: Outcome) {
+        let mut current = self.lock();
         // The first outcome counts: an observer that is dropped later must not make the write uncertain again.
-        if *known == Outcome::Awaited {
-            *known = outcome;
-            drop(known);
+        if *current == Outcome::Pending {
+            *current = outcome;
+            drop(current);
             self.ended.notify_waiters();
         }
     }
 
     /// Waits for the outcome.
-    pub(crate) async fn ended(&self) -> Outcome {
+    pub(crate) async fn wait_for_outcome(&self) -> Outcome {
         loop {
             // Subscribes before the check, so that no notification is lost.
             let ended = self.ended.notified();
-            let known = self.outcome();
-            if known != Outcome::Awaited {
-                return known;
+            let current = self.outcome();
+            if current != Outcome::Pending {
+                return current;
             }
             ended.await;
         }
@@ -251,7 +251,7 @@ impl Write {
     /// Marks the write as void: the history that contained it was replaced, for example by a restore.
     pub(crate) fn make_void(&self) {
         // Replaces any outcome: a wait for a version of the old history would never end.
-        *self.lock() = Outcome::Nothing;
+        *self.lock() = Outcome::NoEffect;
         self.ended.notify_waiters();
     }
 
@@ -260,13 +260,13 @@ impl Write {
     }
 
     /// Returns the server's version from a request after the write, if such a request was made.
-    pub(crate) fn reached(&self) -> Option<&ResourceVersion> {
-        self.reached.get()
+    pub(crate) fn reached_version(&self) -> Option<&ResourceVersion> {
+        self.reached_version.get()
     }
 
     /// Records that the server was at `version` after the write. The first response is kept.
-    pub(crate) fn reach(&self, version: ResourceVersion) {
-        drop(self.reached.set(version));
+    pub(crate) fn set_reached_version(&self, version: ResourceVersion) {
+        drop(self.reached_version.set(version));
     }
 }
 
@@ -279,8 +279,8 @@ impl fmt::Display for Write {
             Outcome::Deleted { key, .. } => write!(f, "the deletion of {plural}{dot}{group} {key}"),
             outcome => {
                 let what = match outcome {
-                    Outcome::Awaited => "a write in flight",
-                    Outcome::Nothing => "a rejected write",
+                    Outcome::Pending => "a write in flight",
+                    Outcome::NoEffect => "a rejected write",
                     Outcome::Unknown(None) => "an unconfirmed write",
                     _ => "a write whose response was lost",
                 };
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn write_without_version_is_unversioned() {
-        let key = || key_in(Some("default"), "a");
+        let key = || object_key(Some("default"), "a");
         let target = || WriteTarget {
             group: String::new(),
             plural: "configmaps".to_owned(),
@@ -323,14 +323,14 @@ mod tests {
         };
         assert!(Writes::default().are_versioned());
         assert!(are_versioned(Outcome::Stored { key: key(), version: "7".into(), labels: None }));
-        assert!(are_versioned(Outcome::Nothing));
+        assert!(are_versioned(Outcome::NoEffect));
         let opaque = Outcome::Stored { key: key(), version: "0x7".into(), labels: None };
         let deleted = [deleted(Some("u"), Some("8")), deleted(Some("u"), None), deleted(None, Some("8"))];
-        for outcome in deleted.into_iter().chain([opaque, Outcome::Awaited, Outcome::Unknown(None)]) {
+        for outcome in deleted.into_iter().chain([opaque, Outcome::Pending, Outcome::Unknown(None)]) {
             assert!(!are_versioned(outcome.clone()), "{outcome:?}");
         }
         let awaited = Write::new(None, target(), Outcome::Unknown(None));
-        awaited.reach("9".into());
+        awaited.set_reached_version("9".into());
         let mut writes = Writes::default();
         writes.push(Arc::new(awaited));
         assert!(writes.are_versioned(), "a probe was sent to the server");

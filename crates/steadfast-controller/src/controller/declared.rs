@@ -82,8 +82,8 @@ impl StartupLimit {
         }
     }
 
-    /// Returns true if the cache still delays the start at `now`. `started` is the start of the wait.
-    pub(super) fn delays_start(self, freshness: &Freshness, started: Instant, now: Instant) -> bool {
+    /// Returns true if the cache still delays the start at `now`. `started_at` is the start of the wait.
+    pub(super) fn delays_start(self, freshness: &Freshness, started_at: Instant, now: Instant) -> bool {
         let Some(doubt) = freshness.doubt() else { return true };
         match self {
             Self::Unlimited => true,
@@ -94,7 +94,7 @@ impl StartupLimit {
                     // A cache without a failed attempt may sync within milliseconds. A failed attempt or one second
                     // ends the wait.
                     && doubt.attempts == 0
-                    && now.since(started) < FIRST_ATTEMPT_GRACE
+                    && now.since(started_at) < FIRST_ATTEMPT_GRACE
             }
         }
     }
@@ -102,7 +102,7 @@ impl StartupLimit {
 
 impl DeclaredCache {
     /// Declares `caches` with one role.
-    pub(super) fn all<K: Cacheable>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
+    pub(super) fn declare_all<K: Cacheable>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
         caches.into_iter().map(|cache| Self { cache: Arc::new(cache), role, is_isolated: false }).collect()
     }
 
@@ -111,8 +111,8 @@ impl DeclaredCache {
     /// An owner is in the namespace of its children. So a cache of objects or children of one namespace affects only
     /// the keys of that namespace.
     pub(super) fn isolate_namespaces(caches: &mut [Self]) {
-        let own = caches.iter().filter(|cache| cache.role == Role::Objects);
-        if own.clone().count() < 2 || own.clone().any(|cache| cache.cache.namespace().is_none()) {
+        let object_caches = caches.iter().filter(|cache| cache.role == Role::Objects);
+        if object_caches.clone().count() < 2 || object_caches.clone().any(|cache| cache.cache.namespace().is_none()) {
             return;
         }
         for cache in caches.iter_mut().filter(|cache| matches!(cache.role, Role::Objects | Role::Owned)) {
@@ -127,14 +127,14 @@ impl DeclaredCache {
         condition: impl Fn(&dyn CacheHandle) -> bool,
     ) {
         // Subscribe before the first check: a change between check and wait would be missed otherwise.
-        let mut changed = self.cache.changed();
+        let mut changes = self.cache.changed();
         while !condition(&*self.cache) {
             tokio::select! {
                 biased;
-                notified = changed.changed() => if notified.is_err() {
+                notified = changes.changed() => if notified.is_err() {
                     // The informer was replaced and dropped. Its receiver would stay ready, so a new receiver is
                     // needed.
-                    changed = self.cache.changed();
+                    changes = self.cache.changed();
                 },
                 // Doubt grows with time and without a notification, so the freshness is also polled.
                 () = environment.sleep_until(environment.now() + FRESHNESS_CHECK_INTERVAL) => {}
@@ -149,9 +149,11 @@ impl DeclaredCache {
         writes: &Writes,
         deadline: Duration,
         limit: StartupLimit,
-        started: Instant,
+        started_at: Instant,
     ) -> Result<(), WaitError> {
-        let is_over_limit = |view: &dyn CacheHandle| !limit.delays_start(&view.freshness(), started, environment.now());
+        let is_over_limit = |cache_handle: &dyn CacheHandle| {
+            !limit.delays_start(&cache_handle.freshness(), started_at, environment.now())
+        };
         tokio::select! {
             biased;
             () = self.wait_until(environment, is_over_limit) => Ok(()),

@@ -101,7 +101,7 @@ impl Primary {
     }
 
     /// Returns false if no object of the controller can have this key.
-    pub(super) fn can_have(&self, key: &ObjectKey) -> bool {
+    pub(super) fn may_contain_key(&self, key: &ObjectKey) -> bool {
         let is_placed = match self.placement() {
             Placement::Namespaced => key.namespace().is_some(),
             Placement::Cluster => key.namespace().is_none(),

@@ -62,17 +62,17 @@ impl RequeueAll {
         let (request, mut requests) = watch::channel(None);
         let handle = RequeueHandle(Arc::new(request));
         // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.
-        let relisted = Arc::downgrade(&handle.0);
+        let weak_request = Arc::downgrade(&handle.0);
         informer.on_diagnostic(move |diagnostic| {
             // The first list needs no requeue, because each of its objects is an event.
             if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(request)) =
-                (diagnostic, relisted.upgrade())
+                (diagnostic, weak_request.upgrade())
             {
                 request.send_replace(version.clone());
             }
         });
         let (requeue_all, informer, factory) = (self.clone(), informer.clone(), factory.clone());
-        let follow = async move {
+        let watch_task = async move {
             while requests.changed().await.is_ok() {
                 // The channel keeps only the newest request: one pass serves all requests so far.
                 let version = requests.borrow_and_update().clone();
@@ -85,7 +85,7 @@ impl RequeueAll {
                 requeue_all.requeue();
             }
         };
-        self.0.environment.spawn(Box::pin(self.0.lifecycle.clone().until_stopping(follow)));
+        self.0.environment.spawn(Box::pin(self.0.lifecycle.clone().until_stopping(watch_task)));
         handle
     }
 }

@@ -41,12 +41,12 @@ use crate::workqueue::{Priority, Workqueue};
 /// ```
 #[must_use = "a source does nothing until a controller uses it"]
 pub struct Source<K: Cacheable> {
-    open: Open<K>,
+    open: OpenInformers<K>,
     filter: ChangeFilter<K::Resource>,
     resync: Option<Duration>,
 }
 
-type Open<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Vec<Informer<K>>, InformerError> + Send>;
+type OpenInformers<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Vec<Informer<K>>, InformerError> + Send>;
 
 /// Detaches a source from its informers.
 pub(super) type Detach = Box<dyn Fn() + Send + Sync>;
@@ -82,47 +82,47 @@ impl<K: Cacheable> Source<K> {
     }
 
     /// Opens the caches of the source. Returns at least one cache.
-    pub(super) fn open(self, factory: &InformerFactory) -> Result<(Opened<K>, Vec<SourceCache<K>>), SourceError> {
+    pub(super) fn open(self, factory: &InformerFactory) -> Result<(OpenedSource<K>, Vec<SourceCache<K>>), SourceError> {
         let informers = (self.open)(factory)?;
         if informers.is_empty() {
             return Err(SourceError::Empty);
         }
         let caches: Vec<_> = informers.into_iter().map(|informer| SourceCache::new(informer, factory)).collect();
-        Ok((Opened { caches: caches.clone(), filter: self.filter, resync: self.resync }, caches))
+        Ok((OpenedSource { caches: caches.clone(), filter: self.filter, resync: self.resync }, caches))
     }
 }
 
 /// A source with its caches.
-pub(super) struct Opened<K: Cacheable> {
+pub(super) struct OpenedSource<K: Cacheable> {
     caches: Vec<SourceCache<K>>,
     filter: ChangeFilter<K::Resource>,
     resync: Option<Duration>,
 }
 
-impl<K: Cacheable> Opened<K> {
+impl<K: Cacheable> OpenedSource<K> {
     /// Attaches the source: after each change, adds the keys that `keys` returns to the queue. Their reconciles wait
     /// until all caches contain the change.
     pub(super) fn attach<I>(
         self,
-        links: &SourceContext,
+        source_context: &SourceContext,
         scope_filter: Option<ScopeFilter>,
         keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
     ) -> Result<Arc<dyn Attachment>, SourceError>
     where
         I: IntoIterator<Item = ObjectKey>,
     {
-        let keys: Keys<K> = Arc::new(move |object, add| keys(object).into_iter().for_each(add));
+        let keys: KeyMapper<K> = Arc::new(move |object, add| keys(object).into_iter().for_each(add));
         let template = HandlerTemplate {
-            factory: links.factory.clone(),
+            factory: source_context.factory.clone(),
             filter: self.filter,
             resync: self.resync,
             keys,
             scope_filter: scope_filter.map(Arc::new),
-            queue: links.queue.clone(),
-            write_tracker: links.write_tracker.clone(),
-            all: links.all.clone(),
-            lifecycle: links.lifecycle.clone(),
-            diagnostics: links.diagnostics.clone(),
+            queue: source_context.queue.clone(),
+            write_tracker: source_context.write_tracker.clone(),
+            requeue_all: source_context.requeue_all.clone(),
+            lifecycle: source_context.lifecycle.clone(),
+            diagnostics: source_context.diagnostics.clone(),
         };
         let mut attached: Vec<(SourceCache<K>, Registration<K>)> = Vec::new();
         for cache in self.caches {
@@ -155,11 +155,11 @@ struct HandlerTemplate<K: Cacheable> {
     factory: InformerFactory,
     filter: ChangeFilter<K::Resource>,
     resync: Option<Duration>,
-    keys: Keys<K>,
+    keys: KeyMapper<K>,
     scope_filter: Option<Arc<ScopeFilter>>,
     queue: Workqueue<ObjectKey>,
     write_tracker: WriteTracker,
-    all: RequeueAll,
+    requeue_all: RequeueAll,
     lifecycle: Lifecycle,
     diagnostics: Diagnostics,
 }
@@ -175,7 +175,7 @@ impl<K: Cacheable> HandlerTemplate<K> {
             scope_filter: self.scope_filter.clone(),
             queue: self.queue.clone(),
             write_tracker: self.write_tracker.clone(),
-            requeue: self.all.watch_relists(informer, &self.factory),
+            requeue: self.requeue_all.watch_relists(informer, &self.factory),
             lifecycle: self.lifecycle.clone(),
             diagnostics: self.diagnostics.clone(),
         }
@@ -245,20 +245,20 @@ pub(super) struct SourceContext {
     pub(super) factory: InformerFactory,
     pub(super) queue: Workqueue<ObjectKey>,
     pub(super) write_tracker: WriteTracker,
-    pub(super) all: RequeueAll,
+    pub(super) requeue_all: RequeueAll,
     pub(super) lifecycle: Lifecycle,
     pub(super) diagnostics: Diagnostics,
     /// The controller's own objects.
     pub(super) primary: Primary,
     pub(super) counters: Arc<Counters>,
     /// True if keys are reconciled even without an object in the cache.
-    pub(super) by_key: bool,
+    pub(super) allows_missing_objects: bool,
 }
 
 impl SourceContext {
     /// Checks the keys of the source `name`, unless every key is reconciled.
     pub(super) fn scope_filter(&self, name: &str) -> Option<ScopeFilter> {
-        (!self.by_key).then(|| ScopeFilter {
+        (!self.allows_missing_objects).then(|| ScopeFilter {
             source: name.to_owned(),
             primary: self.primary.clone(),
             counters: self.counters.clone(),
@@ -280,7 +280,7 @@ pub(super) struct ScopeFilter {
 impl ScopeFilter {
     /// Returns false if `key` cannot be reconciled. Reports the first such key.
     pub(super) fn admit(&self, key: &ObjectKey) -> bool {
-        let is_admitted = self.primary.can_have(key);
+        let is_admitted = self.primary.may_contain_key(key);
         if !is_admitted {
             Counters::increment(&self.counters.outside_scope);
             // One report per source. A wrong mapping usually affects every object.
@@ -302,7 +302,7 @@ struct SourceHandler<K: Cacheable> {
     informer: Informer<K>,
     factory: InformerFactory,
     filter: ChangeFilter<K::Resource>,
-    keys: Keys<K>,
+    keys: KeyMapper<K>,
     scope_filter: Option<Arc<ScopeFilter>>,
     queue: Workqueue<ObjectKey>,
     write_tracker: WriteTracker,
@@ -312,7 +312,7 @@ struct SourceHandler<K: Cacheable> {
 }
 
 /// Passes the keys of an object to a callback.
-type Keys<K> = Arc<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
+type KeyMapper<K> = Arc<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
 
 /// Keys of one state of an object.
 struct MappedKeys {
@@ -346,15 +346,15 @@ impl<K: Cacheable> SourceHandler<K> {
         MappedKeys { keys, is_complete }
     }
 
-    /// Adds the keys that this controller can reconcile. Their next reconcile must see `unseen`.
-    fn enqueue(&self, mut keys: Vec<ObjectKey>, unseen: &Writes, priority: Priority) {
+    /// Adds the keys that this controller can reconcile. Their next reconcile must see `required_writes`.
+    fn enqueue(&self, mut keys: Vec<ObjectKey>, required_writes: &Writes, priority: Priority) {
         if let Some(scope_filter) = &self.scope_filter {
             keys.retain(|key| scope_filter.admit(key));
         }
         for key in keys {
             // Recorded before the key is enqueued, because a worker may take the key immediately.
-            if !unseen.is_empty() {
-                self.write_tracker.require(&key, unseen.clone());
+            if !required_writes.is_empty() {
+                self.write_tracker.require(&key, required_writes.clone());
             }
             self.queue.add_with_priority(key, priority);
         }
@@ -395,13 +395,13 @@ impl<K: Cacheable> SourceHandler<K> {
             mapped.keys.sort_unstable();
             mapped.keys.dedup();
         }
-        let unseen = match event {
+        let required_writes = match event {
             // The first reconcile waits for the other caches anyway.
             Event::Added { initial: true, .. } if !self.lifecycle.has_started() => Writes::default(),
             Event::Resynced { .. } => Writes::default(),
             _ => self.factory.unseen_elsewhere(&self.informer, event),
         };
-        self.enqueue(mapped.keys, &unseen, priority);
+        self.enqueue(mapped.keys, &required_writes, priority);
     }
 }
 
@@ -421,7 +421,8 @@ where
 {
     /// Follows all changes of the objects in `scopes`, with one informer of the controller's factory each.
     fn from(scopes: Vec<Scope>) -> Self {
-        let open: Open<K> = Box::new(|factory| scopes.into_iter().map(|scope| factory.informer(scope)).collect());
+        let open: OpenInformers<K> =
+            Box::new(|factory| scopes.into_iter().map(|scope| factory.informer(scope)).collect());
         Self { open, filter: ChangeFilter::all(), resync: None }
     }
 }
@@ -444,7 +445,7 @@ impl<K: Cacheable> From<MultiNamespaceInformer<K>> for Source<K> {
 impl<K: Cacheable> From<Vec<Informer<K>>> for Source<K> {
     /// Follows all changes of each of `informers`.
     fn from(informers: Vec<Informer<K>>) -> Self {
-        let open: Open<K> = Box::new(move |_| Ok(informers));
+        let open: OpenInformers<K> = Box::new(move |_| Ok(informers));
         Self { open, filter: ChangeFilter::all(), resync: None }
     }
 }

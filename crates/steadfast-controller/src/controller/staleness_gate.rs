@@ -18,12 +18,12 @@ pub(super) struct StalenessGate {
     stale_policy: StalePolicy,
     state: Mutex<State>,
     /// Keys that the gate blocks.
-    blocked: watch::Sender<Blocked>,
+    blocked: watch::Sender<BlockedKeys>,
 }
 
 /// Keys that depend on caches in doubt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Blocked {
+enum BlockedKeys {
     #[default]
     None,
     /// Keys in these namespaces, and keys of cluster-scoped objects.
@@ -31,7 +31,7 @@ enum Blocked {
     All,
 }
 
-impl Blocked {
+impl BlockedKeys {
     fn contains(&self, key: &ObjectKey) -> bool {
         match self {
             Self::None => false,
@@ -45,8 +45,8 @@ impl Blocked {
         match (cache.cache.namespace().filter(|_| cache.is_isolated), self) {
             (_, Self::All) => {}
             (Some(namespace), Self::Namespaces(namespaces)) => drop(namespaces.insert(namespace.to_owned())),
-            (Some(namespace), own) => *own = Self::Namespaces(BTreeSet::from([namespace.to_owned()])),
-            (None, own) => *own = Self::All,
+            (Some(namespace), blocked) => *blocked = Self::Namespaces(BTreeSet::from([namespace.to_owned()])),
+            (None, blocked) => *blocked = Self::All,
         }
     }
 }
@@ -78,12 +78,12 @@ impl StalenessGate {
 
     /// Checks the caches, and closes or opens the gate.
     pub(super) fn update(&self, now: Instant) -> GateChange {
-        let (mut blocked, mut first) = (Blocked::None, None);
+        let (mut blocked, mut first_reason) = (BlockedKeys::None, None);
         if !self.stale_policy.acts() {
             for cache in &self.caches {
                 let Some(reason) = self.doubt(cache) else { continue };
                 blocked.add(cache);
-                first.get_or_insert(reason);
+                first_reason.get_or_insert(reason);
             }
         }
         // The common case takes no lock.
@@ -93,12 +93,12 @@ impl StalenessGate {
         let mut state = self.lock();
         // Replaced under the lock, so that no concurrent `defer` adds a key that is no longer blocked.
         self.blocked.send_replace(blocked.clone());
-        match (first, state.closed_since) {
+        match (first_reason, state.closed_since) {
             (Some(reason), None) => {
                 state.closed_since = Some(now);
                 let namespaces = match blocked {
-                    Blocked::Namespaces(namespaces) => namespaces.into_iter().collect(),
-                    Blocked::None | Blocked::All => Vec::new(),
+                    BlockedKeys::Namespaces(namespaces) => namespaces.into_iter().collect(),
+                    BlockedKeys::None | BlockedKeys::All => Vec::new(),
                 };
                 GateChange::Closed(reason, namespaces)
             }
@@ -108,9 +108,9 @@ impl StalenessGate {
             }
             (Some(_), Some(_)) => {
                 let deferred_keys = std::mem::take(&mut state.deferred_keys);
-                let (still, freed) = deferred_keys.into_iter().partition(|(key, _)| blocked.contains(key));
-                state.deferred_keys = still;
-                GateChange::Narrowed(freed)
+                let (still_blocked, unblocked) = deferred_keys.into_iter().partition(|(key, _)| blocked.contains(key));
+                state.deferred_keys = still_blocked;
+                GateChange::Narrowed(unblocked)
             }
             (None, None) => GateChange::Unchanged,
         }
@@ -136,7 +136,7 @@ impl StalenessGate {
 
     /// Returns true if the last check closed the gate.
     pub(super) fn is_closed(&self) -> bool {
-        *self.blocked.borrow() != Blocked::None
+        *self.blocked.borrow() != BlockedKeys::None
     }
 
     /// Returns true if `key` may be reconciled now. Other keys must be deferred or requeued.
@@ -151,7 +151,7 @@ impl StalenessGate {
 
     /// Returns true if the gate blocks all keys, so that workers take no key.
     pub(super) fn blocks_all(&self) -> bool {
-        self.stale_policy.waits() && *self.blocked.borrow() == Blocked::All
+        self.stale_policy.waits() && *self.blocked.borrow() == BlockedKeys::All
     }
 
     /// Defers `key` until the gate no longer blocks it. Returns false without an effect if the gate does not block the
@@ -161,9 +161,9 @@ impl StalenessGate {
         // Read under the lock: the gate may have opened since the caller checked `admits`.
         let is_deferred = !self.blocks_all() && self.blocked.borrow().contains(key);
         if is_deferred {
-            let known = state.deferred_keys.entry(key.clone()).or_insert(priority);
+            let deferred_priority = state.deferred_keys.entry(key.clone()).or_insert(priority);
             // A key that is deferred twice keeps its higher priority.
-            *known = priority.max(*known);
+            *deferred_priority = priority.max(*deferred_priority);
         }
         is_deferred
     }
@@ -174,10 +174,10 @@ impl StalenessGate {
     }
 
     /// Waits until keys may be taken.
-    pub(super) async fn opened(&self) {
+    pub(super) async fn wait_until_open(&self) {
         if self.stale_policy.waits() {
             // `self` holds the sender, so the wait cannot fail.
-            drop(self.blocked.subscribe().wait_for(|blocked| *blocked != Blocked::All).await);
+            drop(self.blocked.subscribe().wait_for(|blocked| *blocked != BlockedKeys::All).await);
         }
     }
 

@@ -10,7 +10,7 @@ use steadfast::ObjectKey;
 use steadfast::environment::{Instant, SharedEnvironment};
 
 /// Blocking time after which a reconcile is reported.
-const REPORT_AFTER: Duration = Duration::from_secs(1);
+const BLOCKED_REPORT_DELAY: Duration = Duration::from_secs(1);
 
 /// Stall detector of one worker, which runs one reconcile after the other.
 pub(super) struct StallDetector {
@@ -47,7 +47,7 @@ impl StallDetector {
         // 0 means no poll in progress; times are stored plus one.
         let polled = self.polled.load(Ordering::Acquire).checked_sub(1)?;
         let lasting = now.since_zero().saturating_sub(Duration::from_nanos(polled));
-        if lasting < REPORT_AFTER {
+        if lasting < BLOCKED_REPORT_DELAY {
             return None;
         }
         let mut call = self.lock();

@@ -35,7 +35,7 @@ use crate::panics::message;
 use crate::workqueue::Workqueue;
 
 /// Time that the first reconciles wait for a cache before a warning is reported.
-const REPORT_AFTER: Duration = Duration::from_secs(30);
+const CACHE_WARNING_DELAY: Duration = Duration::from_secs(30);
 
 /// Interval between checks for blocked reconciles.
 const SUPERVISE_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,10 +58,10 @@ impl<K: Cacheable> Controller<K> {
     /// Starts the controller. `prepare` receives the caches of the controller's objects, and returns the function that
     /// prepares a reconcile.
     ///
-    /// With `by_key`, keys that are absent from these caches are reconciled too.
+    /// With `allows_missing_objects`, keys that are absent from these caches are reconciled too.
     pub(super) fn start(
         self,
-        by_key: bool,
+        allows_missing_objects: bool,
         prepare: impl FnOnce(Vec<SourceCache<K>>) -> Prepare,
     ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
@@ -83,26 +83,26 @@ impl<K: Cacheable> Controller<K> {
         );
 
         let (source, own_caches) = self.source.open(&self.factory)?;
-        let links = SourceContext {
+        let source_context = SourceContext {
             factory: self.factory.clone(),
             queue: queue.clone(),
             write_tracker: write_tracker.clone(),
-            all: RequeueAll::new(environment.clone(), queue.clone(), lifecycle.clone()),
+            requeue_all: RequeueAll::new(environment.clone(), queue.clone(), lifecycle.clone()),
             lifecycle: lifecycle.clone(),
             diagnostics: diagnostics.clone(),
             primary: Primary::of(&own_caches),
             counters: counters.clone(),
-            by_key,
+            allows_missing_objects,
         };
-        let own = |object: &Object<K>| [object.key().clone()];
-        let attachment = source.attach(&links, None, own)?;
-        links.all.set_caches(&own_caches);
+        let own_key = |object: &Object<K>| [object.key().clone()];
+        let attachment = source.attach(&source_context, None, own_key)?;
+        source_context.requeue_all.set_caches(&own_caches);
         let mut attached =
-            vec![AttachedSource { caches: DeclaredCache::all(own_caches.clone(), Role::Objects), attachment }];
-        for other in self.others {
-            let other = other(&links);
+            vec![AttachedSource { caches: DeclaredCache::declare_all(own_caches.clone(), Role::Objects), attachment }];
+        for open_source in self.pending_sources {
+            let opened = open_source(&source_context);
             // The sources attached so far are useless without this source.
-            attached.push(other.inspect_err(|_| {
+            attached.push(opened.inspect_err(|_| {
                 for attached in &attached {
                     attached.attachment.detach();
                 }
@@ -112,25 +112,30 @@ impl<K: Cacheable> Controller<K> {
         let mut caches: Vec<_> = attached.iter().flat_map(|attached| attached.caches.clone()).collect();
         DeclaredCache::isolate_namespaces(&mut caches);
         let reads = self.reads.into_iter();
-        caches.extend(reads.map(|view| DeclaredCache { cache: view, role: Role::Read, is_isolated: false }));
+        caches.extend(reads.map(|cache_handle| DeclaredCache {
+            cache: cache_handle,
+            role: Role::Read,
+            is_isolated: false,
+        }));
         write_tracker.declare(&caches, &self.stale_policy);
-        let first = caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.stale_policy))).collect();
+        let startup_limits =
+            caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.stale_policy))).collect();
         // Caches of watched sources are not read by reconciles, so their doubt pauses nothing.
         caches.retain(|cache| cache.role.is_read());
         let gate = StalenessGate::new(caches, self.stale_policy);
 
         let mut triggers = self.triggers;
-        let mut detach_extra: Vec<Detach> = Vec::new();
-        if let Some(shares) = &self.sharding {
+        let mut extra_detaches: Vec<Detach> = Vec::new();
+        if let Some(sharding) = &self.sharding {
             // A key gained from another process causes no event in this process. The stream of gained keys enqueues the
             // key.
-            triggers.extend(own_caches.iter().map(|cache| shares.gained_among(cache.keys_later()).boxed()));
+            triggers.extend(own_caches.iter().map(|cache| sharding.gained_among(cache.keys_later()).boxed()));
             let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
-            let reader = shares.add_cache_reader(move || {
+            let reader = sharding.add_cache_reader(move || {
                 let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
                 async move { lifecycle.until_stopping(write_tracker.catch_up()).await }.boxed()
             });
-            detach_extra.push(Box::new(move || reader.end()));
+            extra_detaches.push(Box::new(move || reader.end()));
         }
 
         let attachments: Vec<_> = attached.into_iter().map(|attached| attached.attachment).collect();
@@ -157,18 +162,18 @@ impl<K: Cacheable> Controller<K> {
         (0..self.concurrency).for_each(|_| pool.spawn_worker());
 
         let mut tasks = vec![
-            environment.spawn_user_task(Box::pin(start_running(pool.clone(), first, self.start_after))),
+            environment.spawn_user_task(Box::pin(start_running(pool.clone(), startup_limits, self.start_after))),
             environment.spawn_user_task(Box::pin(supervise(pool.clone()))),
         ];
         tasks.extend(triggers.into_iter().map(|keys| {
             let (queue, diagnostics) = (queue.clone(), pool.diagnostics.clone());
-            let scope_filter = links.scope_filter(KEY_STREAM);
+            let scope_filter = source_context.scope_filter(KEY_STREAM);
             environment.spawn_user_task(Box::pin(async move {
                 let admits = |key: &ObjectKey| scope_filter.as_ref().is_none_or(|filter| filter.admit(key));
                 enqueue_all(keys, admits, &queue, &diagnostics).await;
             }))
         }));
-        let detach = attachments.into_iter().map(detach_of).chain(detach_extra).collect();
+        let detach = attachments.into_iter().map(detach_of).chain(extra_detaches).collect();
         Ok(RunningController::new(pool, tasks, detach))
     }
 }
@@ -215,12 +220,12 @@ async fn enqueue_all(
 async fn start_running(
     pool: Arc<WorkerPool>,
     caches: Vec<(DeclaredCache, StartupLimit)>,
-    after: Option<BoxFuture<'static, ()>>,
+    start_condition: Option<BoxFuture<'static, ()>>,
 ) {
     // The waits run in parallel, so that the delays of several slow caches do not add up.
     join_all(caches.iter().map(|(cache, limit)| wait_for_cache(&pool, cache, *limit))).await;
-    let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
-    if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
+    let start_condition = start_condition.unwrap_or_else(|| std::future::ready(()).boxed());
+    if let Err(panic) = AssertUnwindSafe(start_condition).catch_unwind().await {
         let callback = "the future passed to `start_after`";
         pool.diagnostics.report(&ControllerDiagnostic::CallbackPanicked { callback, message: message(panic) });
         return;
@@ -233,47 +238,47 @@ async fn start_running(
 /// Waits until `cache` no longer delays the first reconciles.
 async fn wait_for_cache(pool: &WorkerPool, cache: &DeclaredCache, limit: StartupLimit) {
     let environment = pool.connection.environment();
-    let started = environment.now();
-    let missing = |delays_start| {
+    let started_at = environment.now();
+    let report_unavailable = |delays_start| {
         let reason = format!("{}: {}", cache.cache.name(), cache.cache.freshness());
         pool.diagnostics.report(&ControllerDiagnostic::CacheUnavailable { reason, delays_start });
     };
-    let is_settled = |view: &dyn CacheHandle| match view.freshness() {
-        _ if view.is_synced() => true,
+    let delays_no_longer = |cache_handle: &dyn CacheHandle| match cache_handle.freshness() {
+        _ if cache_handle.is_synced() => true,
         Freshness::Stopped(_) => true,
         Freshness::Failed(_) if cache.role.may_be_rejected() => true,
-        freshness => !limit.delays_start(&freshness, started, environment.now()),
+        freshness => !limit.delays_start(&freshness, started_at, environment.now()),
     };
     // With a shorter limit, the cache is reported as missing when the limit expires.
-    let is_reported = !matches!(limit, StartupLimit::Doubt(bound) if bound <= REPORT_AFTER);
-    let mut settled = std::pin::pin!(cache.wait_until(environment, is_settled));
+    let is_reported = !matches!(limit, StartupLimit::Doubt(bound) if bound <= CACHE_WARNING_DELAY);
+    let mut settled = std::pin::pin!(cache.wait_until(environment, delays_no_longer));
     tokio::select! {
         biased;
         () = &mut settled => {}
-        () = environment.sleep_until(started + REPORT_AFTER), if is_reported => {
-            missing(true);
+        () = environment.sleep_until(started_at + CACHE_WARNING_DELAY), if is_reported => {
+            report_unavailable(true);
             settled.await;
         }
     }
     if !cache.cache.is_synced() {
-        missing(false);
+        report_unavailable(false);
     }
 }
 
 /// Checks reconciles and caches until the controller ends.
 async fn supervise(pool: Arc<WorkerPool>) {
     let environment = pool.connection.environment().clone();
-    let mut next = environment.now() + SUPERVISE_INTERVAL;
+    let mut next_check = environment.now() + SUPERVISE_INTERVAL;
     loop {
-        let mut views = pool.gate.changes();
-        let changed = views.iter_mut().map(|view| view.changed().boxed());
-        let pause = environment.sleep_until(next);
+        let mut change_receivers = pool.gate.changes();
+        let changed = change_receivers.iter_mut().map(|receiver| receiver.changed().boxed());
+        let pause = environment.sleep_until(next_check);
         let is_closed = pool.gate.is_closed();
         tokio::select! {
             biased;
             () = pause => {
                 pool.check();
-                next = environment.now() + SUPERVISE_INTERVAL;
+                next_check = environment.now() + SUPERVISE_INTERVAL;
             }
             // Needed only while the gate is closed: an open gate is checked before each reconcile anyway.
             _ = futures::future::select_all(changed), if is_closed => pool.check_caches(),

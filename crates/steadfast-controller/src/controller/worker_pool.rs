@@ -35,7 +35,7 @@ const REPLACE_WORKER_AFTER: Duration = Duration::from_secs(10);
 const DROP_PANIC_REQUEUE_DELAY: Duration = Duration::from_secs(1);
 
 /// A prepared reconcile of a key.
-pub(super) enum Prepared {
+pub(super) enum PreparedReconcile {
     /// The reconcile can run.
     Reconcile(BoxFuture<'static, Result<Action, Failed>>),
     /// The object does not exist, so nothing is done.
@@ -53,7 +53,7 @@ pub(super) struct Failed {
 }
 
 /// Prepares the reconcile of a key.
-pub(super) type Prepare = Box<dyn Fn(&ObjectKey) -> Prepared + Send + Sync>;
+pub(super) type Prepare = Box<dyn Fn(&ObjectKey) -> PreparedReconcile + Send + Sync>;
 
 /// State shared by all workers of a controller.
 pub(super) struct WorkerPool {
@@ -118,8 +118,9 @@ impl WorkerPool {
             }
             // A blocked thread cannot be cancelled. A replacement keeps the concurrency, up to twice the configured
             // number of workers.
-            let room = || self.workers.load(Ordering::Acquire) < 2 * self.concurrency;
-            if lasting >= REPLACE_WORKER_AFTER && !self.lifecycle.is_stopping() && room() && detector.replace() {
+            let has_capacity = || self.workers.load(Ordering::Acquire) < 2 * self.concurrency;
+            if lasting >= REPLACE_WORKER_AFTER && !self.lifecycle.is_stopping() && has_capacity() && detector.replace()
+            {
                 self.spawn_worker();
             }
         }
@@ -145,12 +146,12 @@ impl WorkerPool {
                     self.queue.add_with_priority(key, priority);
                 }
             }
-            GateChange::Opened(lasted, deferred_keys) => {
+            GateChange::Opened(closed_for, deferred_keys) => {
                 // The keys return to the queue, where they compete with newer and more urgent keys.
                 for (key, priority) in deferred_keys {
                     self.queue.add_with_priority(key, priority);
                 }
-                self.diagnostics.report(&ControllerDiagnostic::Resumed { elapsed: lasted });
+                self.diagnostics.report(&ControllerDiagnostic::Resumed { elapsed: closed_for });
             }
         }
     }
@@ -206,7 +207,7 @@ impl Worker {
             return Some(work);
         }
         let next_key = async {
-            gate.opened().await;
+            gate.wait_until_open().await;
             queue.next().await
         };
         tokio::select! {
@@ -239,7 +240,7 @@ impl Worker {
         }
         // The guard must precede all reads of the reconcile, and last until the reconcile ends. Otherwise another
         // process could act on the key in the meantime.
-        let guard = pool.sharding.as_ref().map(|shares| shares.hold(&work));
+        let guard = pool.sharding.as_ref().map(|sharding| sharding.hold(&work));
         if let Some(None) = guard {
             // The key is enqueued again when this process gains it.
             pool.hot_loops.reset(&work);
@@ -247,18 +248,18 @@ impl Worker {
             return;
         }
         match (pool.prepare)(&work) {
-            Prepared::Reconcile(call) => {
+            PreparedReconcile::Reconcile(call) => {
                 let outcome = self.call(&work, call, lifecycle).await;
                 // The guard drops before the work ends. Until `record_outcome`, no other worker of this process takes
                 // the key.
                 drop(guard);
                 pool.record_outcome(work, outcome);
             }
-            Prepared::Missing => {
+            PreparedReconcile::Missing => {
                 pool.hot_loops.reset(&work);
                 work.finish();
             }
-            Prepared::Undecodable => {
+            PreparedReconcile::Undecodable => {
                 pool.diagnostics.report(&ControllerDiagnostic::Undecodable { key: work.key().clone() });
             }
         }
@@ -273,7 +274,7 @@ impl Worker {
         let pool = &*self.pool;
         let environment = pool.environment();
         // This guard must drop before another worker can take the key, whatever the outcome.
-        let running = Running::start(pool, key);
+        let running = RunningGuard::start(pool, key);
         let call = AssertUnwindSafe(running.recording.scope(call)).catch_unwind();
         let call = self.detector.run(key, call);
         let timed_out = async {
@@ -354,12 +355,12 @@ impl WorkerPool {
                 None
             }
             NextReconcile::After(wait) => {
-                let slowed = self.hot_loops.limit(&work, wait);
-                if let Some(requeues) = slowed.reported_requeues {
+                let limited_delay = self.hot_loops.limit(&work, wait);
+                if let Some(requeues) = limited_delay.reported_requeues {
                     self.diagnostics.report(&ControllerDiagnostic::HotLoop { key: work.key().clone(), requeues });
                 }
-                work.requeue_after(slowed.delay);
-                Some(slowed.delay)
+                work.requeue_after(limited_delay.delay);
+                Some(limited_delay.delay)
             }
             NextReconcile::Retry => {
                 self.hot_loops.reset(&work);
@@ -370,24 +371,24 @@ impl WorkerPool {
 }
 
 /// Marks a reconcile as running, and records its writes.
-struct Running<'a> {
+struct RunningGuard<'a> {
     pool: &'a WorkerPool,
     key: &'a ObjectKey,
     recording: WriteRecording,
-    started: Instant,
+    started_at: Instant,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningGuard<'a> {
     fn start(pool: &'a WorkerPool, key: &'a ObjectKey) -> Self {
         pool.counters.running.fetch_add(1, Ordering::Relaxed);
-        Self { pool, key, recording: pool.connection.record_writes(), started: pool.environment().now() }
+        Self { pool, key, recording: pool.connection.record_writes(), started_at: pool.environment().now() }
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
         self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
-        self.pool.counters.record_duration(self.pool.environment().now().since(self.started));
+        self.pool.counters.record_duration(self.pool.environment().now().since(self.started_at));
         // Recorded also after a failure or cancellation: the next reconcile of the key must see all accepted writes.
         self.pool.write_tracker.record_writes(self.key, self.recording.writes());
     }

@@ -45,7 +45,7 @@ struct Inner {
     counters: Arc<Counters>,
     lifecycle: Lifecycle,
     /// Caches that reconciles are declared to read.
-    read: Mutex<Vec<Arc<dyn CacheHandle>>>,
+    read_caches: Mutex<Vec<Arc<dyn CacheHandle>>>,
     /// Declared caches, each with the limit of its delay while it lacks writes of other processes.
     declared: Mutex<Vec<(DeclaredCache, StartupLimit)>>,
     pending: Mutex<PendingByKey>,
@@ -108,15 +108,25 @@ impl WriteTracker {
         lifecycle: Lifecycle,
     ) -> Self {
         let environment = factory.connection().environment().clone();
-        let (read, declared, pending) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self(Arc::new(Inner { factory, environment, queue, diagnostics, counters, lifecycle, read, declared, pending }))
+        let (read_caches, declared, pending) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner {
+            factory,
+            environment,
+            queue,
+            diagnostics,
+            counters,
+            lifecycle,
+            read_caches,
+            declared,
+            pending,
+        }))
     }
 
     /// Sets the caches that the controller declares.
     pub(super) fn declare(&self, caches: &[DeclaredCache], stale_policy: &StalePolicy) {
         // A controller that acts despite doubt waits for none of these caches.
-        let read = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
-        *self.0.read.lock() = read.map(|cache| cache.cache.clone()).collect();
+        let read_caches = caches.iter().filter(|cache| stale_policy.waits() && cache.role.is_read());
+        *self.0.read_caches.lock() = read_caches.map(|cache| cache.cache.clone()).collect();
         let declared = caches.iter().map(|cache| match (cache.role, stale_policy.acts()) {
             // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other
             // caches.
@@ -129,7 +139,7 @@ impl WriteTracker {
     /// Records the writes of a finished reconcile of `key`.
     pub(super) fn record_writes(&self, key: &ObjectKey, writes: Writes) {
         // Often the watch event arrives before the reconcile ends. Then nothing has to be tracked.
-        if !writes.is_empty() && !self.0.contain(&writes) {
+        if !writes.is_empty() && !self.0.caches_contain(&writes) {
             let versioned = writes.are_versioned();
             self.add_pending(key, versioned, |pending| {
                 pending.own.extend(writes);
@@ -168,9 +178,9 @@ impl WriteTracker {
     /// Call this regularly.
     pub(super) fn check(&self) {
         // The check of the caches runs without the lock, because it locks the informers.
-        let old = self.0.lock().take_older(self.0.environment.now());
-        for (key, number, writes) in old {
-            let has_required_writes = self.0.contain(&writes);
+        let older_entries = self.0.lock().take_older(self.0.environment.now());
+        for (key, number, writes) in older_entries {
+            let has_required_writes = self.0.caches_contain(&writes);
             // The entry may have changed in the meantime. Only the checked writes are removed.
             let start_wait_task = self.0.lock().record_check(&key, number, has_required_writes.then_some(&writes));
             if start_wait_task {
@@ -202,7 +212,7 @@ impl WriteTracker {
             self.0.queue.add_with_priority(key.clone(), priority);
             return true;
         };
-        let has_required_writes = self.0.contain(&writes);
+        let has_required_writes = self.0.caches_contain(&writes);
         let mut all = self.0.lock();
         let Some(pending) = all.by_key.get_mut(key) else { return true };
         if has_required_writes {
@@ -237,7 +247,7 @@ impl WriteTracker {
     /// An undeclared cache of the factory prolongs the wait only while the cache is fresh.
     pub(super) async fn catch_up(&self) {
         let inner = &self.0;
-        let started = inner.environment.now();
+        let started_at = inner.environment.now();
         let declared = inner.declared.lock().clone();
         // Captured once: writes after this instant are not awaited, so the wait ends even under constant load.
         let mut written = inner.factory.written_so_far();
@@ -250,18 +260,18 @@ impl WriteTracker {
         loop {
             let (written, environment) = (&written, &inner.environment);
             let own = declared.iter().map(|(cache, limit)| {
-                cache.wait_for_writes(environment, written, WARN_INTERVAL, *limit, started).boxed()
+                cache.wait_for_writes(environment, written, WARN_INTERVAL, *limit, started_at).boxed()
             });
             let delays_start = |id: CacheId, freshness: &Freshness| {
                 let is_declared = declared.iter().any(|(cache, _)| cache.cache.cache_id() == id);
-                !is_declared && StartupLimit::FreshOnly.delays_start(freshness, started, environment.now())
+                !is_declared && StartupLimit::FreshOnly.delays_start(freshness, started_at, environment.now())
             };
-            let others = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, delays_start).boxed();
-            let mut late = None;
-            for error in join_all(own.chain([others])).await.into_iter().filter_map(Result::err) {
+            let undeclared_wait = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, delays_start).boxed();
+            let mut late_error = None;
+            for error in join_all(own.chain([undeclared_wait])).await.into_iter().filter_map(Result::err) {
                 // One report per attempt suffices, even if several caches are late.
                 match error {
-                    WaitError::Deadline { .. } => late = late.or(Some(error)),
+                    WaitError::Deadline { .. } => late_error = late_error.or(Some(error)),
                     error if !std::mem::replace(&mut is_incomparable, true) => {
                         inner.diagnostics.report(&ControllerDiagnostic::CannotCatchUp { reason: error.to_string() });
                     }
@@ -269,11 +279,11 @@ impl WriteTracker {
                 }
             }
             // Caches that cannot compare versions were reported above, and do not prolong the wait.
-            let Some(late) = late else { break };
-            let (reason, lasting) = (late.to_string(), inner.since(started));
+            let Some(late_error) = late_error else { break };
+            let (reason, lasting) = (late_error.to_string(), inner.since(started_at));
             inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { reason, elapsed: lasting });
         }
-        inner.counters.record_catch_up(inner.since(started));
+        inner.counters.record_catch_up(inner.since(started_at));
     }
 
     /// Returns the number of waiting keys.
@@ -305,14 +315,14 @@ impl PendingByKey {
     /// Takes the entries without a waiting task that are older than 1 s. The caller must pass each to
     /// [`record_check`](Self::record_check).
     fn take_older(&mut self, now: Instant) -> Vec<(ObjectKey, u64, Writes)> {
-        let mut old = Vec::new();
+        let mut older_entries = Vec::new();
         while self.order.front().is_some_and(|(_, _, at)| now.since(*at) >= WAIT_TASK_DELAY) {
             let Some((key, number, _)) = self.order.pop_front() else { break };
             if let Some(pending) = self.by_key.get(&key).filter(|_| self.needs_wait_task(&key, number)) {
-                old.push((key, number, pending.all()));
+                older_entries.push((key, number, pending.all()));
             }
         }
-        old
+        older_entries
     }
 
     /// Records the check of an entry, with its visible `writes`. Returns true if the caller must start a waiting task.
@@ -351,15 +361,15 @@ impl Drop for CatchingUp<'_> {
 
 impl Inner {
     /// Returns true if the caches contain `writes`.
-    fn contain(&self, writes: &Writes) -> bool {
+    fn caches_contain(&self, writes: &Writes) -> bool {
         // All caches that a reconcile may read, including those of other factories.
-        self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
+        self.factory.has_writes(writes) && self.read_caches().iter().all(|cache| cache.has_writes(writes))
     }
 
     /// Waits until the caches contain `writes`, for at most 30 s per cache.
     async fn wait_for_caches(&self, writes: &Writes) -> Result<(), WaitError> {
-        for view in self.read() {
-            match view.wait_for_writes(writes, WARN_INTERVAL).await {
+        for cache in self.read_caches() {
+            match cache.wait_for_writes(writes, WARN_INTERVAL).await {
                 // Nothing to report here: other diagnostics report a stopped informer.
                 Ok(()) | Err(WaitError::Stopped { .. }) => {}
                 Err(error) => return Err(error),
@@ -371,7 +381,7 @@ impl Inner {
     /// Waits until the caches contain all writes that a reconcile of `key` must see, and enqueues the key if a
     /// reconcile was due.
     async fn wait(&self, key: &ObjectKey, number: u64) {
-        let started = self.environment.now();
+        let started_at = self.environment.now();
         // A newer entry has its own task.
         let own = |pending: &&mut PendingWrites| pending.number == number;
         loop {
@@ -380,7 +390,7 @@ impl Inner {
                 Ok(()) => {}
                 Err(error @ WaitError::Deadline { .. }) => {
                     if self.lock().by_key.get_mut(key).filter(own).is_some_and(|pending| pending.deferred.is_some()) {
-                        let (key, reason, lasting) = (key.clone(), error.to_string(), self.since(started));
+                        let (key, reason, lasting) = (key.clone(), error.to_string(), self.since(started_at));
                         self.diagnostics.report(&ControllerDiagnostic::WaitsForWrites {
                             key,
                             reason,
@@ -421,12 +431,12 @@ impl Inner {
         }
     }
 
-    fn read(&self) -> Vec<Arc<dyn CacheHandle>> {
-        self.read.lock().clone()
+    fn read_caches(&self) -> Vec<Arc<dyn CacheHandle>> {
+        self.read_caches.lock().clone()
     }
 
-    fn since(&self, started: Instant) -> Duration {
-        self.environment.now().since(started)
+    fn since(&self, started_at: Instant) -> Duration {
+        self.environment.now().since(started_at)
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingByKey> {
@@ -470,9 +480,9 @@ mod tests {
     fn visible_writes_of_idle_keys_are_removed() {
         let mut all = thousand_entries();
         assert!(all.take_older(at(999)).is_empty(), "a reconcile may follow");
-        let old = all.take_older(at(1499));
-        assert_eq!((old.len(), all.order.len()), (500, 500));
-        for (key, number, writes) in old {
+        let older_entries = all.take_older(at(1499));
+        assert_eq!((older_entries.len(), all.order.len()), (500, 500));
+        for (key, number, writes) in older_entries {
             assert!(!all.record_check(&key, number, Some(&writes)));
         }
         assert_eq!(all.by_key.len(), 500);
@@ -501,10 +511,10 @@ mod tests {
     fn new_entry_ignores_check_of_old() {
         let mut all = PendingByKey::default();
         all.entry(&key(0), at(0)).own.extend(written());
-        let old = all.take_older(at(1000));
+        let older_entries = all.take_older(at(1000));
         all.by_key.clear();
         all.entry(&key(0), at(1000)).own.extend(written());
-        let [(key, number, writes)] = &old[..] else { panic!("{} are old", old.len()) };
+        let [(key, number, writes)] = &older_entries[..] else { panic!("{} are old", older_entries.len()) };
         assert!(!all.record_check(key, *number, Some(writes)));
         assert_eq!((all.by_key.len(), all.order.len()), (1, 1), "the write may still arrive without a task");
     }

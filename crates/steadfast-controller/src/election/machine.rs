@@ -15,7 +15,7 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::jiff::Timestamp;
 
-use super::previous_holder::{Ownership, PreviousHolder};
+use super::earlier_holders::{EarlierHolders, Ownership};
 use super::record;
 use super::timing::{JITTER, Timing};
 
@@ -76,20 +76,20 @@ pub(super) struct ElectionMachine {
     identity: String,
     timing: Timing,
     /// Earlier holders. Present in a coordinated election.
-    previous_holder: Option<PreviousHolder>,
+    earlier_holders: Option<EarlierHolders>,
     /// Maximum duration of the lease ever seen, including our own.
     max_duration: Duration,
     /// State that assigned the lease to us between two of our reads. The states between the last read and this state
     /// must be read before this state is evaluated.
     unverified_assignment: Option<Box<Lease>>,
-    known: LeaseKnowledge,
+    knowledge: LeaseKnowledge,
     /// True if the known version may be outdated, so that a read must precede any write.
     is_version_unconfirmed: bool,
     /// True if the last attempt immediately followed a conflict.
     retried_immediately: bool,
     term: Option<LeaseTerm>,
-    terms: u64,
-    next: Instant,
+    term_count: u64,
+    next_step_at: Instant,
 }
 
 /// Knowledge about the lease.
@@ -119,33 +119,33 @@ impl ElectionMachine {
             name: name.to_owned(),
             identity,
             timing,
-            previous_holder: None,
+            earlier_holders: None,
             max_duration: timing.lease,
             unverified_assignment: None,
-            known: LeaseKnowledge::Unread,
+            knowledge: LeaseKnowledge::Unread,
             is_version_unconfirmed: true,
             retried_immediately: false,
             term: None,
-            terms: 0,
-            next: now,
+            term_count: 0,
+            next_step_at: now,
         }
     }
 
     /// Builds a candidate that waits until a coordinator assigns the lease.
     pub(super) fn coordinated(namespace: &str, name: &str, identity: String, timing: Timing, now: Instant) -> Self {
-        let previous_holder = Some(PreviousHolder::new(&identity, now, timing.faults));
-        Self { previous_holder, ..Self::new(namespace, name, identity, timing, now) }
+        let earlier_holders = Some(EarlierHolders::new(&identity, now, timing.faults));
+        Self { earlier_holders, ..Self::new(namespace, name, identity, timing, now) }
     }
 
     /// Returns true once the lease was read, even if missing.
     pub(super) fn has_read(&self) -> bool {
-        !matches!(self.known, LeaseKnowledge::Unread)
+        !matches!(self.knowledge, LeaseKnowledge::Unread)
     }
 
     /// Returns true if we lead and the coordinator prefers another candidate.
     pub(super) fn must_yield(&self, now: Instant) -> bool {
         self.term(now).is_some()
-            && matches!(&self.known, LeaseKnowledge::Lease(observed) if self.prefers_another(observed))
+            && matches!(&self.knowledge, LeaseKnowledge::Lease(observed) if self.prefers_another(observed))
     }
 
     /// Returns the current term at `now`.
@@ -155,7 +155,7 @@ impl ElectionMachine {
 
     /// Returns the last known holder.
     pub(super) fn holder(&self) -> Option<&str> {
-        match &self.known {
+        match &self.knowledge {
             LeaseKnowledge::Lease(observed) => record::holder(&observed.lease),
             LeaseKnowledge::Unread | LeaseKnowledge::Missing { .. } => None,
         }
@@ -163,23 +163,23 @@ impl ElectionMachine {
 
     /// Returns the next action at `now`. `wall_time` is the time for lease fields.
     pub(super) fn step(&mut self, now: Instant, wall_time: Timestamp) -> Step {
-        self.expire(now);
-        if now < self.next {
+        self.end_expired_term(now);
+        if now < self.next_step_at {
             // The end of the term must be announced in time, even if no request is due.
-            let expiry = self.term.as_ref().map_or(self.next, |term| term.until);
-            return Step::Wait(self.next.min(expiry));
+            let expiry = self.term.as_ref().map_or(self.next_step_at, |term| term.until);
+            return Step::Wait(self.next_step_at.min(expiry));
         }
-        if let (Some(assignment), LeaseKnowledge::Lease(observed)) = (&self.unverified_assignment, &self.known) {
+        if let (Some(assignment), LeaseKnowledge::Lease(observed)) = (&self.unverified_assignment, &self.knowledge) {
             // The states between the last read and this one show which other holder may have renewed.
             let [after, until] = [&observed.lease, assignment].map(|lease| record::version(lease).to_owned());
             return Step::ReadHistory { after, until };
         }
-        match &self.known {
-            LeaseKnowledge::Lease(observed) if !self.is_version_unconfirmed && self.may_hold(observed, now) => {
-                Step::Update(Box::new(match &mut self.previous_holder {
-                    Some(previous_holder) if previous_holder.ownership(&observed.lease) == Ownership::Assigned => {
+        match &self.knowledge {
+            LeaseKnowledge::Lease(observed) if !self.is_version_unconfirmed && self.may_acquire(observed, now) => {
+                Step::Update(Box::new(match &mut self.earlier_holders {
+                    Some(earlier_holders) if earlier_holders.ownership(&observed.lease) == Ownership::Assigned => {
                         let lease = record::accepted(&observed.lease, &self.timing, wall_time);
-                        previous_holder.accept(&lease);
+                        earlier_holders.accept(&lease);
                         lease
                     }
                     // Renewal and takeover are one step: `held` distinguishes them by the holder.
@@ -188,7 +188,7 @@ impl ElectionMachine {
             }
             // A coordinated candidate never creates the lease. Only the coordinator assigns it.
             LeaseKnowledge::Missing { free_at }
-                if !self.is_version_unconfirmed && *free_at <= now && self.previous_holder.is_none() =>
+                if !self.is_version_unconfirmed && *free_at <= now && self.earlier_holders.is_none() =>
             {
                 Step::Create(Box::new(record::created(
                     &self.namespace,
@@ -202,55 +202,61 @@ impl ElectionMachine {
         }
     }
 
-    /// Processes the result of a [`Step::Get`] sent at `sent`. `chance`, between 0 and 1, chooses the jitter.
-    pub(super) fn record_read(&mut self, result: StepResult, sent: Instant, now: Instant, chance: f64) {
-        self.expire(now);
+    /// Processes the result of a [`Step::Get`] sent at `sent_at`. `jitter_fraction`, between 0 and 1, chooses the
+    /// jitter.
+    pub(super) fn record_read(&mut self, result: StepResult, sent_at: Instant, now: Instant, jitter_fraction: f64) {
+        self.end_expired_term(now);
         match result {
             StepResult::Lease(lease) if self.needs_history(&lease) => {
                 self.is_version_unconfirmed = false;
                 // The lease was reassigned in the meantime, so our term, if any, has ended.
                 self.term = None;
                 self.unverified_assignment = Some(lease);
-                self.next = now;
+                self.next_step_at = now;
             }
             StepResult::Lease(lease) => {
                 self.observe(lease, now, false);
-                let LeaseKnowledge::Lease(observed) = &self.known else { unreachable!("the lease was just observed") };
-                let lost = self.term.as_ref().is_some_and(|term| {
+                let LeaseKnowledge::Lease(observed) = &self.knowledge else {
+                    unreachable!("the lease was just observed")
+                };
+                let is_lost = self.term.as_ref().is_some_and(|term| {
                     record::uid(&observed.lease) != term.uid || !self.is_held_by_us(&observed.lease)
                 });
-                self.next = if self.may_hold(observed, now) {
+                self.next_step_at = if self.may_acquire(observed, now) {
                     now
-                } else if self.previous_holder.is_some() {
+                } else if self.earlier_holders.is_some() {
                     now + self.timing.retry
                 } else {
                     self.retried_immediately = false;
                     // A random delay after the expiry, so that waiting candidates do not send simultaneously.
-                    let expired = self.expires(observed) + self.timing.retry.mul_f64(chance / 4.0);
-                    expired.min(now + self.retry_delay_with_jitter(chance))
+                    let expired = self.expires_at(observed) + self.timing.retry.mul_f64(jitter_fraction / 4.0);
+                    expired.min(now + self.retry_delay_with_jitter(jitter_fraction))
                 };
-                if lost {
+                if is_lost {
                     self.term = None;
                 }
             }
             StepResult::Missing => {
                 self.record_missing(now);
-                let LeaseKnowledge::Missing { free_at } = self.known else {
+                let LeaseKnowledge::Missing { free_at } = self.knowledge else {
                     unreachable!("the lease was just recorded as missing")
                 };
-                let next = now + self.retry_delay_with_jitter(chance);
-                self.next =
-                    if self.previous_holder.is_some() { now + self.timing.retry } else { free_at.max(now).min(next) };
+                let next_step_at = now + self.retry_delay_with_jitter(jitter_fraction);
+                self.next_step_at = if self.earlier_holders.is_some() {
+                    now + self.timing.retry
+                } else {
+                    free_at.max(now).min(next_step_at)
+                };
             }
             StepResult::States(_) | StepResult::Conflict | StepResult::NoResponse => {
-                self.record_failure(sent, now, chance);
+                self.record_failure(sent_at, now, jitter_fraction);
             }
         }
     }
 
     /// Processes the result of a [`Step::ReadHistory`].
     pub(super) fn record_history(&mut self, result: StepResult, now: Instant) {
-        self.expire(now);
+        self.end_expired_term(now);
         let Some(assignment) = self.unverified_assignment.take() else { return };
         match result {
             StepResult::States(states)
@@ -262,44 +268,46 @@ impl ElectionMachine {
             }
             _ => self.observe(assignment, now, false),
         }
-        self.next = now;
+        self.next_step_at = now;
     }
 
-    /// Processes the result of a [`Step::Create`] or a [`Step::Update`]. `sent` is an instant before the transmission.
-    pub(super) fn record_write(&mut self, result: StepResult, sent: Instant, now: Instant, chance: f64) {
-        self.expire(now);
+    /// Processes the result of a [`Step::Create`] or a [`Step::Update`]. `sent_at` is an instant before the
+    /// transmission.
+    pub(super) fn record_write(&mut self, result: StepResult, sent_at: Instant, now: Instant, jitter_fraction: f64) {
+        self.end_expired_term(now);
         match result {
             StepResult::Lease(lease) if self.is_held_by_us(&lease) => {
                 let (uid, token) = (record::uid(&lease).to_owned(), record::token(&lease));
                 self.observe(lease, now, true);
                 self.retried_immediately = false;
                 // The retry period counts from sending: a slow response must not delay the next renewal.
-                self.next = now.max(sent + self.timing.retry);
-                match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.may_act_until(now)) {
+                self.next_step_at = now.max(sent_at + self.timing.retry);
+                match self.earlier_holders.as_ref().and_then(|earlier_holders| earlier_holders.may_act_until(now)) {
                     // We hold the lease, but an earlier holder may still act.
-                    Some(end) => self.next = self.next.min(end),
+                    Some(end) => self.next_step_at = self.next_step_at.min(end),
                     // The term counts from sending, because the server may have accepted the write at any time since.
-                    None => self.start_or_extend_term(uid, token, sent + self.timing.acting_time(), now),
+                    None => self.start_or_extend_term(uid, token, sent_at + self.timing.acting_time(), now),
                 }
             }
             // An admission plugin of the server changed our write.
             StepResult::Lease(lease) => {
                 self.term = None;
                 self.observe(lease, now, true);
-                self.next = now + self.retry_delay_with_jitter(chance);
+                self.next_step_at = now + self.retry_delay_with_jitter(jitter_fraction);
             }
             StepResult::Missing => {
                 self.record_missing(now);
-                self.next = now;
+                self.next_step_at = now;
             }
             StepResult::Conflict => {
                 self.is_version_unconfirmed = true;
                 // The first conflict is retried immediately. After a second conflict in a row the candidate waits, or
                 // two candidates would loop.
                 let is_first_conflict = !std::mem::replace(&mut self.retried_immediately, true);
-                self.next = if is_first_conflict { now } else { now + self.retry_delay_with_jitter(chance) };
+                self.next_step_at =
+                    if is_first_conflict { now } else { now + self.retry_delay_with_jitter(jitter_fraction) };
             }
-            StepResult::States(_) | StepResult::NoResponse => self.record_failure(sent, now, chance),
+            StepResult::States(_) | StepResult::NoResponse => self.record_failure(sent_at, now, jitter_fraction),
         }
     }
 
@@ -312,30 +320,30 @@ impl ElectionMachine {
         if self.is_version_unconfirmed && term.is_some() {
             return Some(Step::Get);
         }
-        let LeaseKnowledge::Lease(observed) = &self.known else { return None };
-        let ours = term.map_or(releases_unheld, |term| record::uid(&observed.lease) == term.uid)
+        let LeaseKnowledge::Lease(observed) = &self.knowledge else { return None };
+        let is_ours = term.map_or(releases_unheld, |term| record::uid(&observed.lease) == term.uid)
             && record::holder(&observed.lease) == Some(&self.identity);
-        ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall_time))))
+        is_ours.then(|| Step::Update(Box::new(record::released(&observed.lease, wall_time))))
     }
 
     /// Returns true if a candidate that does not lead releases the lease (injected fault).
     pub(super) fn releases_unheld_lease(&self) -> bool {
-        self.previous_holder.as_ref().is_some_and(PreviousHolder::releases_unheld_lease)
+        self.earlier_holders.as_ref().is_some_and(EarlierHolders::releases_unheld_lease)
     }
 
     /// Ends the term early. The lease stays ours, so the next step may start another term.
     pub(super) fn resign(&mut self, now: Instant) {
         self.term = None;
-        self.next = now;
+        self.next_step_at = now;
     }
 
     /// Makes the next step due immediately, for a pending write.
     pub(super) fn step_now(&mut self, now: Instant) {
-        self.next = self.next.min(now);
+        self.next_step_at = self.next_step_at.min(now);
     }
 
     /// Ends an expired term.
-    fn expire(&mut self, now: Instant) {
+    fn end_expired_term(&mut self, now: Instant) {
         // The end is exclusive: at `until` another candidate may already lead.
         if self.term.as_ref().is_some_and(|term| now >= term.until) {
             self.term = None;
@@ -352,8 +360,8 @@ impl ElectionMachine {
             // The term is never shortened: an earlier response that arrives late must not end it early.
             Some(term) if term.uid == uid => term.until = term.until.max(until),
             other => {
-                self.terms += 1;
-                *other = Some(LeaseTerm { number: self.terms, until, token, uid });
+                self.term_count += 1;
+                *other = Some(LeaseTerm { number: self.term_count, until, token, uid });
             }
         }
     }
@@ -361,37 +369,37 @@ impl ElectionMachine {
     /// Returns true if we may write ourselves into the lease. Without a coordinator, we hold the lease, the lease is
     /// free, or its holder did not renew it for the lease duration. In a coordinated election, the lease must be
     /// assigned to us, and the coordinator must prefer no other candidate.
-    fn may_hold(&self, observed: &Observed, now: Instant) -> bool {
-        if let Some(previous_holder) = &self.previous_holder {
-            return match previous_holder.ownership(&observed.lease) {
+    fn may_acquire(&self, observed: &Observed, now: Instant) -> bool {
+        if let Some(earlier_holders) = &self.earlier_holders {
+            return match earlier_holders.ownership(&observed.lease) {
                 Ownership::Ours | Ownership::Assigned => !self.prefers_another(observed),
                 Ownership::Unheld | Ownership::Other => false,
             };
         }
         match record::holder(&observed.lease) {
             // A coordinator is about to assign this lease, so the candidate waits until the lease expires.
-            None if record::is_coordinated(&observed.lease) => self.expires(observed) <= now,
+            None if record::is_coordinated(&observed.lease) => self.expires_at(observed) <= now,
             None => true,
-            Some(holder) => holder == self.identity || self.expires(observed) <= now,
+            Some(holder) => holder == self.identity || self.expires_at(observed) <= now,
         }
     }
 
     fn is_held_by_us(&self, lease: &Lease) -> bool {
-        match &self.previous_holder {
-            Some(previous_holder) => previous_holder.ownership(lease) == Ownership::Ours,
+        match &self.earlier_holders {
+            Some(earlier_holders) => earlier_holders.ownership(lease) == Ownership::Ours,
             None => record::holder(lease) == Some(&self.identity),
         }
     }
 
     fn prefers_another(&self, observed: &Observed) -> bool {
-        self.previous_holder.is_some() && record::preferred(&observed.lease).is_some_and(|name| name != self.identity)
+        self.earlier_holders.is_some() && record::preferred(&observed.lease).is_some_and(|name| name != self.identity)
     }
 
     /// Returns true if the lease was assigned to us, and other candidates may have held it since the known state.
     fn needs_history(&self, lease: &Lease) -> bool {
-        let LeaseKnowledge::Lease(observed) = &self.known else { return false };
-        let is_assigned = self.previous_holder.as_ref().is_some_and(|previous_holder| {
-            previous_holder.needs_history() && previous_holder.ownership(lease) == Ownership::Assigned
+        let LeaseKnowledge::Lease(observed) = &self.knowledge else { return false };
+        let is_assigned = self.earlier_holders.as_ref().is_some_and(|earlier_holders| {
+            earlier_holders.needs_history() && earlier_holders.ownership(lease) == Ownership::Assigned
         });
         is_assigned
             && record::was_held(lease)
@@ -399,7 +407,7 @@ impl ElectionMachine {
             && observed.lease.spec != lease.spec
     }
 
-    fn expires(&self, observed: &Observed) -> Instant {
+    fn expires_at(&self, observed: &Observed) -> Instant {
         // The coordinator writes the duration of its assignee, not of an earlier holder.
         let is_coordinated = record::is_coordinated(&observed.lease);
         // Counted by the local clock from the last observed change. Clocks of different hosts are never compared.
@@ -413,51 +421,52 @@ impl ElectionMachine {
         self.is_version_unconfirmed = false;
         // The longest duration ever seen bounds how long any earlier holder may act.
         self.max_duration = self.max_duration.max(record::duration(&lease, &self.timing));
-        let before = match &self.known {
-            LeaseKnowledge::Lease(before) => Some(before),
+        let previous = match &self.knowledge {
+            LeaseKnowledge::Lease(previous) => Some(previous),
             LeaseKnowledge::Unread | LeaseKnowledge::Missing { .. } => None,
         };
         // Compared by content, not by version: a change of labels or managed fields is no renewal.
-        let same = before
-            .filter(|before| record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec);
-        let since = same.map_or(now, |before| before.since);
-        if let Some(previous_holder) = self.previous_holder.as_mut().filter(|_| same.is_none()) {
-            previous_holder.observe(
+        let same_record = previous.filter(|previous| {
+            record::uid(&previous.lease) == record::uid(&lease) && previous.lease.spec == lease.spec
+        });
+        let since = same_record.map_or(now, |previous| previous.since);
+        if let Some(earlier_holders) = self.earlier_holders.as_mut().filter(|_| same_record.is_none()) {
+            earlier_holders.observe(
                 &lease,
-                before.map(|before| &*before.lease),
+                previous.map(|previous| &*previous.lease),
                 directly_follows,
                 now,
                 self.max_duration,
             );
         }
-        self.known = LeaseKnowledge::Lease(Observed { lease, since });
+        self.knowledge = LeaseKnowledge::Lease(Observed { lease, since });
     }
 
     /// Records that the lease does not exist. Unless we led, another candidate may have acquired or renewed the lease
     /// since our last read, and may not know of the deletion yet.
     fn record_missing(&mut self, now: Instant) {
         self.is_version_unconfirmed = false;
-        let leads = self.term.take().is_some();
-        let free_at = match &self.known {
-            LeaseKnowledge::Lease(_) if !leads => now + self.max_duration,
+        let was_leading = self.term.take().is_some();
+        let free_at = match &self.knowledge {
+            LeaseKnowledge::Lease(_) if !was_leading => now + self.max_duration,
             LeaseKnowledge::Missing { free_at } => *free_at,
             LeaseKnowledge::Lease(_) | LeaseKnowledge::Unread => now,
         };
-        if let Some(previous_holder) = &mut self.previous_holder {
-            previous_holder.wait_for(free_at);
+        if let Some(earlier_holders) = &mut self.earlier_holders {
+            earlier_holders.wait_for(free_at);
         }
-        self.known = LeaseKnowledge::Missing { free_at };
+        self.knowledge = LeaseKnowledge::Missing { free_at };
     }
 
     /// Records a request with an unknown outcome.
-    fn record_failure(&mut self, sent: Instant, now: Instant, chance: f64) {
+    fn record_failure(&mut self, sent_at: Instant, now: Instant, jitter_fraction: f64) {
         self.is_version_unconfirmed = true;
         // A leader must retry soon.
-        let wait = if self.term.is_some() { self.timing.retry } else { self.retry_delay_with_jitter(chance) };
-        self.next = now.max(sent + wait);
+        let delay = if self.term.is_some() { self.timing.retry } else { self.retry_delay_with_jitter(jitter_fraction) };
+        self.next_step_at = now.max(sent_at + delay);
     }
 
-    fn retry_delay_with_jitter(&self, chance: f64) -> Duration {
-        self.timing.retry.mul_f64(1.0 + JITTER * chance)
+    fn retry_delay_with_jitter(&self, jitter_fraction: f64) -> Duration {
+        self.timing.retry.mul_f64(1.0 + JITTER * jitter_fraction)
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Registration {
     clock: ServerClock,
     due: Instant,
     /// True if the last request had no response.
-    last_unanswered: bool,
+    last_request_unanswered: bool,
     is_known: bool,
 }
 
@@ -84,7 +84,7 @@ impl Registration {
             state,
             period: timing.retry,
             clock: ServerClock::default(),
-            last_unanswered: false,
+            last_request_unanswered: false,
             is_known: false,
         }
     }
@@ -104,7 +104,7 @@ impl Registration {
         self.due = self.now() + self.period;
         let result = self.update(wall_clock).await;
         // After a lost response the next request uses another connection.
-        self.last_unanswered = result.is_err();
+        self.last_request_unanswered = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         match result {
             Ok(()) if self.is_known => {}
@@ -119,7 +119,7 @@ impl Registration {
                 }
             }
         }
-        self.is_known = !self.last_unanswered;
+        self.is_known = !self.last_request_unanswered;
     }
 
     /// Sends one read, and at most one write.
@@ -128,7 +128,7 @@ impl Registration {
         let info =
             |verb| RequestInfo { verb, resource: RESOURCE, namespace: &state.namespace, name: Some(&state.identity) };
         let get = self.request.get(&state.identity, &GetParams::default());
-        let found = self.requests.send::<LeaseCandidate>(get, self.last_unanswered).await;
+        let found = self.requests.send::<LeaseCandidate>(get, self.last_request_unanswered).await;
         let (verb, body) = match found.map_err(|reason| info("get").no_response(reason))? {
             Ok(entry) => {
                 let now = self.now();
@@ -179,7 +179,7 @@ impl Registration {
     /// Deletes the object.
     pub(super) async fn unregister(&self) {
         let delete = self.request.delete(&self.state.identity, &DeleteParams::default());
-        let problem = match self.requests.send::<Value>(delete, self.last_unanswered).await {
+        let problem = match self.requests.send::<Value>(delete, self.last_request_unanswered).await {
             Ok(Ok(_)) => return,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => return,
             Ok(Err(error)) => error.to_string(),

@@ -89,11 +89,11 @@ impl Requests {
         Ok(request)
     }
 
-    async fn with_timeout<T>(&self, answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    async fn with_timeout<T>(&self, request: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let environment = self.connection.environment();
         tokio::select! {
             biased;
-            response = answer => response,
+            response = request => response,
             () = environment.sleep_until(environment.now() + self.timeout) => {
                 Err(format!("no response within {:.1} s", self.timeout.as_secs_f64()))
             }

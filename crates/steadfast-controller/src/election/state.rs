@@ -53,7 +53,7 @@ impl UnansweredRequests {
     }
 
     /// Returns the end of the wait if the server may still process requests at `now`.
-    pub(super) fn until(self, now: Instant) -> Option<Instant> {
+    pub(super) fn pending_until(self, now: Instant) -> Option<Instant> {
         self.0.filter(|until| *until > now)
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct ElectionTask {
     term: Option<Arc<Term>>,
     unanswered_requests: UnansweredRequests,
     /// True if the last request had no response.
-    last_unanswered: bool,
+    last_request_unanswered: bool,
 }
 
 impl ElectionTask {
@@ -67,7 +67,7 @@ impl ElectionTask {
             registration,
             term: None,
             unanswered_requests: UnansweredRequests::default(),
-            last_unanswered: false,
+            last_request_unanswered: false,
         }
     }
 
@@ -101,7 +101,7 @@ impl ElectionTask {
     /// Waits until `until`, and maintains the registration in the meantime. Returns false if the election stops.
     async fn wait_until(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
         let now = self.now();
-        let until = self.unanswered_requests.until(now).map_or(until, |settled| until.min(settled));
+        let until = self.unanswered_requests.pending_until(now).map_or(until, |settled_at| until.min(settled_at));
         // Without a read of the lease, a candidate does not know its predecessor. So the first read must precede the
         // registration.
         let registration = self.registration.as_mut().filter(|_| self.machine.has_read());
@@ -109,7 +109,7 @@ impl ElectionTask {
             Some(registration) if registration.due() <= now => {
                 return tokio::select! {
                     biased;
-                    () = stopped(stopping) => false,
+                    () = wait_for_stop(stopping) => false,
                     () = registration.maintain(&self.wall_clock) => true,
                 };
             }
@@ -118,7 +118,7 @@ impl ElectionTask {
         };
         tokio::select! {
             biased;
-            () = stopped(stopping) => false,
+            () = wait_for_stop(stopping) => false,
             () = self.pause(until.since(now)) => true,
         }
     }
@@ -144,24 +144,24 @@ impl ElectionTask {
 
     /// Sends one request and processes the response. Returns false if the election stops first.
     async fn attempt(&mut self, step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
-        // Taken before sending, so that other candidates see this write after `sent`.
-        let sent = self.now();
-        let answered = tokio::select! {
+        // Taken before sending, so that other candidates see this write after `sent_at`.
+        let sent_at = self.now();
+        let request_result = tokio::select! {
             biased;
-            () = stopped(stopping) => None,
-            result = self.leases.send(&step, self.last_unanswered) => Some(result),
+            () = wait_for_stop(stopping) => None,
+            result = self.leases.send(&step, self.last_request_unanswered) => Some(result),
         };
-        let is_running = answered.is_some();
+        let is_running = request_result.is_some();
         self.record_result(
             &step,
-            sent,
-            answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
+            sent_at,
+            request_result.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
         );
         self.publish_term();
         is_running
     }
 
-    fn record_result(&mut self, step: &Step, sent: Instant, RequestResult { result, problem }: RequestResult) {
+    fn record_result(&mut self, step: &Step, sent_at: Instant, RequestResult { result, problem }: RequestResult) {
         let now = self.now();
         let is_leader = self.machine.term(now).is_some();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
@@ -177,16 +177,16 @@ impl ElectionTask {
         } else {
             end_troubles(&self.state.troubles, step, &result);
         }
-        self.last_unanswered = result == StepResult::NoResponse;
-        let chance = self.state.environment.random() as f64 / u64::MAX as f64;
+        self.last_request_unanswered = result == StepResult::NoResponse;
+        let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
         match step {
-            Step::Get => self.machine.record_read(result, sent, now, chance),
+            Step::Get => self.machine.record_read(result, sent_at, now, jitter_fraction),
             Step::ReadHistory { .. } => self.machine.record_history(result, now),
             _ => {
                 if is_leader && !matches!(result, StepResult::Lease(_)) {
                     self.state.count_slow_renewal();
                 }
-                self.machine.record_write(result, sent, now, chance);
+                self.machine.record_write(result, sent_at, now, jitter_fraction);
             }
         }
     }
@@ -213,32 +213,32 @@ impl ElectionTask {
             tracing::warn!(%namespace, %name, %identity, "leadership lost: the lease may have expired or changed its \
              holder");
             self.term = None;
-            self.record("stopped leading");
+            self.publish_event("stopped leading");
         }
         let new_term = self
             .machine
             .term(now)
-            .filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none());
-        let begins = new_term.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
-        if let Some((numbers, until, uid)) = begins {
+            .filter(|_| self.term.is_none() && self.unanswered_requests.pending_until(self.now()).is_none());
+        let starting_term = new_term.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
+        if let Some((numbers, until, uid)) = starting_term {
             tracing::info!(%namespace, %name, %identity, "leadership acquired");
             state.troubles.clear();
             self.term = Some(Arc::new(Term::new(&self.connection, numbers, until, &self.timing)));
             self.uid = Some(uid).filter(|uid| !uid.is_empty());
-            self.record("became leader");
+            self.publish_event("became leader");
         }
         let (term, holder) = (self.term.clone(), self.machine.holder());
         self.state.status.send_if_modified(|status| {
-            let same = status.term.as_ref().map(|term| term.number) == term.as_ref().map(|term| term.number)
+            let is_same = status.term.as_ref().map(|term| term.number) == term.as_ref().map(|term| term.number)
                 && status.holder.as_deref() == holder;
             status.term = term;
             status.holder = holder.map(str::to_owned);
-            !same
+            !is_same
         });
     }
 
     /// Records an event about the lease.
-    fn record(&self, action: &str) {
+    fn publish_event(&self, action: &str) {
         let Some(events) = &self.events else { return };
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         let lease = ObjectReference {
@@ -261,14 +261,14 @@ impl ElectionTask {
         let until = self.machine.term(self.now()).map(|held| held.until);
         self.unanswered_requests.close(&term, &self.timing);
         self.state.status.send_modify(|_| {});
-        self.record("stopped leading");
+        self.publish_event("stopped leading");
         let Some(until) = until else { return false };
-        if let Some(settled) = self.unanswered_requests.until(self.now()) {
+        if let Some(settled_at) = self.unanswered_requests.pending_until(self.now()) {
             // The server may still process unanswered requests, so no other leader may start before then.
-            if settled >= until {
+            if settled_at >= until {
                 return false;
             }
-            self.pause(settled.since(self.now())).await;
+            self.pause(settled_at.since(self.now())).await;
         }
         self.release_lease().await
     }
@@ -278,15 +278,15 @@ impl ElectionTask {
         // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(step) = self.machine.release(self.now(), self.wall_time()) else { return false };
-            let sent = self.now();
-            let result = self.leases.send(&step, self.last_unanswered).await;
+            let sent_at = self.now();
+            let result = self.leases.send(&step, self.last_request_unanswered).await;
             if step != Step::Get && matches!(result.result, StepResult::Lease(_)) {
                 let ElectionState { namespace, name, identity, .. } = &*self.state;
                 tracing::info!(%namespace, %name, %identity, "lease released");
-                self.record_result(&step, sent, result);
+                self.record_result(&step, sent_at, result);
                 return true;
             }
-            self.record_result(&step, sent, result);
+            self.record_result(&step, sent_at, result);
         }
         false
     }
@@ -324,7 +324,7 @@ impl Drop for ElectionTask {
 }
 
 /// Waits until the election stops.
-pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
         // The task itself holds the sender, so this error cannot occur.
         std::future::pending::<()>().await;

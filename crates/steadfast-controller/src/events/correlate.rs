@@ -11,7 +11,7 @@ use steadfast::environment::Instant;
 
 use super::allowance::Allowance;
 use super::draft::EventDraft;
-use super::key::{EventKey, SimilarityKey, checked};
+use super::key::{EventKey, SimilarityKey, check_event};
 use super::lru::LruMap;
 use super::names::{MAX_NOTE_BYTES, event_name, truncated};
 use super::outcome::{Rejection, RequestOutcome};
@@ -19,12 +19,12 @@ use super::pacer::Pacer;
 use super::reporter::Reporter;
 use super::series::{AfterResponse, EventRequest, RecordTime, Series, SeriesState};
 use super::settings::EventSettings;
-use super::similar::{PREFIX, Similar};
+use super::similar::{COMBINED_PREFIX, Similar};
 use super::stats::EventStats;
 
 /// Result of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recorded {
+pub(super) enum RecordResult {
     /// A request is pending.
     Queued,
     /// The event is counted. A later request reports the count.
@@ -50,7 +50,7 @@ pub(super) enum SenderAction {
 
 /// Recordings that were abandoned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Abandoned {
+pub(super) struct AbandonedEvents {
     /// The object of these events.
     pub(super) object: String,
     pub(super) reason: Cow<'static, str>,
@@ -74,10 +74,10 @@ pub(super) struct Correlator {
     /// Series that accept further recordings.
     open: HashMap<Arc<EventKey>, u64>,
     last_use_number: u64,
-    by_use: BTreeMap<u64, u64>,
+    numbers_by_last_use: BTreeMap<u64, u64>,
     /// Series to be sent.
     waiting: VecDeque<u64>,
-    sending: usize,
+    sending_count: usize,
     similar: LruMap<Similar>,
     allowances: LruMap<Allowance>,
     pacer: Pacer,
@@ -104,9 +104,9 @@ impl Correlator {
             last_number: 0,
             open: HashMap::new(),
             last_use_number: 0,
-            by_use: BTreeMap::new(),
+            numbers_by_last_use: BTreeMap::new(),
             waiting: VecDeque::new(),
-            sending: 0,
+            sending_count: 0,
             similar: LruMap::new(settings.series),
             allowances: LruMap::new(settings.series),
             pacer: Pacer::default(),
@@ -124,17 +124,17 @@ impl Correlator {
     }
 
     /// Records an event.
-    pub(super) fn record(&mut self, regarding: ObjectReference, draft: EventDraft, at: RecordTime) -> Recorded {
+    pub(super) fn record(&mut self, regarding: ObjectReference, draft: EventDraft, at: RecordTime) -> RecordResult {
         self.stats.recorded += 1;
         if self.is_closed {
             self.stats.dropped += 1;
-            return Recorded::Dropped;
+            return RecordResult::Dropped;
         }
-        let (similarity, note) = match checked(regarding, draft) {
+        let (similarity, note) = match check_event(regarding, draft) {
             Ok(checked) => checked,
             Err(invalid) => {
                 self.stats.failed += 1;
-                return Recorded::Invalid(invalid.0);
+                return RecordResult::Invalid(invalid.0);
             }
         };
         // Expired series end before the lookup, so that they do not accept the recording.
@@ -143,24 +143,24 @@ impl Correlator {
         self.stats.combined += u64::from(is_combined);
         let (key, note) = if is_combined {
             // A combined event has no note in its key, so all similar events count in one series.
-            (EventKey { similarity, note: None }, Some(format!("{PREFIX}{note}")))
+            (EventKey { similarity, note: None }, Some(format!("{COMBINED_PREFIX}{note}")))
         } else {
             (EventKey { similarity, note: Some(note) }, None)
         };
         if let Some(number) = self.open.get(&key) {
-            return self.count(*number, at);
+            return self.count_repetition(*number, at);
         }
         // Only new series are limited. A counted recording needs no space in the queue.
         if self.waiting.len() >= self.settings.queue {
             self.stats.dropped += 1;
-            return Recorded::Dropped;
+            return RecordResult::Dropped;
         }
         if !self.is_allowed(&key.similarity, at.now) {
             self.stats.filtered += 1;
-            return Recorded::Filtered;
+            return RecordResult::Filtered;
         }
         self.start_series(key, note, at);
-        Recorded::Queued
+        RecordResult::Queued
     }
 
     fn must_combine(&mut self, similarity: &SimilarityKey, note: &str, now: Instant) -> bool {
@@ -174,26 +174,26 @@ impl Correlator {
     }
 
     /// Counts a repeated event.
-    fn count(&mut self, number: u64, at: RecordTime) -> Recorded {
+    fn count_repetition(&mut self, number: u64, at: RecordTime) -> RecordResult {
         // Recordings are counted locally. The server learns the count at the next request.
         let Some(series) = self.series.get_mut(&number) else { unreachable!("an open series exists") };
         series.count(at, self.stats.recorded);
-        self.by_use.remove(&series.last_use);
+        self.numbers_by_last_use.remove(&series.last_use);
         self.last_use_number += 1;
         series.last_use = self.last_use_number;
-        self.by_use.insert(self.last_use_number, number);
+        self.numbers_by_last_use.insert(self.last_use_number, number);
         if series.state == SeriesState::Idle && series.is_due(at.now, &self.settings) {
             self.queue(number);
-            return Recorded::Queued;
+            return RecordResult::Queued;
         }
-        Recorded::Counted
+        RecordResult::Counted
     }
 
     /// Starts a series for a new event.
     fn start_series(&mut self, key: EventKey, note: Option<String>, at: RecordTime) {
         // The series with the oldest use is closed early. Its undelivered count is still sent.
         while self.open.len() >= self.settings.series
-            && let Some((_, &oldest)) = self.by_use.first_key_value()
+            && let Some((_, &oldest)) = self.numbers_by_last_use.first_key_value()
         {
             self.close(oldest);
         }
@@ -208,7 +208,7 @@ impl Correlator {
         let mut series = Series::new(key.clone(), note, name, at, self.stats.recorded);
         self.last_use_number += 1;
         series.last_use = self.last_use_number;
-        self.by_use.insert(self.last_use_number, number);
+        self.numbers_by_last_use.insert(self.last_use_number, number);
         self.open.insert(key, number);
         self.series.insert(number, series);
         self.queue(number);
@@ -234,7 +234,7 @@ impl Correlator {
         // The key of a closed series may already belong to another series.
         let Some(series) = self.series.get_mut(&number).filter(|series| series.is_open) else { return };
         self.open.remove(&series.key);
-        self.by_use.remove(&series.last_use);
+        self.numbers_by_last_use.remove(&series.last_use);
         series.is_open = false;
         // A queued or sending series is removed after its response.
         match (series.state, series.undelivered()) {
@@ -255,7 +255,7 @@ impl Correlator {
 
     /// Returns the series that ends first if no recording arrives, with the time of that end.
     fn first_end(&self) -> Option<(Instant, u64)> {
-        let (_, number) = self.by_use.first_key_value()?;
+        let (_, number) = self.numbers_by_last_use.first_key_value()?;
         Some((self.series.get(number)?.last_at + self.settings.series_timeout, *number))
     }
 
@@ -266,14 +266,14 @@ impl Correlator {
             self.abandon();
             return SenderAction::Done;
         }
-        let has_capacity = self.sending < self.pacer.max_concurrent(&self.settings);
+        let has_capacity = self.sending_count < self.pacer.max_concurrent(&self.settings);
         let is_paused = now < self.pacer.until();
         if has_capacity
             && !is_paused
             && let Some(number) = self.waiting.pop_front()
             && let Some(series) = self.series.get_mut(&number)
         {
-            self.sending += 1;
+            self.sending_count += 1;
             // The count is read when the request is built: recordings during the wait need no second request.
             return SenderAction::Send(number, series.next_request(&self.reporter, self.stats.recorded + 1));
         }
@@ -289,9 +289,9 @@ impl Correlator {
         outcome: RequestOutcome,
         now: Instant,
         random: u64,
-    ) -> Option<Abandoned> {
+    ) -> Option<AbandonedEvents> {
         let series = self.series.get_mut(&number)?;
-        self.sending -= 1;
+        self.sending_count -= 1;
         let (response_action, rejection) = match outcome {
             RequestOutcome::Accepted => {
                 let requests = if series.exists() { &mut self.stats.patches } else { &mut self.stats.creates };
@@ -316,7 +316,7 @@ impl Correlator {
         let is_last = series.attempts >= self.settings.max_attempts;
         match response_action {
             AfterResponse::Acknowledged => {
-                self.acknowledged(number, now);
+                self.record_acknowledgement(number, now);
                 return None;
             }
             AfterResponse::Abandon => return self.abandon_series(number, rejection),
@@ -342,7 +342,7 @@ impl Correlator {
     }
 
     /// Records that the server has the counts of the last request.
-    fn acknowledged(&mut self, number: u64, now: Instant) {
+    fn record_acknowledgement(&mut self, number: u64, now: Instant) {
         self.pacer.record_success();
         let Some(series) = self.series.get_mut(&number) else { return };
         self.stats.delivered += series.acknowledge(now);
@@ -357,18 +357,19 @@ impl Correlator {
     }
 
     /// Abandons the undelivered recordings of a series. Later recordings start another event.
-    fn abandon_series(&mut self, number: u64, rejection: Option<Rejection>) -> Option<Abandoned> {
+    fn abandon_series(&mut self, number: u64, rejection: Option<Rejection>) -> Option<AbandonedEvents> {
         self.close(number);
         let series = self.series.remove(&number)?;
         let count = series.undelivered();
         self.stats.failed += count;
         let SimilarityKey { regarding, reason, .. } = &series.key.similarity;
-        Some(Abandoned { object: regarding.to_string(), reason: reason.clone(), count, rejection })
+        Some(AbandonedEvents { object: regarding.to_string(), reason: reason.clone(), count, rejection })
     }
 
     /// Queues all series with undelivered counts, and cancels pauses. Returns the number of the last recording.
     pub(super) fn flush(&mut self) -> u64 {
-        let idle: Vec<u64> = self.by_use.values().copied().filter(|number| self.has_undelivered(*number)).collect();
+        let idle: Vec<u64> =
+            self.numbers_by_last_use.values().copied().filter(|number| self.has_undelivered(*number)).collect();
         for number in idle {
             self.queue(number);
         }
@@ -393,7 +394,7 @@ impl Correlator {
         self.is_closed = true;
         self.deadline = Some(self.deadline.map_or(until, |earlier| earlier.min(until)));
         // Each close queues the undelivered counts, so a stop delivers as much as a flush.
-        while let Some((_, &number)) = self.by_use.first_key_value() {
+        while let Some((_, &number)) = self.numbers_by_last_use.first_key_value() {
             self.close(number);
         }
         self.pacer.cancel_pause();
@@ -404,7 +405,7 @@ impl Correlator {
         self.stats.dropped += self.undelivered();
         self.series.clear();
         self.waiting.clear();
-        self.sending = 0;
+        self.sending_count = 0;
     }
 
     /// Returns the number of recordings abandoned at the deadline.
@@ -425,7 +426,7 @@ impl Correlator {
     /// Returns the open series with their numbers, the least recently used first.
     #[cfg(test)]
     pub(super) fn open(&self) -> impl Iterator<Item = (u64, &EventKey)> {
-        self.by_use.values().filter_map(|number| Some((*number, &*self.series.get(number)?.key)))
+        self.numbers_by_last_use.values().filter_map(|number| Some((*number, &*self.series.get(number)?.key)))
     }
 
     /// Returns the numbers of series, similar events and allowances.

@@ -12,7 +12,7 @@ use super::names::{MAX_NOTE_BYTES, MAX_REASON_BYTES, is_subdomain, truncated};
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Maximum length of each part of a reference in bytes. Names have at most 253; groups and fields are not much longer.
-const MAX_PART: usize = 1024;
+const MAX_REFERENCE_PART_BYTES: usize = 1024;
 
 /// Object of an event without its version, so that events about two versions of an object are identical.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ impl ReferenceKey {
     /// Returns true if a part exceeds the limit. Bounds the memory of the recorder.
     fn is_too_long(&self) -> bool {
         let Self { api_version, kind, namespace, name, uid, field_path } = self;
-        [api_version, kind, namespace, name, uid, field_path].iter().any(|text| text.len() > MAX_PART)
+        [api_version, kind, namespace, name, uid, field_path].iter().any(|text| text.len() > MAX_REFERENCE_PART_BYTES)
     }
 
     /// Returns the namespace of events about this object.
@@ -107,7 +107,7 @@ impl SimilarityKey {
 pub(super) struct Invalid(pub(super) &'static str);
 
 /// Validates an event, and cuts its texts to the limits of the API.
-pub(super) fn checked(regarding: ObjectReference, draft: EventDraft) -> Result<(SimilarityKey, String), Invalid> {
+pub(super) fn check_event(regarding: ObjectReference, draft: EventDraft) -> Result<(SimilarityKey, String), Invalid> {
     let EventDraft { kind, reason, action, mut note, related } = draft;
     let regarding = ReferenceKey::from(regarding);
     if reason.is_empty() || action.is_empty() {
@@ -121,11 +121,11 @@ pub(super) fn checked(regarding: ObjectReference, draft: EventDraft) -> Result<(
         return Err(Invalid("the reference to the object has a part of more than 1,024 bytes"));
     }
     note.truncate(truncated(&note, MAX_NOTE_BYTES).len());
-    let (reason, action) = (word(reason), word(action));
+    let (reason, action) = (truncate_word(reason), truncate_word(action));
     Ok((SimilarityKey { kind, reason, action, regarding, related }, note))
 }
 
-fn word(word: Cow<'static, str>) -> Cow<'static, str> {
+fn truncate_word(word: Cow<'static, str>) -> Cow<'static, str> {
     match word {
         Cow::Borrowed(word) => Cow::Borrowed(truncated(word, MAX_REASON_BYTES)),
         Cow::Owned(mut word) => {

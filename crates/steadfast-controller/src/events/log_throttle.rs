@@ -16,7 +16,7 @@ pub(super) struct LogThrottle {
 
 impl LogThrottle {
     /// Adds `more` occurrences. Returns the number since the last log line, if a line should be logged now.
-    pub(super) fn of(&mut self, more: u64, now: Instant) -> Option<u64> {
+    pub(super) fn add_and_take(&mut self, more: u64, now: Instant) -> Option<u64> {
         self.count += more;
         if self.last_logged.is_some_and(|last_logged| now.since(last_logged) < LOG_INTERVAL) {
             return None;
@@ -33,10 +33,10 @@ mod tests {
     #[test]
     fn first_is_logged_then_once_a_minute() {
         let at = |seconds| Instant::from_zero(Duration::from_secs(seconds));
-        let mut complaint = LogThrottle::default();
-        assert_eq!(complaint.of(1, at(0)), Some(1));
-        assert_eq!(complaint.of(2, at(1)), None);
-        assert_eq!(complaint.of(3, at(59)), None);
-        assert_eq!(complaint.of(1, at(60)), Some(6));
+        let mut throttle = LogThrottle::default();
+        assert_eq!(throttle.add_and_take(1, at(0)), Some(1));
+        assert_eq!(throttle.add_and_take(2, at(1)), None);
+        assert_eq!(throttle.add_and_take(3, at(59)), None);
+        assert_eq!(throttle.add_and_take(1, at(60)), Some(6));
     }
 }

@@ -8,7 +8,7 @@ use steadfast::Connection;
 use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
 
-use super::correlate::{Abandoned, Correlator, Recorded, SenderAction};
+use super::correlate::{AbandonedEvents, Correlator, RecordResult, SenderAction};
 use super::draft::EventDraft;
 use super::log_throttle::LogThrottle;
 use super::outcome::RequestOutcome;
@@ -32,13 +32,13 @@ struct State {
     dropped: LogThrottle,
     failed: LogThrottle,
     /// True after the sender ended.
-    is_over: bool,
+    sender_ended: bool,
 }
 
 impl Shared {
     pub(super) fn new(connection: Connection, wall_clock: WallClock, correlator: Correlator) -> Self {
         let state =
-            State { correlator, dropped: LogThrottle::default(), failed: LogThrottle::default(), is_over: false };
+            State { correlator, dropped: LogThrottle::default(), failed: LogThrottle::default(), sender_ended: false };
         Self { connection, wall_clock, state: Mutex::new(state), work: Notify::new(), progress: Notify::new() }
     }
 
@@ -55,9 +55,9 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Runs `act` on the correlator under the lock.
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Correlator) -> R) -> R {
-        act(&mut self.lock().correlator)
+    /// Runs `operation` on the correlator under the lock.
+    pub(super) fn with<R>(&self, operation: impl FnOnce(&mut Correlator) -> R) -> R {
+        operation(&mut self.lock().correlator)
     }
 
     pub(super) fn record(&self, regarding: ObjectReference, draft: EventDraft) {
@@ -68,21 +68,21 @@ impl Shared {
         let reason = draft.reason.clone();
         let recorded = state.correlator.record(regarding, draft, RecordTime { now, wall_time });
         let count = match recorded {
-            Recorded::Dropped => state.dropped.of(1, now),
-            Recorded::Invalid(_) => state.failed.of(1, now),
+            RecordResult::Dropped => state.dropped.add_and_take(1, now),
+            RecordResult::Invalid(_) => state.failed.add_and_take(1, now),
             _ => None,
         };
         drop(state);
         let server = self.connection.server();
         match (recorded, count) {
-            (Recorded::Queued, _) => self.work.notify_one(),
-            (Recorded::Filtered, _) => {
+            (RecordResult::Queued, _) => self.work.notify_one(),
+            (RecordResult::Filtered, _) => {
                 tracing::debug!(%reason, "event not sent: its object exceeded the limit of new events");
             }
-            (Recorded::Dropped, Some(count)) => {
+            (RecordResult::Dropped, Some(count)) => {
                 tracing::warn!(server, count, "events dropped: the recorder is stopped, or the queue is full");
             }
-            (Recorded::Invalid(violation), Some(count)) => {
+            (RecordResult::Invalid(violation), Some(count)) => {
                 tracing::warn!(%reason, violation, count, "events not sent: the server would reject them");
             }
             _ => {}
@@ -93,19 +93,21 @@ impl Shared {
         let mut state = self.lock();
         let next = state.correlator.next(self.now());
         if next == SenderAction::Done {
-            state.is_over = true;
+            state.sender_ended = true;
             self.progress.notify_waiters();
         }
         next
     }
 
-    pub(super) fn answered(&self, number: u64, answer: RequestOutcome) {
+    pub(super) fn record_outcome(&self, number: u64, outcome: RequestOutcome) {
         let random = self.environment().random();
         let mut state = self.lock();
         let now = self.now();
-        let abandoned_events = state.correlator.on_outcome(number, answer, now, random);
+        let abandoned_events = state.correlator.on_outcome(number, outcome, now, random);
         // The throttle runs under the lock. The log line is written after the lock is released.
-        let count = abandoned_events.as_ref().and_then(|abandoned_events| state.failed.of(abandoned_events.count, now));
+        let count = abandoned_events
+            .as_ref()
+            .and_then(|abandoned_events| state.failed.add_and_take(abandoned_events.count, now));
         drop(state);
         self.progress.notify_waiters();
         if let Some(abandoned_events) = abandoned_events {
@@ -114,9 +116,9 @@ impl Shared {
     }
 
     /// Logs abandoned events. `count` is the number since the last log line, if a line should be logged now.
-    fn log_abandoned(&self, abandoned_events: &Abandoned, count: Option<u64>) {
+    fn log_abandoned(&self, abandoned_events: &AbandonedEvents, count: Option<u64>) {
         let server = self.connection.server();
-        let Abandoned { object, reason, rejection, .. } = abandoned_events;
+        let AbandonedEvents { object, reason, rejection, .. } = abandoned_events;
         match (rejection, count) {
             (Some(rejection), _) if rejection.is_ending => {
                 tracing::debug!(server, object, %reason, "event not sent: its namespace is being deleted");
@@ -139,11 +141,11 @@ impl Shared {
     /// Returns true if no recording up to `last` is undelivered, or after the end of the sender.
     pub(super) fn is_flushed(&self, last: u64) -> bool {
         let state = self.lock();
-        state.is_over || state.correlator.is_flushed(last)
+        state.sender_ended || state.correlator.is_flushed(last)
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.lock().is_over
+        self.lock().sender_ended
     }
 
     pub(super) fn stats(&self) -> EventStats {

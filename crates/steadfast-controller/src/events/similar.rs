@@ -5,13 +5,13 @@ use steadfast::environment::Instant;
 use super::settings::EventSettings;
 
 /// Prefix of the note of combined events (`EventAggregatorByReasonMessageFunc`).
-pub(super) const PREFIX: &str = "(combined from similar events): ";
+pub(super) const COMBINED_PREFIX: &str = "(combined from similar events): ";
 
 /// Similar events.
 #[derive(Debug, Default)]
 pub(super) struct Similar {
     /// Hashes of the notes of separate events.
-    own: Vec<u64>,
+    note_hashes: Vec<u64>,
     last: Instant,
 }
 
@@ -22,16 +22,16 @@ impl Similar {
     /// of its ten notes. One of the first nine events may then be combined later.
     pub(super) fn must_combine(&mut self, note: u64, now: Instant, settings: &EventSettings) -> bool {
         if now.since(self.last) > settings.similar_within {
-            self.own.clear();
+            self.note_hashes.clear();
         }
         self.last = now;
-        if self.own.contains(&note) {
+        if self.note_hashes.contains(&note) {
             return false;
         }
-        if self.own.len() + 1 >= settings.max_separate_similar {
+        if self.note_hashes.len() + 1 >= settings.max_separate_similar {
             return true;
         }
-        self.own.push(note);
+        self.note_hashes.push(note);
         false
     }
 }

@@ -1,9 +1,9 @@
 //! Tests of the correlator with scripted recordings and responses, without I/O.
 
-mod answers;
 mod ends;
 mod limits;
 mod model;
+mod responses;
 mod series;
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
 use steadfast::environment::Instant;
 
-use super::correlate::{Abandoned, Correlator, Recorded, SenderAction};
+use super::correlate::{AbandonedEvents, Correlator, RecordResult, SenderAction};
 use super::draft::EventDraft;
 use super::outcome::{Rejection, RequestOutcome};
 use super::reporter::Reporter;
@@ -22,7 +22,7 @@ use super::settings::EventSettings;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
-const LATER: RequestOutcome = RequestOutcome::RetryLater { code: None, retry_after: None };
+const RETRY_LATER: RequestOutcome = RequestOutcome::RetryLater { code: None, retry_after: None };
 
 /// Recorder with scripted responses.
 struct Script {
@@ -50,21 +50,21 @@ impl Script {
         RecordTime { now: self.now(), wall_time }
     }
 
-    fn pass(&mut self, seconds: u64) {
+    fn advance(&mut self, seconds: u64) {
         self.seconds += seconds;
     }
 
-    fn publish(&mut self, about: &ObjectReference, draft: EventDraft) -> Recorded {
+    fn publish(&mut self, about: &ObjectReference, draft: EventDraft) -> RecordResult {
         self.correlator.record(about.clone(), draft, self.time())
     }
 
     /// Records an event with this note about `web-0`.
-    fn note(&mut self, note: &str) -> Recorded {
+    fn note(&mut self, note: &str) -> RecordResult {
         self.publish(&pod("web-0"), EventDraft::normal("Started", "Starting").note(note))
     }
 
     /// Returns the requests to send now.
-    fn sent(&mut self) -> Vec<String> {
+    fn send_pending(&mut self) -> Vec<String> {
         let mut sent = Vec::new();
         while let SenderAction::Send(number, order) = self.correlator.next(self.now()) {
             sent.push(describe(&order));
@@ -74,37 +74,37 @@ impl Script {
     }
 
     /// Responds to the first request in flight.
-    fn answer(&mut self, answer: RequestOutcome) -> Option<Abandoned> {
+    fn respond(&mut self, answer: RequestOutcome) -> Option<AbandonedEvents> {
         let (number, _) = self.in_flight.remove(0);
         self.correlator.on_outcome(number, answer, self.now(), u64::MAX)
     }
 
     /// Sends and accepts all requests until none remains.
-    fn all(&mut self) -> Vec<String> {
+    fn send_all(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
-            all.extend(self.sent());
+            all.extend(self.send_pending());
             if self.in_flight.is_empty() {
                 return all;
             }
             while !self.in_flight.is_empty() {
-                assert_eq!(self.answer(RequestOutcome::Accepted), None);
+                assert_eq!(self.respond(RequestOutcome::Accepted), None);
             }
         }
     }
 
     /// Advances the time until nothing is pending, and accepts all requests.
-    fn rest(&mut self) -> Vec<String> {
-        let mut all = self.all();
+    fn send_until_idle(&mut self) -> Vec<String> {
+        let mut all = self.send_all();
         while let SenderAction::Wait(Some(until)) = self.correlator.next(self.now()) {
             self.seconds = until.since_zero().as_secs();
-            all.extend(self.all());
+            all.extend(self.send_all());
         }
         all
     }
 
     /// Returns the event of the next request, which must be a create request, and accepts the request.
-    fn created(&mut self) -> Event {
+    fn accept_create(&mut self) -> Event {
         let SenderAction::Send(number, EventRequest::Create(event)) = self.correlator.next(self.now()) else {
             panic!("no create request")
         };
@@ -113,7 +113,7 @@ impl Script {
     }
 
     /// Returns the seconds until the next request.
-    fn pause(&mut self) -> u64 {
+    fn seconds_until_request(&mut self) -> u64 {
         let SenderAction::Wait(Some(until)) = self.correlator.next(self.now()) else { panic!("no request is pending") };
         until.since(self.now()).as_secs()
     }

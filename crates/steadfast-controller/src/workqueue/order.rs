@@ -50,7 +50,7 @@ struct PriorityLevel {
     /// Round of the last taken number.
     round: u64,
     /// First number of each group, by round and sequence.
-    firsts: BTreeMap<(u64, u64), u64>,
+    first_numbers: BTreeMap<(u64, u64), u64>,
     groups: HashMap<u64, Group>,
 }
 
@@ -75,14 +75,14 @@ impl Order {
         self.sequence += 1;
         self.len += 1;
         let position = Position { priority, group, sequence: self.sequence };
-        let PriorityLevel { round, firsts, groups } = self.levels.entry(priority).or_default();
-        let others = groups.entry(group).or_default();
+        let PriorityLevel { round, first_numbers, groups } = self.levels.entry(priority).or_default();
+        let queue = groups.entry(group).or_default();
         // A group that was empty starts after the current round. An idle group cannot save up turns.
-        if others.waiting.is_empty() {
-            others.round = *round + 1;
-            firsts.insert((others.round, position.sequence), group);
+        if queue.waiting.is_empty() {
+            queue.round = *round + 1;
+            first_numbers.insert((queue.round, position.sequence), group);
         }
-        others.waiting.insert(position.sequence, number);
+        queue.waiting.insert(position.sequence, number);
         position
     }
 
@@ -94,10 +94,10 @@ impl Order {
             return;
         }
         self.len -= 1;
-        // Only the first number of a group is in `firsts`. Its successor inherits the round.
-        let was_first = level.firsts.remove(&(group.round, position.sequence)).is_some();
+        // Only the first number of a group is in `first_numbers`. Its successor inherits the round.
+        let was_first = level.first_numbers.remove(&(group.round, position.sequence)).is_some();
         match group.waiting.first_key_value() {
-            Some((&next, _)) if was_first => drop(level.firsts.insert((group.round, next), position.group)),
+            Some((&next, _)) if was_first => drop(level.first_numbers.insert((group.round, next), position.group)),
             Some(_) => {}
             None => drop(level.groups.remove(&position.group)),
         }
@@ -121,16 +121,16 @@ impl Order {
     pub(super) fn take(&mut self, position: Position) {
         let is_urgent = self.levels.last_key_value().is_some_and(|(urgent, _)| *urgent == position.priority);
         // If no less urgent number waits, no number was passed over.
-        let passes = is_urgent && self.levels.len() > 1;
-        self.consecutive_urgent = if passes { self.consecutive_urgent + 1 } else { 0 };
+        let passes_over = is_urgent && self.levels.len() > 1;
+        self.consecutive_urgent = if passes_over { self.consecutive_urgent + 1 } else { 0 };
         if let Some(level) = self.levels.get_mut(&position.priority)
             && let Some(group) = level.groups.get_mut(&position.group)
         {
             level.round = group.round;
-            if level.firsts.remove(&(group.round, position.sequence)).is_some() {
+            if level.first_numbers.remove(&(group.round, position.sequence)).is_some() {
                 // One turn per group and round: the group queues behind all others of its level.
                 group.round += 1;
-                level.firsts.insert((group.round, position.sequence), position.group);
+                level.first_numbers.insert((group.round, position.sequence), position.group);
             }
         }
         self.remove(position);
@@ -139,7 +139,7 @@ impl Order {
 
 impl PriorityLevel {
     fn first(&self, priority: Priority) -> Option<(Position, u32)> {
-        let (&(_, sequence), &group) = self.firsts.first_key_value()?;
+        let (&(_, sequence), &group) = self.first_numbers.first_key_value()?;
         let number = self.groups.get(&group)?.waiting.get(&sequence)?;
         Some((Position { priority, group, sequence }, *number))
     }

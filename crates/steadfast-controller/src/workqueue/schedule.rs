@@ -20,7 +20,7 @@ pub(super) type Number = u32;
 pub(super) struct Schedule<T> {
     settings: RetrySettings,
     bucket: Option<TokenBucket>,
-    numbers: HashTable<Number>,
+    numbers_by_hash: HashTable<Number>,
     items: Vec<Option<Item<T>>>,
     /// Released numbers. Some may lie beyond the end of `items`, or be reused already.
     vacant: Vec<Number>,
@@ -32,7 +32,7 @@ pub(super) struct Schedule<T> {
     idle: BTreeSet<(Instant, Number)>,
     /// Number of running keys with a pending requeue.
     requeue_pending: usize,
-    sequence: u64,
+    last_sequence: u64,
     closed: bool,
     adds: u64,
     retries: u64,
@@ -62,7 +62,7 @@ struct Item<T> {
     delay: Option<Delay>,
     failures: u32,
     /// Time in `idle`.
-    forgotten: Option<Instant>,
+    forget_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -114,7 +114,7 @@ impl<T: Clone + Eq> Schedule<T> {
         Self {
             settings,
             bucket,
-            numbers: HashTable::new(),
+            numbers_by_hash: HashTable::new(),
             items: Vec::new(),
             vacant: Vec::new(),
             ready: Order::default(),
@@ -122,7 +122,7 @@ impl<T: Clone + Eq> Schedule<T> {
             running: BTreeSet::new(),
             idle: BTreeSet::new(),
             requeue_pending: 0,
-            sequence: 0,
+            last_sequence: 0,
             closed: false,
             adds: 0,
             retries: 0,
@@ -140,7 +140,7 @@ impl<T: Clone + Eq> Schedule<T> {
             self.dropped.push(key);
             return number;
         }
-        let item = Item { key, hash, group, state: KeyState::Idle, delay: None, failures: 0, forgotten: None };
+        let item = Item { key, hash, group, state: KeyState::Idle, delay: None, failures: 0, forget_at: None };
         // Numbers above the shrunken length may remain in `vacant`, and are skipped.
         let is_vacant = |number: &Number| self.items.get(*number as usize).is_some_and(Option::is_none);
         let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as Number);
@@ -148,14 +148,14 @@ impl<T: Clone + Eq> Schedule<T> {
             Some(position) => *position = Some(item),
             None => self.items.push(Some(item)),
         }
-        let Self { numbers, items, .. } = self;
-        numbers.insert_unique(hash, number, |other| hash_in(items, *other));
+        let Self { numbers_by_hash, items, .. } = self;
+        numbers_by_hash.insert_unique(hash, number, |other| hash_in(items, *other));
         number
     }
 
     fn find(&self, key: &T, hash: u64) -> Option<Number> {
-        let is = |number: &Number| self.items[*number as usize].as_ref().is_some_and(|item| item.key == *key);
-        self.numbers.find(hash, is).copied()
+        let has_key = |number: &Number| self.items[*number as usize].as_ref().is_some_and(|item| item.key == *key);
+        self.numbers_by_hash.find(hash, has_key).copied()
     }
 
     fn item(&mut self, number: Number) -> &mut Item<T> {
@@ -180,8 +180,8 @@ impl<T: Clone + Eq> Schedule<T> {
                 item.state = KeyState::Ready { position, since };
                 self.adds += 1;
                 self.newly_ready += 1;
-                if let Some(forgotten) = item.forgotten.take() {
-                    self.idle.remove(&(forgotten, number));
+                if let Some(forget_at) = item.forget_at.take() {
+                    self.idle.remove(&(forget_at, number));
                 }
             }
             KeyState::Ready { position, since } => {
@@ -217,8 +217,8 @@ impl<T: Clone + Eq> Schedule<T> {
     }
 
     fn delay(&mut self, number: Number, priority: Priority, at: Instant, is_retry: bool) {
-        self.sequence += 1;
-        let mut delay = Delay { due: (at, self.sequence), priority, is_retry };
+        self.last_sequence += 1;
+        let mut delay = Delay { due: (at, self.last_sequence), priority, is_retry };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         // One delay per key: the earlier instant and the higher priority win.
         if let Some(other) = item.delay {
@@ -230,9 +230,9 @@ impl<T: Clone + Eq> Schedule<T> {
         }
         item.delay = Some(delay);
         self.delayed.insert(delay.due, number);
-        if let Some(forgotten) = item.forgotten.take() {
+        if let Some(forget_at) = item.forget_at.take() {
             // A key with a pending delay is in use again, so its failures are not forgotten.
-            self.idle.remove(&(forgotten, number));
+            self.idle.remove(&(forget_at, number));
         }
     }
 
@@ -241,14 +241,14 @@ impl<T: Clone + Eq> Schedule<T> {
         let settings = self.settings;
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
-        let own = settings.delay(item.failures, random);
+        let backoff = settings.delay(item.failures, random);
         // The wait is the longer of the key's own backoff and the wait for the shared rate limit.
-        let wait = self.bucket.as_mut().map_or(own, |bucket| own.max(bucket.take(now)));
+        let total_delay = self.bucket.as_mut().map_or(backoff, |bucket| backoff.max(bucket.take(now)));
         if !self.closed {
             self.retries += 1;
-            self.delay(number, priority, now + wait, true);
+            self.delay(number, priority, now + total_delay, true);
         }
-        wait
+        total_delay
     }
 
     /// Returns the number of failures in a row.
@@ -286,7 +286,7 @@ impl<T: Clone + Eq> Schedule<T> {
         }
         while let Some(&(at, number)) = self.idle.first().filter(|(at, _)| *at <= now) {
             self.idle.remove(&(at, number));
-            self.item(number).forgotten = None;
+            self.item(number).forget_at = None;
             self.item(number).failures = 0;
             self.release(number, now);
         }
@@ -311,13 +311,14 @@ impl<T: Clone + Eq> Schedule<T> {
     /// Ends the processing of a key.
     pub(super) fn done(&mut self, number: Number, now: Instant) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
-        let KeyState::Running { since, requeue: again } = std::mem::replace(&mut item.state, KeyState::Idle) else {
+        let KeyState::Running { since, requeue: pending_requeue } = std::mem::replace(&mut item.state, KeyState::Idle)
+        else {
             unreachable!("a finished key was running")
         };
         self.running.remove(&(since, number));
         self.worked.add(now.since(since));
         // A key without new additions is released, or kept for its failure count.
-        let Some(requeue) = again else { return self.release(number, now) };
+        let Some(requeue) = pending_requeue else { return self.release(number, now) };
         self.requeue_pending -= 1;
         self.newly_ready += 1;
         let position = self.ready.push(number, requeue.priority, item.group);
@@ -331,17 +332,17 @@ impl<T: Clone + Eq> Schedule<T> {
         if !matches!(item.state, KeyState::Idle) || item.delay.is_some() {
             return;
         }
-        if let Some(forgotten) = item.forgotten.take() {
-            self.idle.remove(&(forgotten, number));
+        if let Some(forget_at) = item.forget_at.take() {
+            self.idle.remove(&(forget_at, number));
         }
         // The failure count outlives the key for twice the maximum delay, so that flapping keys keep their backoff.
         if item.failures > 0 && !self.closed {
-            let forgotten = now + self.settings.failure_memory();
-            item.forgotten = Some(forgotten);
-            self.idle.insert((forgotten, number));
+            let forget_at = now + self.settings.failure_memory();
+            item.forget_at = Some(forget_at);
+            self.idle.insert((forget_at, number));
             return;
         }
-        if let Ok(entry) = self.numbers.find_entry(item.hash, |other| *other == number) {
+        if let Ok(entry) = self.numbers_by_hash.find_entry(item.hash, |other| *other == number) {
             entry.remove();
         }
         self.dropped.extend(self.items[number as usize].take().map(|item| item.key));
@@ -356,19 +357,19 @@ impl<T: Clone + Eq> Schedule<T> {
         }
         // Hysteresis: shrinks only far above the needed capacity. A queue of alternating size does not reallocate each
         // time.
-        let enough = MIN_CAPACITY.max(2 * self.items.len());
-        if self.items.capacity() > 2 * enough {
-            self.items.shrink_to(enough);
+        let min_capacity = MIN_CAPACITY.max(2 * self.items.len());
+        if self.items.capacity() > 2 * min_capacity {
+            self.items.shrink_to(min_capacity);
         }
-        if self.vacant.len() > enough {
+        if self.vacant.len() > min_capacity {
             let items = &self.items;
             self.vacant.retain(|number| (*number as usize) < items.len());
-            self.vacant.shrink_to(enough);
+            self.vacant.shrink_to(min_capacity);
         }
-        let enough = MIN_CAPACITY.max(2 * self.numbers.len());
-        if self.numbers.capacity() > 4 * enough {
-            let Self { numbers, items, .. } = self;
-            numbers.shrink_to(enough, |other| hash_in(items, *other));
+        let min_capacity = MIN_CAPACITY.max(2 * self.numbers_by_hash.len());
+        if self.numbers_by_hash.capacity() > 4 * min_capacity {
+            let Self { numbers_by_hash, items, .. } = self;
+            numbers_by_hash.shrink_to(min_capacity, |other| hash_in(items, *other));
         }
     }
 
@@ -382,7 +383,7 @@ impl<T: Clone + Eq> Schedule<T> {
         }
         // After the shutdown no key returns, so failure counts are useless.
         for (_, number) in std::mem::take(&mut self.idle) {
-            self.item(number).forgotten = None;
+            self.item(number).forget_at = None;
             self.release(number, now);
         }
         delayed.len()
@@ -411,21 +412,21 @@ impl<T: Clone + Eq> Schedule<T> {
 
     /// Returns the number of tracked keys.
     pub(super) fn tracked(&self) -> usize {
-        self.numbers.len()
+        self.numbers_by_hash.len()
     }
 
     /// Returns the number of keys that became ready since the last query and still are.
-    pub(super) fn newly_ready(&mut self) -> usize {
+    pub(super) fn take_newly_ready(&mut self) -> usize {
         std::mem::take(&mut self.newly_ready).min(self.ready.len())
     }
 
     /// Returns the keys dropped since the last query.
-    pub(super) fn dropped(&mut self) -> Vec<T> {
+    pub(super) fn take_dropped(&mut self) -> Vec<T> {
         std::mem::take(&mut self.dropped)
     }
 
     pub(super) fn stats(&self, now: Instant) -> WorkqueueStats {
-        let took = |(since, _): &(Instant, Number)| now.since(*since);
+        let elapsed = |(since, _): &(Instant, Number)| now.since(*since);
         WorkqueueStats {
             depth: self.ready.len() + self.requeue_pending,
             delayed: self.delayed.len(),
@@ -434,8 +435,8 @@ impl<T: Clone + Eq> Schedule<T> {
             retries: self.retries,
             queued: self.queued.clone(),
             worked: self.worked.clone(),
-            unfinished: self.running.iter().map(took).sum(),
-            longest_running: self.running.first().map_or(Duration::ZERO, took),
+            unfinished: self.running.iter().map(elapsed).sum(),
+            longest_running: self.running.first().map_or(Duration::ZERO, elapsed),
         }
     }
 }

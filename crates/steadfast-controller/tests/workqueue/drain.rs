@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{all, queue, take_ready};
+use super::{process_ready, queue, take_ready};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -17,7 +17,7 @@ async fn shutdown_keeps_ready_keys_only() {
     assert_eq!(queue.shut_down(), 1);
     queue.add(4);
     queue.add_after(5, SECOND);
-    assert_eq!(all(&queue), [1, 2]);
+    assert_eq!(process_ready(&queue), [1, 2]);
     sleep(2 * SECOND).await;
     assert!(queue.next().await.is_none());
     assert_eq!(queue.tracked(), 0);
@@ -82,7 +82,7 @@ async fn shutdown_keeps_due_delayed_keys() {
     sleep(2 * SECOND).await;
     queue.add(2);
     assert_eq!((queue.len(), queue.shut_down()), (2, 0));
-    assert_eq!(all(&queue), [1, 2]);
+    assert_eq!(process_ready(&queue), [1, 2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,6 +97,6 @@ async fn drain_timeout_reports_remaining_keys() {
     let message = left.to_string();
     assert!(message.contains("timed out after 4s: 3 keys are queued and 1 running, the longest for 5s"), "{message}");
     drop(work);
-    assert_eq!(all(&queue), [1, 2, 0]);
+    assert_eq!(process_ready(&queue), [1, 2, 0]);
     queue.drain(SECOND).await.expect("nothing is left");
 }

@@ -34,6 +34,6 @@ fn take_ready(queue: &Workqueue<u32>) -> Option<Work<u32>> {
 }
 
 /// Processes all ready keys and returns them.
-fn all(queue: &Workqueue<u32>) -> Vec<u32> {
+fn process_ready(queue: &Workqueue<u32>) -> Vec<u32> {
     std::iter::from_fn(|| take_ready(queue).map(|work| *work)).collect()
 }

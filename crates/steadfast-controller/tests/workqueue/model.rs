@@ -33,7 +33,7 @@ enum End {
     Drop,
     Finish,
     Retry,
-    Again(u64),
+    RequeueAfter(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(End::Drop),
         2 => Just(End::Finish),
         3 => Just(End::Retry),
-        1 => (1..2000u64).prop_map(End::Again),
+        1 => (1..2000u64).prop_map(End::RequeueAfter),
     ];
     prop_oneof![
         60 => (0..30u32, -2..2i32).prop_map(|(key, priority)| Step::Add(key, priority)),
@@ -64,11 +64,11 @@ struct Model {
     /// Running keys with their start.
     running: BTreeMap<u32, Instant>,
     /// Running keys with a pending requeue.
-    again: BTreeMap<u32, Ready>,
+    requeued: BTreeMap<u32, Ready>,
     failures: BTreeMap<u32, u32>,
     /// Idle keys with failures, each with the time since which the key is idle.
     idle: BTreeMap<u32, Instant>,
-    passed: u32,
+    consecutive_urgent: u32,
     closed: bool,
     adds: u64,
     retries: u64,
@@ -97,11 +97,11 @@ impl Model {
     fn add(&mut self, key: u32, priority: i32, since: Instant) {
         let new = Ready { key, priority, since };
         if self.running.contains_key(&key) {
-            if !self.again.contains_key(&key) {
+            if !self.requeued.contains_key(&key) {
                 self.adds += 1;
             }
-            let again = self.again.entry(key).or_insert(new);
-            again.priority = again.priority.max(priority);
+            let requeued = self.requeued.entry(key).or_insert(new);
+            requeued.priority = requeued.priority.max(priority);
         } else if let Some(at) = self.ready.iter().position(|ready| ready.key == key) {
             if priority > self.ready[at].priority {
                 let before = self.ready.remove(at);
@@ -161,16 +161,16 @@ impl Model {
         let urgent = self.ready.iter().position(|ready| ready.priority == highest)?;
         let other = self.ready.iter().position(|ready| ready.priority < highest);
         let at = match other {
-            Some(other) if self.passed >= MAX_CONSECUTIVE_URGENT => {
-                self.passed = 0;
+            Some(other) if self.consecutive_urgent >= MAX_CONSECUTIVE_URGENT => {
+                self.consecutive_urgent = 0;
                 other
             }
             Some(_) => {
-                self.passed += 1;
+                self.consecutive_urgent += 1;
                 urgent
             }
             None => {
-                self.passed = 0;
+                self.consecutive_urgent = 0;
                 urgent
             }
         };
@@ -195,7 +195,7 @@ impl Model {
 
     fn done(&mut self, key: u32) {
         self.worked += self.running.remove(&key).map_or(Duration::ZERO, |started_at| started_at.elapsed());
-        self.ready.extend(self.again.remove(&key));
+        self.ready.extend(self.requeued.remove(&key));
     }
 }
 
@@ -247,7 +247,7 @@ async fn run_steps(steps: Vec<Step>) {
                             model.delay(key, wait, priority, true);
                         }
                     }
-                    End::Again(delay) => {
+                    End::RequeueAfter(delay) => {
                         let delay = Duration::from_millis(delay);
                         work.requeue_after(delay);
                         model.forget(key);
@@ -270,7 +270,7 @@ async fn run_steps(steps: Vec<Step>) {
         }
         model.wake();
         let stats = queue.stats();
-        assert_eq!(stats.depth, model.ready.len() + model.again.len());
+        assert_eq!(stats.depth, model.ready.len() + model.requeued.len());
         assert_eq!((stats.running, stats.delayed), (works.len(), model.delayed.len()));
         assert_eq!((stats.adds, stats.retries), (model.adds, model.retries));
         assert_eq!((stats.queued.sum, stats.worked.sum), (model.queued, model.worked));

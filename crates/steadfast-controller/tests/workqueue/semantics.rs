@@ -7,7 +7,7 @@ use futures::FutureExt;
 use steadfast_controller::{Priority, RateLimit, Work, Workqueue};
 use tokio::time::{Instant, advance};
 
-use super::{all, builder, environment, queue, take_ready};
+use super::{builder, environment, process_ready, queue, take_ready};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,7 +18,7 @@ async fn keys_come_once_in_insertion_order() {
         queue.add(key);
     }
     assert_eq!(queue.len(), 3);
-    assert_eq!(all(&queue), [3, 1, 2]);
+    assert_eq!(process_ready(&queue), [3, 1, 2]);
     assert_eq!(queue.tracked(), 0, "a finished key is not tracked");
 }
 
@@ -32,7 +32,7 @@ async fn additions_while_running_cause_one_run() {
     }
     assert!(take_ready(&queue).is_none(), "the key is running");
     drop(work);
-    assert_eq!(all(&queue), [1]);
+    assert_eq!(process_ready(&queue), [1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,7 +53,7 @@ async fn delay_survives_immediate_addition() {
     let queue = queue();
     queue.add_after(1, 5 * SECOND);
     queue.add(1);
-    assert_eq!(all(&queue), [1]);
+    assert_eq!(process_ready(&queue), [1]);
     let started_at = Instant::now();
     drop(queue.next().await);
     assert_eq!(started_at.elapsed(), 5 * SECOND);
@@ -76,7 +76,7 @@ async fn shorter_delay_wakes_waiting_worker() {
 async fn zero_delay_adds_immediately() {
     let queue = queue();
     queue.add_after(1, Duration::ZERO);
-    assert_eq!(all(&queue), [1]);
+    assert_eq!(process_ready(&queue), [1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +115,7 @@ async fn failures_expire_after_twice_the_ceiling() {
         work.retry();
     }
     advance(SECOND).await;
-    assert_eq!(all(&queue).len(), 1000);
+    assert_eq!(process_ready(&queue).len(), 1000);
     assert_eq!(queue.tracked(), 1000);
     advance(21 * SECOND).await;
     assert!(take_ready(&queue).is_none());
@@ -137,7 +137,7 @@ async fn finish_cancels_retry_but_not_delay() {
     queue.add(2);
     take_ready(&queue).expect("it is ready").finish();
     advance(SECOND).await;
-    assert_eq!(all(&queue), [2]);
+    assert_eq!(process_ready(&queue), [2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +149,7 @@ async fn highest_priority_of_key_applies() {
     queue.add(10);
     queue.add_with_priority(2, Priority::NORMAL);
     queue.add_with_priority(10, Priority::LOW);
-    assert_eq!(all(&queue), [10, 2, 0, 1]);
+    assert_eq!(process_ready(&queue), [10, 2, 0, 1]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn fairness_groups_take_turns() {
     (1000..2000).for_each(|key| queue.add(key));
     queue.add(1);
     queue.add(2);
-    let first = all(&queue).into_iter().take(4).collect::<Vec<_>>();
+    let first = process_ready(&queue).into_iter().take(4).collect::<Vec<_>>();
     assert_eq!(first, [1000, 1, 1001, 2]);
 }
 
@@ -173,7 +173,7 @@ async fn worker_panic_releases_key() {
         panic!("on purpose");
     });
     assert!(panicked.await.is_err());
-    assert_eq!(all(&queue), [1]);
+    assert_eq!(process_ready(&queue), [1]);
 }
 
 /// True if cloning a key panics.

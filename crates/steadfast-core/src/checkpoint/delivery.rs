@@ -73,25 +73,25 @@ const REASONS: [(DeleteReason, u8); 4] = [
     (DeleteReason::Left, b'l'),
 ];
 
-/// Returns the letter of `value` in the table `of`.
-fn letter<T: PartialEq + Copy>(of: &[(T, u8)], value: T) -> u8 {
+/// Returns the letter of `value` in the table `table`.
+fn letter<T: PartialEq + Copy>(table: &[(T, u8)], value: T) -> u8 {
     // 0 occurs in neither table, so a reader rejects an unknown value.
-    of.iter().find(|(known, _)| *known == value).map_or(0, |(_, letter)| *letter)
+    table.iter().find(|(known, _)| *known == value).map_or(0, |(_, letter)| *letter)
 }
 
-/// Returns the value of `letter` in the table `of`.
-fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
-    of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
+/// Returns the value of `letter` in the table `table`.
+fn value<T: Copy>(table: &[(T, u8)], letter: u8) -> Option<T> {
+    table.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
 }
 
 /// Writer of pending deliveries. Writes a reference instead of a state that equals the state `cached` of the entry.
-struct Writing<'a, K> {
+struct RowWriter<'a, K> {
     encodings: &'a RowEncodings,
     cached: Option<&'a Object<Lazy<K>>>,
     out: &'a mut Vec<u8>,
 }
 
-impl<K> Writing<'_, K> {
+impl<K> RowWriter<'_, K> {
     fn state(&mut self, state: &Object<Lazy<K>>) -> Result<(), UnsupportedMessageType> {
         // Most states equal the cached state. A reference avoids a second copy.
         if self.cached.is_some_and(|cached| cached.is(state)) {
@@ -114,13 +114,13 @@ impl<K> Writing<'_, K> {
 }
 
 /// Unread rest of a row.
-struct Reading<'a> {
+struct RowReader<'a> {
     encodings: &'a RowEncodings,
     key: &'a ObjectKey,
     rest: &'a [u8],
 }
 
-impl Reading<'_> {
+impl RowReader<'_> {
     fn letter(&mut self) -> Option<u8> {
         let (letter, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -166,62 +166,62 @@ impl RowEncodings {
         cached: Option<&Entry<Lazy<K>>>,
         out: &mut Vec<u8>,
     ) -> Result<(), UnsupportedMessageType> {
-        let mut to = Writing { encodings: self, cached: cached.and_then(Entry::last), out };
-        to.out.push(if pending.initial { b'i' } else { b'-' });
+        let mut writer = RowWriter { encodings: self, cached: cached.and_then(Entry::last), out };
+        writer.out.push(if pending.initial { b'i' } else { b'-' });
         match &pending.base {
             Some(base) => {
-                to.out.push(b'b');
-                to.state(base)?;
+                writer.out.push(b'b');
+                writer.state(base)?;
             }
-            None => to.out.push(b'-'),
+            None => writer.out.push(b'-'),
         }
         match &pending.due {
             Some(DueEvent::State(due)) => {
-                to.out.push(b's');
-                to.state(due)?;
+                writer.out.push(b's');
+                writer.state(due)?;
             }
             Some(DueEvent::End(end)) => {
-                to.out.push(b'e');
-                to.end(end)?;
+                writer.out.push(b'e');
+                writer.end(end)?;
             }
-            None => to.out.push(b'-'),
+            None => writer.out.push(b'-'),
         }
         match &pending.ended {
             Some(end) => {
-                to.out.push(b'e');
-                to.end(end)?;
+                writer.out.push(b'e');
+                writer.end(end)?;
             }
-            None => to.out.push(b'-'),
+            None => writer.out.push(b'-'),
         }
         Ok(())
     }
 
     /// Reads the pending delivery of `key`; `None` if the bytes are not a valid row.
     pub fn read_delivery(&self, key: &ObjectKey, row: &[u8]) -> Option<SavedDelivery> {
-        let mut from = Reading { encodings: self, key, rest: row };
+        let mut reader = RowReader { encodings: self, key, rest: row };
         let mut pending = SavedDelivery::default();
-        pending.initial = match from.letter()? {
+        pending.initial = match reader.letter()? {
             b'i' => true,
             b'-' => false,
             _ => return None,
         };
-        match from.letter()? {
-            b'b' => pending.base = Some(from.state()?),
+        match reader.letter()? {
+            b'b' => pending.base = Some(reader.state()?),
             b'-' => {}
             _ => return None,
         }
-        pending.due = match from.letter()? {
-            b's' => Some(DueEvent::State(from.state()?)),
-            b'e' => Some(DueEvent::End(from.end()?)),
+        pending.due = match reader.letter()? {
+            b's' => Some(DueEvent::State(reader.state()?)),
+            b'e' => Some(DueEvent::End(reader.end()?)),
             // `Outbox::begin_write` returns only entries with a due event.
             _ => return None,
         };
-        match from.letter()? {
-            b'e' => pending.ended = Some(from.end()?),
+        match reader.letter()? {
+            b'e' => pending.ended = Some(reader.end()?),
             b'-' => {}
             _ => return None,
         }
         // Trailing bytes belong to another format, so the whole row is rejected.
-        from.rest.is_empty().then_some(pending)
+        reader.rest.is_empty().then_some(pending)
     }
 }

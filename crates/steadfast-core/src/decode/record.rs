@@ -32,7 +32,7 @@ pub enum WatchRecord {
     Error(Status),
 }
 
-/// Decodes one record of a watch. `wanted` describes the requested objects.
+/// Decodes one record of a watch. `expected_kind` describes the requested objects.
 ///
 /// # Errors
 ///
@@ -41,35 +41,39 @@ pub enum WatchRecord {
 pub fn watch_record(
     encoding: Encoding,
     record: &Bytes,
-    wanted: Option<&ExpectedKind>,
+    expected_kind: Option<&ExpectedKind>,
 ) -> Result<WatchRecord, RecordError> {
     match encoding {
         Encoding::Json => {
             let mut spans = RecordSpans::default();
             let scanned = spans.scan(record).map_err(RecordProblem::from);
-            read_record(encoding, record, &spans.read(record), scanned, wanted)
+            read_record(encoding, record, &spans.read(record), scanned, expected_kind)
         }
         Encoding::Protobuf => {
             let (scan, scanned) = protobuf::scan::record(record);
-            read_record(encoding, record, &scan, scanned.map_err(RecordProblem::from), wanted)
+            read_record(encoding, record, &scan, scanned.map_err(RecordProblem::from), expected_kind)
         }
     }
 }
 
-/// Decodes one item of a list. `wanted` describes the requested objects.
+/// Decodes one item of a list. `expected_kind` describes the requested objects.
 ///
 /// # Errors
 ///
 /// Returns an error for an item that cannot be understood. The list can still be read.
-pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&ExpectedKind>) -> Result<RawObject, RecordError> {
+pub fn list_item(
+    encoding: Encoding,
+    item: &Item,
+    expected_kind: Option<&ExpectedKind>,
+) -> Result<RawObject, RecordError> {
     match encoding {
         Encoding::Json => match item.scan() {
-            (scan, Ok(())) => read_object((encoding, None), item.bytes(), None, &scan, wanted),
-            (scan, Err(fault)) => Err(failed(None, &scan, fault.into(), wanted)),
+            (scan, Ok(())) => read_object((encoding, None), item.bytes(), None, &scan, expected_kind),
+            (scan, Err(fault)) => Err(record_error(None, &scan, fault.into(), expected_kind)),
         },
         Encoding::Protobuf => match protobuf::scan::object(item.bytes()) {
-            (scan, Ok(())) => read_object((encoding, item.message()), item.bytes(), None, &scan, wanted),
-            (scan, Err(fault)) => Err(failed(None, &scan, fault.into(), wanted)),
+            (scan, Ok(())) => read_object((encoding, item.message()), item.bytes(), None, &scan, expected_kind),
+            (scan, Err(fault)) => Err(record_error(None, &scan, fault.into(), expected_kind)),
         },
     }
 }
@@ -79,29 +83,29 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&ExpectedKind>)
 /// # Errors
 ///
 /// Always returns an error, except for an `ERROR` record: the stream has failed, whatever the length of the status.
-pub fn overlong_record(record: &Overlong, wanted: Option<&ExpectedKind>) -> Result<WatchRecord, RecordError> {
+pub fn overlong_record(record: &Overlong, expected_kind: Option<&ExpectedKind>) -> Result<WatchRecord, RecordError> {
     // An overlong error still ends the watch, so an `ERROR` must never be skipped.
     if record.found().kind.as_deref() == Some(ERROR) {
-        return Ok(WatchRecord::Error(unexplained("longer than the limit")));
+        return Ok(WatchRecord::Error(status_without_details("longer than the limit")));
     }
-    Err(overlong(record, wanted))
+    Err(overlong(record, expected_kind))
 }
 
 /// Returns the error for a record or list item that exceeded the limit, with the known parts of its identity.
-pub fn overlong(record: &Overlong, wanted: Option<&ExpectedKind>) -> RecordError {
+pub fn overlong(record: &Overlong, expected_kind: Option<&ExpectedKind>) -> RecordError {
     let RecordScan { kind, object } = record.found();
     let problem = RecordProblem::TooLarge { bytes: record.bytes(), limit: record.limit() };
     let kind_text = kind.as_deref();
     let kind = kind_text.and_then(record_kind);
     // Bookmarks and errors do not have the kind of the requested objects.
-    failed(kind, object, problem, wanted.filter(|_| kind_text.is_none() || kind.is_some()))
+    record_error(kind, object, problem, expected_kind.filter(|_| kind_text.is_none() || kind.is_some()))
 }
 
 /// Status of an `ERROR` whose own status cannot be read.
 ///
 /// An `ERROR` record is a failure of the stream, whatever object it contains (client-go: `apierrors.FromObject`). This
 /// object is never an object of the resource, so its name and version are ignored.
-fn unexplained(why: &str) -> Status {
+fn status_without_details(why: &str) -> Status {
     Status {
         message: format!("the server ended the watch with an ERROR without a readable Status: {why}"),
         ..Status::default()
@@ -122,16 +126,16 @@ fn read_record(
     record: &Bytes,
     scan: &RecordScan<'_>,
     scanned: Result<(), RecordProblem>,
-    wanted: Option<&ExpectedKind>,
+    expected_kind: Option<&ExpectedKind>,
 ) -> Result<WatchRecord, RecordError> {
     let name = scan.kind.as_deref().unwrap_or_default();
     let kind = record_kind(name);
-    let fail = |problem| Err(failed(kind, &scan.object, problem, wanted.filter(|_| kind.is_some())));
+    let fail = |problem| Err(record_error(kind, &scan.object, problem, expected_kind.filter(|_| kind.is_some())));
     if name == ERROR {
         // The watch has ended even if the status cannot be decoded.
         let status = scan.object.span.clone().and_then(|range| envelope::status(encoding, &record[range]));
         return Ok(WatchRecord::Error(status.unwrap_or_else(|| {
-            unexplained(match scanned {
+            status_without_details(match scanned {
                 Ok(()) => "its object is of another kind",
                 Err(_) => "it is malformed",
             })
@@ -152,7 +156,7 @@ fn read_record(
                 }
                 _ => None,
             };
-            let object = read_object((encoding, message), record, Some(kind), &scan.object, wanted);
+            let object = read_object((encoding, message), record, Some(kind), &scan.object, expected_kind);
             object.map(|object| WatchRecord::Object { kind, object })
         }
         (None, "BOOKMARK") => match bookmark(encoding, record, &scan.object.metadata) {
@@ -168,11 +172,13 @@ fn read_object(
     text: &Bytes,
     kind: Option<RecordKind>,
     scan: &ObjectScan<'_>,
-    wanted: Option<&ExpectedKind>,
+    expected_kind: Option<&ExpectedKind>,
 ) -> Result<RawObject, RecordError> {
-    let Some(range) = scan.span.clone() else { return Err(failed(kind, scan, RecordProblem::NoObject, wanted)) };
-    if let Some(problem) = contradiction(scan, wanted) {
-        return Err(RecordError { kind, identity: Box::new(known(&scan.metadata, &problem)), problem });
+    let Some(range) = scan.span.clone() else {
+        return Err(record_error(kind, scan, RecordProblem::NoObject, expected_kind));
+    };
+    if let Some(problem) = contradiction(scan, expected_kind) {
+        return Err(RecordError { kind, identity: Box::new(known_identity(&scan.metadata, &problem)), problem });
     }
     // A substitute for a missing version is a hash of all bytes, since any change in them is another state.
     let substitute = || ResourceVersion::substitute_for(&text[range.clone()]);
@@ -210,23 +216,23 @@ fn bookmark(encoding: Encoding, record: &[u8], metadata: &Metadata<'_>) -> Resul
 
 /// Creates the error of a record with this `problem`. If the object has a kind that was not requested, the error
 /// reports the kind instead.
-fn failed(
+fn record_error(
     kind: Option<RecordKind>,
     object: &ObjectScan<'_>,
     problem: RecordProblem,
-    wanted: Option<&ExpectedKind>,
+    expected_kind: Option<&ExpectedKind>,
 ) -> RecordError {
-    let problem = contradiction(object, wanted).unwrap_or(problem);
-    RecordError { kind, identity: Box::new(known(&object.metadata, &problem)), problem }
+    let problem = contradiction(object, expected_kind).unwrap_or(problem);
+    RecordError { kind, identity: Box::new(known_identity(&object.metadata, &problem)), problem }
 }
 
 /// Returns the known identity of an object with this `problem`. A substitute for a missing version is derived from the
 /// problem, since nothing else is known of the state.
-fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
+fn known_identity(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
     PartialIdentity::of(metadata, || ResourceVersion::substitute_for(problem.to_string().as_bytes()))
 }
 
 /// Returns the contradiction between an object and the requested kind, if any.
-fn contradiction(object: &ObjectScan<'_>, wanted: Option<&ExpectedKind>) -> Option<RecordProblem> {
-    wanted?.check(object.api_version.as_deref(), object.kind.as_deref()).err()
+fn contradiction(object: &ObjectScan<'_>, expected_kind: Option<&ExpectedKind>) -> Option<RecordProblem> {
+    expected_kind?.check(object.api_version.as_deref(), object.kind.as_deref()).err()
 }

@@ -14,14 +14,14 @@ use crate::scan::{ObjectScan, ObjectSpans, ScanError};
 #[derive(Clone)]
 pub struct Item {
     bytes: Bytes,
-    known: Option<ObjectSpans>,
+    spans: Option<ObjectSpans>,
     message: Option<MessageId>,
 }
 
 impl Item {
     /// Creates an item from a protobuf object.
     pub fn of_message(bytes: Bytes, message: MessageId) -> Self {
-        Self { bytes, known: None, message: Some(message) }
+        Self { bytes, spans: None, message: Some(message) }
     }
 
     /// Returns the message type of a protobuf item.
@@ -32,8 +32,8 @@ impl Item {
     /// Returns the object at `at` of `chunk`, if it ends within the chunk and within `limit` bytes, and is valid JSON.
     pub(super) fn object(chunk: &Bytes, at: usize, limit: usize) -> Option<Self> {
         let rest = &chunk[at..];
-        let (length, known) = ObjectSpans::scan_first(&rest[..rest.len().min(limit)])?;
-        Some(Self { bytes: chunk.slice(at..at + length), known: Some(known), message: None })
+        let (length, spans) = ObjectSpans::scan_first(&rest[..rest.len().min(limit)])?;
+        Some(Self { bytes: chunk.slice(at..at + length), spans: Some(spans), message: None })
     }
 
     /// Returns the bytes of the item.
@@ -43,8 +43,8 @@ impl Item {
 
     /// Returns the known parts of the identity, and the fault, if any.
     pub(crate) fn scan(&self) -> (ObjectScan<'_>, Result<(), ScanError>) {
-        if let Some(known) = &self.known {
-            return (known.read(&self.bytes), Ok(()));
+        if let Some(spans) = &self.spans {
+            return (spans.read(&self.bytes), Ok(()));
         }
         let mut found = ObjectSpans::default();
         let scanned = found.scan(&self.bytes);
@@ -54,7 +54,7 @@ impl Item {
 
 impl From<Bytes> for Item {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, known: None, message: None }
+        Self { bytes, spans: None, message: None }
     }
 }
 

@@ -9,7 +9,7 @@ use super::overlong::SkippedRecord;
 use crate::protobuf::MessageIdentityScanner;
 
 /// Size of a length in bytes.
-const PREFIX: usize = 4;
+const PREFIX_BYTES: usize = 4;
 
 /// Splits a body into records by their lengths.
 ///
@@ -81,11 +81,11 @@ impl LengthFramer {
 
     /// Reads the length of the next record; `None` if it is incomplete.
     fn begin(&mut self) -> Option<u64> {
-        let taken = (PREFIX - self.partial.len()).min(self.chunk.len());
+        let taken = (PREFIX_BYTES - self.partial.len()).min(self.chunk.len());
         self.partial.extend_from_slice(&self.chunk[..taken]);
         self.chunk.advance(taken);
         // Kubernetes frames watch events in protobuf with a big-endian `u32` length.
-        let length = u64::from(u32::from_be_bytes(*self.partial.first_chunk::<PREFIX>()?));
+        let length = u64::from(u32::from_be_bytes(*self.partial.first_chunk::<PREFIX_BYTES>()?));
         self.partial.clear();
         self.length = Some(length);
         // An overlong record is scanned for its identity and never kept in memory.

@@ -76,7 +76,7 @@ pub struct ListFramer {
 }
 
 /// Maximum length of members other than items, in bytes. Parsed values take many times their length.
-const MEMBER_LIMIT: usize = 1 << 20;
+const MAX_MEMBER_BYTES: usize = 1 << 20;
 
 /// `kind` of the document that the server returns instead of a list.
 const STATUS: &str = "Status";
@@ -304,7 +304,7 @@ impl ListFramer {
         let end = length.map_or(self.chunk.len(), |length| from + length);
         let range = self.at..end;
         let is_item = matches!(self.state, State::Inside(ValueRole::Item));
-        let limit = if is_item { self.limit } else { self.limit.min(MEMBER_LIMIT) };
+        let limit = if is_item { self.limit } else { self.limit.min(MAX_MEMBER_BYTES) };
         // An overlong item is skipped. An overlong member fails the list.
         if self.skipped.is_none() && self.partial.len() + range.len() > limit {
             if !is_item {

@@ -36,7 +36,7 @@ pub struct MessageFramer {
 }
 
 /// Maximum length of values other than items, in bytes.
-const MEMBER_LIMIT: u64 = 1 << 20;
+const MAX_MEMBER_BYTES: u64 = 1 << 20;
 
 /// Expected next element. Positions are relative to the start of the body.
 #[derive(Clone, Copy)]
@@ -228,11 +228,11 @@ impl MessageFramer {
         self.state = match header.number {
             // The kind must precede the content, and occur once.
             1 | 2 if after || header.wire != Wire::Delimited => return Err(self.malformed()),
-            1 if header.length > MEMBER_LIMIT => return Err(too_large()),
+            1 if header.length > MAX_MEMBER_BYTES => return Err(too_large()),
             1 => State::Types { end },
             2 => match self.kind.as_deref() {
                 None => return Err(self.malformed()),
-                Some("Status") if header.length > MEMBER_LIMIT => return Err(too_large()),
+                Some("Status") if header.length > MAX_MEMBER_BYTES => return Err(too_large()),
                 Some("Status") => State::Status { end },
                 Some(_) => State::List { end },
             },
@@ -264,7 +264,7 @@ impl MessageFramer {
                 return Ok(());
             }
         };
-        if role == FieldRole::Meta && header.length > MEMBER_LIMIT {
+        if role == FieldRole::Meta && header.length > MAX_MEMBER_BYTES {
             return Err(too_large());
         }
         if role == FieldRole::Item && header.length > self.limit as u64 {
@@ -324,5 +324,5 @@ impl MessageFramer {
 }
 
 fn too_large() -> FrameError {
-    FrameError::TooLarge { limit: MEMBER_LIMIT as usize }
+    FrameError::TooLarge { limit: MAX_MEMBER_BYTES as usize }
 }

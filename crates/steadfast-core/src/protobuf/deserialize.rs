@@ -19,7 +19,7 @@ use super::text::{Timestamp, base64, duration, text};
 use super::wire::{Reader, Tag, Wire, WireError};
 
 /// Maximum nesting depth, counted as in `serde_json`, which rejects the 128th level.
-pub(super) const DEPTH: u8 = 128;
+pub(super) const MAX_DEPTH: u8 = 128;
 
 /// Members of a message.
 pub(super) struct Members<'de> {

@@ -16,34 +16,34 @@ pub(crate) fn integer<'de, V: Visitor<'de>>(value: i64, visitor: V) -> Result<V:
 
 /// Presents a floating-point number. Without a fraction, it is an integer in JSON, unless Go writes an exponent.
 pub(crate) fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::Value, Error> {
-    match in_json(value)? {
-        InJson::Float => visitor.visit_f64(value),
-        InJson::Unsigned(value) => visitor.visit_u64(value),
-        InJson::Signed(value) => visitor.visit_i64(value),
+    match json_number(value)? {
+        JsonNumber::Float => visitor.visit_f64(value),
+        JsonNumber::Unsigned(value) => visitor.visit_u64(value),
+        JsonNumber::Signed(value) => visitor.visit_i64(value),
     }
 }
 
 /// Form of a floating-point number in JSON.
-enum InJson {
+enum JsonNumber {
     Float,
     Unsigned(u64),
     Signed(i64),
 }
 
 /// Returns the form of `value` in JSON. Not generic, so that it is compiled once instead of once per visitor.
-fn in_json(value: f64) -> Result<InJson, Error> {
+fn json_number(value: f64) -> Result<JsonNumber, Error> {
     if !value.is_finite() {
         return Err(Error::custom("a number that JSON does not have"));
     }
     // Only these numbers are floats for a reader of JSON. Go writes all others without a fraction.
     if value.fract() != 0.0 || value.abs() >= 1e21 || value == 0.0 && value.is_sign_negative() {
-        return Ok(InJson::Float);
+        return Ok(JsonNumber::Float);
     }
     // Only the digits that distinguish a large number from its neighbours are written.
     let written = value.to_string();
     Ok(match (written.parse(), written.parse()) {
-        (Ok(value), _) => InJson::Unsigned(value),
-        (_, Ok(value)) => InJson::Signed(value),
-        _ => InJson::Float,
+        (Ok(value), _) => JsonNumber::Unsigned(value),
+        (_, Ok(value)) => JsonNumber::Signed(value),
+        _ => JsonNumber::Float,
     })
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::content::Content;
-use super::deserialize::{DEPTH, FieldValue, deeper};
+use super::deserialize::{FieldValue, MAX_DEPTH, deeper};
 use super::envelope::open_envelope;
 use super::id::MessageId;
 use super::json_view::AsJson;
@@ -24,7 +24,7 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
 ) -> Option<Found<T>> {
     let (last, parents) = names.split_last()?;
     let (_, mut reader) = open_envelope(Reader::new(bytes)).ok()?;
-    let (mut message, mut depth) = (id.message(), DEPTH);
+    let (mut message, mut depth) = (id.message(), MAX_DEPTH);
     for name in parents {
         depth = deeper(depth, &reader).ok()?;
         let (field, offset) = seek(message, reader, name)?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 
 use super::content::Content;
-use super::deserialize::{DEPTH, Members, SingleValue, step_out};
+use super::deserialize::{MAX_DEPTH, Members, SingleValue, step_out};
 use super::envelope::{TypeMeta, open_envelope};
 use super::error::{Error, Step};
 use super::id::MessageId;
@@ -54,7 +54,7 @@ struct StandaloneObject<'de> {
 
 impl<'de> JsonView<'de> for StandaloneObject<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let mut members = Members::new(self.id, self.reader, DEPTH)?;
+        let mut members = Members::new(self.id, self.reader, MAX_DEPTH)?;
         members.trims = !self.keep_managed_fields;
         // Only list items of this type contain their `apiVersion` and `kind` in JSON, and both are constant.
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
@@ -93,8 +93,11 @@ impl<'de> MapAccess<'de> for StandaloneMembers<'de> {
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         match self.yielded.checked_sub(1).and_then(|yielded| self.types.get(yielded)) {
             Some((name, text)) => {
-                let text =
-                    SingleValue { value: ValueType::Text, content: Content::Inside(Reader::new(text)), depth: DEPTH };
+                let text = SingleValue {
+                    value: ValueType::Text,
+                    content: Content::Inside(Reader::new(text)),
+                    depth: MAX_DEPTH,
+                };
                 let mut value = seed.deserialize(AsJson(text));
                 step_out(&mut value, Step::Field(name), 0);
                 value

@@ -7,20 +7,20 @@ use super::scan::METADATA;
 use super::wire::{Reader, WireError};
 
 /// Wire type of a value with a length.
-const DELIMITED: u8 = 2;
+const DELIMITED_WIRE_TYPE: u8 = 2;
 
-/// Appends the object in `bytes`, with or without an envelope, to `into`, without the part `cut` of its metadata.
-/// Appends the whole object if `cut` is not within the metadata.
-pub(crate) fn without(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) {
-    let start = into.len();
-    if trim(bytes, cut, into).is_err() {
+/// Appends the object in `bytes`, with or without an envelope, to `out`, without the part `removed` of its metadata.
+/// Appends the whole object if `removed` is not within the metadata.
+pub(crate) fn without(bytes: &[u8], removed: Range<usize>, out: &mut Vec<u8>) {
+    let start = out.len();
+    if trim(bytes, removed, out).is_err() {
         // Malformed input stays unchanged. The decoder reports the error.
-        into.truncate(start);
-        into.extend_from_slice(bytes);
+        out.truncate(start);
+        out.extend_from_slice(bytes);
     }
 }
 
-fn trim(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) -> Result<(), WireError> {
+fn trim(bytes: &[u8], removed: Range<usize>, out: &mut Vec<u8>) -> Result<(), WireError> {
     let (types, object) = open_envelope(Reader::new(bytes))?;
     let (begin, end) = (object.at(), object.at() + object.rest().len());
     let mut reader = object;
@@ -33,37 +33,37 @@ fn trim(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) -> Result<(), WireE
         reader.skip(tag.wire)?;
     };
     let metadata_range = metadata.at()..metadata.at() + metadata.rest().len();
-    if cut.start < metadata_range.start || metadata_range.end < cut.end || cut.end < cut.start {
-        return Err(WireError { at: cut.start });
+    if removed.start < metadata_range.start || metadata_range.end < removed.end || removed.end < removed.start {
+        return Err(WireError { at: removed.start });
     }
-    let left = metadata_range.len() - cut.len();
+    let remaining_length = metadata_range.len() - removed.len();
     // Lengths precede their content, so the new length is computed first.
-    let length = offset - begin + header_length(left) + left + end - metadata_range.end;
+    let length = offset - begin + header_length(remaining_length) + remaining_length + end - metadata_range.end;
     if let Some(types) = types {
-        into.extend_from_slice(MAGIC_PREFIX);
+        out.extend_from_slice(MAGIC_PREFIX);
         let texts = [(1, types.api_version), (2, types.kind)];
-        append_header(1, texts.iter().map(|(_, text)| header_length(text.len()) + text.len()).sum(), into);
+        append_header(1, texts.iter().map(|(_, text)| header_length(text.len()) + text.len()).sum(), out);
         for (number, text) in texts {
-            append_header(number, text.len(), into);
-            into.extend_from_slice(text);
+            append_header(number, text.len(), out);
+            out.extend_from_slice(text);
         }
-        append_header(2, length, into);
+        append_header(2, length, out);
     }
-    into.extend_from_slice(&bytes[begin..offset]);
-    append_header(METADATA as u8, left, into);
-    into.extend_from_slice(&bytes[metadata_range.start..cut.start]);
-    into.extend_from_slice(&bytes[cut.end..end]);
+    out.extend_from_slice(&bytes[begin..offset]);
+    append_header(METADATA as u8, remaining_length, out);
+    out.extend_from_slice(&bytes[metadata_range.start..removed.start]);
+    out.extend_from_slice(&bytes[removed.end..end]);
     Ok(())
 }
 
 /// Appends the header of a field with a number below 16 and a value of `length` bytes.
-fn append_header(number: u8, mut length: usize, into: &mut Vec<u8>) {
-    into.push(number << 3 | DELIMITED);
+fn append_header(number: u8, mut length: usize, out: &mut Vec<u8>) {
+    out.push(number << 3 | DELIMITED_WIRE_TYPE);
     while length >= 0x80 {
-        into.push(length as u8 | 0x80);
+        out.push(length as u8 | 0x80);
         length >>= 7;
     }
-    into.push(length as u8);
+    out.push(length as u8);
 }
 
 /// Returns the length in bytes of the header of a field with a value of `length` bytes.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Reflector;
-use super::comparison::Alongside;
+use super::comparison::WatchContext;
 use super::decision::Decision;
 use super::delta_list::DeltaList;
 use super::diagnostic::Diagnostic;
@@ -43,19 +43,19 @@ impl Reflector {
         match effect {
             Effect::Perform(output) => out.push(output),
 
-            Effect::Proven(then) => self.proven(now, then),
-            Effect::ProofFound(then) => self.proof_found(now, then, out),
+            Effect::Proven(proven_at) => self.record_proof(now, proven_at),
+            Effect::ProofFound(proven_at) => self.handle_proof(now, proven_at, out),
             Effect::Unproven(why) => {
                 let mut effects = Effects::default();
-                self.probe.unproven(&why, &self.cache, &mut effects);
+                self.probe.handle_missing_proof(&why, &self.cache, &mut effects);
                 self.apply(now, effects, out);
             }
-            Effect::Suspect(why) => self.doubt(now, why, out),
+            Effect::Suspect(why) => self.suspect_watch(now, why, out),
             Effect::NoResponse => self.no_response(now, false, out),
             Effect::Broken(failure) => self.set_broken(now, &failure),
             Effect::Condition(condition, why) => self.cache.set_condition(now, condition, why),
-            Effect::BookmarkHeard => self.cache.bookmark_interval.record_any_bookmark(),
-            Effect::NoBookmarks => self.cache.bookmark_interval.without_bookmarks(),
+            Effect::BookmarkReceived => self.cache.bookmark_interval.record_any_bookmark(),
+            Effect::NoBookmarks => self.cache.bookmark_interval.record_missing_bookmarks(),
             Effect::StreamsRejected => {
                 let until = now + self.cache.settings.pages_for;
                 self.cache.streaming.empty_list_rejected(until);
@@ -65,7 +65,7 @@ impl Reflector {
                 self.cache.advance(now, version.clone());
                 out.push(Output::Advance(version));
             }
-            Effect::Shown(version) => {
+            Effect::ShortWatchReached(version) => {
                 self.cache.set_shown(now, version.clone());
                 out.push(Output::Advance(version));
             }
@@ -76,40 +76,40 @@ impl Reflector {
                 self.apply(now, effects, out);
             }
             Effect::CompareWithList => {
-                let effects = self.comparison.prove(now, &self.cache, &mut self.requester);
+                let effects = self.comparison.request_proof(now, &self.cache, &mut self.requester);
                 self.apply(now, effects, out);
             }
             Effect::SeekProof => self.seek_proof(now, out),
-            Effect::SeekAt(at) => self.probe.schedule.set_due(at),
-            Effect::SeekAfter(retry_after) => self.probe.schedule.delay_by(now, retry_after, &mut self.requester),
+            Effect::ScheduleProof(at) => self.probe.schedule.set_due(at),
+            Effect::DelayProof(retry_after) => self.probe.schedule.delay_by(now, retry_after, &mut self.requester),
             Effect::DropComparison => self.drop_comparison(now, out),
 
             Effect::Relist { plan, why } => self.relist(now, plan, why, out),
             Effect::ListLater { plan, retry_after } => self.list_later(now, plan, retry_after),
-            Effect::Listed { version, fetched } => self.list_complete(now, version, fetched, out),
+            Effect::ListComplete { version, fetched } => self.list_complete(now, version, fetched, out),
             Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
-            Effect::PagesInstead(why) => self.fall_back(now, why, out),
-            Effect::DoubtStreams(why) => {
+            Effect::FallBackToPages(why) => self.fall_back(now, why, out),
+            Effect::DoubtStreamedLists(why) => {
                 if let Phase::Listing(list) = &mut self.phase {
                     self.cache.streaming.doubt(why, &mut list.plan);
                 }
             }
             Effect::ListAll { plan, not_before, why } => self.list_all(now, plan, not_before, why, out),
-            Effect::PutOff(failure) => self.put_off(now, &failure, out),
-            Effect::Lagging { plan, failure } => self.lagging(now, plan, &failure, out),
-            Effect::NewEpoch(proof) => {
-                if let Some(held) = self.cache.reached().cloned() {
+            Effect::DelayDeltaList(failure) => self.delay_delta_list(now, &failure, out),
+            Effect::Lagging { plan, failure } => self.handle_lagging_server(now, plan, &failure, out),
+            Effect::HistoryChanged(proof) => {
+                if let Some(held) = self.cache.reached_version().cloned() {
                     self.list_new_history(now, held, proof, ListPlan::new_epoch(), out);
                 }
             }
-            Effect::NewHistory { held, proof, plan } => self.list_new_history(now, held, proof, plan, out),
+            Effect::ListNewHistory { held, proof, plan } => self.list_new_history(now, held, proof, plan, out),
 
             Effect::LeaveWatch => self.leave_watch(out),
             Effect::Watch => self.watch(now, out),
             Effect::Resume => {
                 // A long watch was healthy, so earlier short watches no longer count.
                 self.retry.short_watches.reset();
-                self.settle(now);
+                self.record_watch_health(now);
                 out.push(Output::Diagnostic(Diagnostic::Ended));
                 self.watch(now, out);
             }
@@ -122,7 +122,7 @@ impl Reflector {
                 // The start of a stream proves nothing. Its records are proofs. So is the response to the next probe,
                 // which follows shortly.
                 self.phase = Phase::Watching(Watch::open(id, now));
-                self.cache.bookmark_interval.begin();
+                self.cache.bookmark_interval.reset();
                 self.comparison.watch_replaced(now);
             }
             Effect::TakeOver(id) => self.take_over(id, out),
@@ -142,14 +142,14 @@ impl Reflector {
                 let until = now + self.retry.failures.fail(&mut self.requester.random);
                 self.wait_until(until, Next::List(plan));
             }
-            Effect::Await { until, then } => self.wait_until(until, then),
+            Effect::WaitUntil { until, then } => self.wait_until(until, then),
             Effect::Poll { every, why } => self.poll(now, Polled { every, why }),
         }
     }
 
     /// Returns the watch and the activity alongside it.
-    pub(super) fn alongside(&self) -> Alongside {
-        Alongside { stream: self.phase.stream(), is_quiet: self.probe.is_quiet() }
+    pub(super) fn watch_context(&self) -> WatchContext {
+        WatchContext { stream: self.phase.stream(), is_quiet: self.probe.is_quiet() }
     }
 
     /// Continues the watch on the stream of the request `id`.
@@ -171,12 +171,12 @@ impl Reflector {
         // A server that did not respond at all may be retried early, once a connection to it succeeds. A server that
         // accepts and closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
         let unreachable = failure.kind == FailureKind::Unreachable && !self.phase.has_response();
-        let until = now + self.fail(failure, out);
+        let until = now + self.record_failure(failure, out);
         self.phase = Phase::Waiting { until, then, unreachable };
     }
 
     /// Counts and reports a failure. Returns the delay before the next attempt.
-    fn fail(&mut self, failure: &Failure, out: &mut Vec<Output>) -> Duration {
+    fn record_failure(&mut self, failure: &Failure, out: &mut Vec<Output>) -> Duration {
         let backoff = self.retry.failures.fail(&mut self.requester.random);
         let retry_in = self.requester.delay(backoff, failure.retry_after);
         out.push(Output::Diagnostic(Diagnostic::failed(failure, self.retry.attempts(), retry_in)));
@@ -198,7 +198,7 @@ impl Reflector {
     }
 
     /// Marks the watch as suspect and opens another watch alongside it.
-    fn doubt(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
+    fn suspect_watch(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         if self.cache.version.is_none() {
             return;
         }
@@ -216,9 +216,9 @@ impl Reflector {
         self.apply(now, effects, out);
     }
 
-    /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
-    /// response arrived.
-    pub(super) fn no_response(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
+    /// Handles a server that does not respond on the connection of a watch. `has_head` is set if the head of the
+    /// watch's response arrived.
+    pub(super) fn no_response(&mut self, now: Instant, has_head: bool, out: &mut Vec<Output>) {
         // A replacement is already opening. Its deadline limits the number of connections.
         if self.probe.is_replacing() {
             return;
@@ -226,7 +226,7 @@ impl Reflector {
         out.extend(self.probe.cancel());
         let condition = self.cache.evidence.condition;
         if self.is_streaming() || matches!(condition, Condition::Streaming | Condition::Suspect) {
-            self.doubt(now, if opened { SILENT_WATCH } else { NO_RESPONSE_HEAD }.into(), out);
+            self.suspect_watch(now, if has_head { SILENT_WATCH } else { NO_RESPONSE_HEAD }.into(), out);
         } else {
             // A doubt already exists, and the missing response becomes its cause. The watch is treated as failed,
             // although its response may still arrive.
@@ -257,7 +257,7 @@ impl Reflector {
             return;
         };
         let mut plan = plan.clone();
-        if inject!(self.cache.faults(), OlderList) && self.cache.synced {
+        if inject!(self.cache.faults(), OlderList) && self.cache.is_synced {
             plan.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
         self.list_requested = now;
@@ -268,11 +268,11 @@ impl Reflector {
             return self.apply(now, effects, out);
         }
         // If this full list fails, the next list must be full as well.
-        plan.by_difference = None;
-        let streamed =
+        plan.delta_until = None;
+        let is_streamed =
             matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streaming.should_be_streamed(now);
         let new_epoch = plan.new_epoch;
-        let (list, request) = List::begin(now, plan, streamed, settings, requester);
+        let (list, request) = List::begin(now, plan, is_streamed, settings, requester);
         self.unidentified.list_begins();
         out.extend([Output::BeginStaging { new_epoch }, Output::Send(list.id, request)]);
         self.phase = Phase::Listing(list);
@@ -283,7 +283,7 @@ impl Reflector {
         out.push(Output::Diagnostic(Diagnostic::Relisting { why: why.clone() }));
         self.drop_comparison(now, out);
         self.probe.set_broken(now);
-        self.cache.set_condition(now, self.unlisted(), why);
+        self.cache.set_condition(now, self.condition_without_stream(), why);
         self.list_later(now, plan, None);
     }
 
@@ -303,7 +303,7 @@ impl Reflector {
             self.cache.streaming.succeeded();
             // The stream continues as the watch, so its records follow the list without a gap.
             self.phase = Phase::Watching(Watch::open(id, now).after_list());
-            self.cache.bookmark_interval.begin();
+            self.cache.bookmark_interval.reset();
             self.set_streaming(now);
         } else {
             // `commit` has already pushed its outputs. The cancellation of this stream must precede these outputs.
@@ -349,10 +349,10 @@ impl Reflector {
         fetched: Option<usize>,
         out: &mut Vec<Output>,
     ) -> bool {
-        let reached = self.cache.reached();
-        let older = version.as_ref().zip(reached).is_some_and(|(new, held)| new.is_older_than(held));
-        let newer = version.as_ref().zip(reached).is_none_or(|(new, held)| !new.is_older_than(held) && new != held);
-        if older && !plan.new_epoch && !inject!(self.cache.faults(), OlderList) {
+        let reached = self.cache.reached_version();
+        let is_older = version.as_ref().zip(reached).is_some_and(|(new, held)| new.is_older_than(held));
+        let is_newer = version.as_ref().zip(reached).is_none_or(|(new, held)| !new.is_older_than(held) && new != held);
+        if is_older && !plan.new_epoch && !inject!(self.cache.faults(), OlderList) {
             // The cache never goes back within an epoch. A lower version means that the server lags (C4).
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
             let why = format!("the server returned a list at {version}, older than the cache");
@@ -363,26 +363,26 @@ impl Reflector {
             self.apply(now, effects, out);
             return false;
         }
-        let initial = !self.cache.synced;
-        out.push(Output::Commit { version: version.clone(), initial, new_epoch: plan.new_epoch || older });
+        let initial = !self.cache.is_synced;
+        out.push(Output::Commit { version: version.clone(), initial, new_epoch: plan.new_epoch || is_older });
         out.push(Output::ReleaseTransfer);
         out.push(Output::Diagnostic(if initial {
             Diagnostic::Synced { version: version.clone() }
         } else {
             Diagnostic::Relisted { held: self.cache.version.clone(), version: version.clone(), fetched }
         }));
-        if let ListForm::PagesFallback(instead) = &plan.form {
+        if let ListForm::PagesFallback(fallback) = &plan.form {
             let until = self.requester.remembered_until(now);
             self.cache.streaming.pages_complete(until);
-            if instead.general {
+            if fallback.applies_to_all_clients {
                 out.push(Output::RememberPages { until });
             }
-            out.push(Output::Diagnostic(Diagnostic::FellBackToPages { why: instead.why.clone() }));
+            out.push(Output::Diagnostic(Diagnostic::FellBackToPages { why: fallback.why.clone() }));
         }
         if initial {
             self.delta_policy.begin(now);
         }
-        self.cache.synced = true;
+        self.cache.is_synced = true;
         let (settings, requester) = (&self.cache.settings, &mut self.requester);
         self.polling.list_complete(self.list_requested, settings, requester);
         let effects = self.comparison.list_complete(now, settings, requester);
@@ -392,9 +392,9 @@ impl Reflector {
         self.cache.list_complete(now, version);
         // A consistent read is a proof. A list from the server's cache is a proof only if it is newer than our cache.
         // Both kinds of list prove the state at the time of the request, however long the pages or initial events took.
-        if newer || plan.from == ListFrom::Consistent {
-            let late = inject!(self.cache.faults(), LateList);
-            self.proven(now, if late { now } else { self.list_requested });
+        if is_newer || plan.from == ListFrom::Consistent {
+            let is_late = inject!(self.cache.faults(), LateList);
+            self.record_proof(now, if is_late { now } else { self.list_requested });
         }
         true
     }
@@ -402,21 +402,21 @@ impl Reflector {
     /// Handles a failed full transfer and drops the staged objects.
     pub(super) fn list_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::Listing(list) = &self.phase else { return };
-        let (mut plan, streamed, continued) = (list.plan.clone(), list.streamed, list.is_continued());
-        if streamed {
+        let (mut plan, is_streamed, is_continued) = (list.plan.clone(), list.is_streamed, list.is_continued());
+        if is_streamed {
             if failure.is_rejection() && failure.kind == FailureKind::Denied {
                 self.polling.expect_rejection();
             }
-            if self.cache.streaming.failed(failure, list.opened, &mut plan) {
+            if self.cache.streaming.failed(failure, list.has_head, &mut plan) {
                 return self.request_pages(now, plan, failure.why.clone(), out);
             }
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
         self.set_broken(now, failure);
         match failure.kind {
-            FailureKind::TooLarge => self.lagging(now, plan, failure, out),
+            FailureKind::TooLarge => self.handle_lagging_server(now, plan, failure, out),
             FailureKind::Expired => {
-                if !continued {
+                if !is_continued {
                     // The version expired, not a continue token. The server's current version cannot have expired.
                     plan.from = ListFrom::Consistent;
                 }
@@ -426,7 +426,7 @@ impl Reflector {
                 self.list_later(now, plan, failure.retry_after);
             }
             _ => {
-                if !streamed {
+                if !is_streamed {
                     self.cache.streaming.pages_failed(failure, &mut plan);
                 }
                 let replaces_watch = plan.replaces_watch && self.poll_failed(now, failure);
@@ -446,7 +446,7 @@ impl Reflector {
     fn request_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
         // A permanent failure stays visible until a list succeeds.
         if self.cache.evidence.condition != Condition::Failed {
-            self.cache.set_condition(now, self.unlisted(), why);
+            self.cache.set_condition(now, self.condition_without_stream(), why);
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
         self.queue(plan, out);
@@ -476,13 +476,13 @@ impl Reflector {
     }
 
     /// Delays the next requests of a list by difference.
-    fn put_off(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+    fn delay_delta_list(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         // The delay does not invalidate earlier proofs: the server read the listed version after the request of the
         // list.
         self.cache.set_condition(now, Condition::Resuming, failure.why.clone());
-        let until = now + self.fail(failure, out);
+        let until = now + self.record_failure(failure, out);
         if let Phase::DeltaListing(list) = &mut self.phase {
-            list.put_off_until(until);
+            list.delay_until(until);
         }
     }
 
@@ -491,21 +491,21 @@ impl Reflector {
     /// A retry comes first: another replica may respond. If the retry fails in the same way, a consistent list is
     /// requested, which is never older. If its response is nevertheless older, a probe distinguishes a lagging replica
     /// from another history.
-    fn lagging(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
+    fn handle_lagging_server(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
-        if plan.lagging.is_none() {
+        if plan.lagging_since.is_none() {
             out.push(Output::Diagnostic(Diagnostic::Lagging { why: failure.why.clone() }));
-            plan.lagging = Some(now);
+            plan.lagging_since = Some(now);
             self.list_later(now, plan, failure.retry_after);
         } else if plan.make_consistent() {
             self.wait(now, failure, Next::List(plan), out);
         } else {
-            self.decide(now, plan, out);
+            self.probe_epoch(now, plan, out);
         }
     }
 
     /// Sends the probe that distinguishes a lagging replica from another history.
-    pub(super) fn decide(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
+    pub(super) fn probe_epoch(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
         let (decision, request) = Decision::begin(now, plan, &self.cache.settings, &mut self.requester);
         out.push(Output::Send(decision.id, request));
         self.phase = Phase::Deciding(decision);
@@ -541,14 +541,14 @@ impl Reflector {
         };
         let id = self.requester.next_id();
         self.phase = Phase::Watching(Watch::requested(id, now));
-        self.cache.bookmark_interval.begin();
+        self.cache.bookmark_interval.reset();
         self.probe.forget_rejections();
         let timeout_seconds = self.requester.watch_seconds();
         out.push(Output::Send(id, Request::Watch { from, timeout_seconds, new_connection: false }));
     }
 
     pub(super) fn watch_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
-        self.settle(now);
+        self.record_watch_health(now);
         out.extend(self.probe.cancel());
         if let Phase::Watching(watch) = &self.phase {
             let effects = watch.failed(now, failure, &self.cache);
@@ -584,7 +584,7 @@ impl Reflector {
         if self.polling.poll_failed(now, failure) {
             self.end_polling();
         }
-        !self.polling.is_on()
+        !self.polling.is_polling()
     }
 
     /// Schedules an earlier poll for a caller that waits for a write.

@@ -11,7 +11,7 @@ use crate::time::Instant;
 use crate::version::ResourceVersion;
 
 /// Number of intervals that determine the period.
-const INTERVALS: usize = 3;
+const INTERVAL_COUNT: usize = 3;
 
 /// Number of periods between two lists, if only a list is a proof (R2).
 pub(super) const PERIODS_BETWEEN_LISTS: u32 = 5;
@@ -25,10 +25,10 @@ pub(super) struct BookmarkInterval {
     max_period: Duration,
     period: Duration,
     /// Last intervals, the newest at the end.
-    intervals: [Duration; INTERVALS],
+    intervals: [Duration; INTERVAL_COUNT],
     known_intervals: usize,
     /// Last bookmark whose version rose, with the time of its arrival.
-    last: Option<(Instant, ResourceVersion)>,
+    last_bookmark: Option<(Instant, ResourceVersion)>,
     /// Set after a bookmark on any stream of this server. The end of initial events does not count.
     has_seen_bookmark: bool,
     /// Number of short watches that received no bookmark.
@@ -43,9 +43,9 @@ impl BookmarkInterval {
             min_period: settings.min_period.min(default_period),
             max_period: settings.max_period.unwrap_or(default_period).max(default_period),
             period: default_period,
-            intervals: [Duration::ZERO; INTERVALS],
+            intervals: [Duration::ZERO; INTERVAL_COUNT],
             known_intervals: 0,
-            last: None,
+            last_bookmark: None,
             has_seen_bookmark: false,
             watches_without_bookmark: 0,
         }
@@ -57,26 +57,26 @@ impl BookmarkInterval {
     }
 
     /// Resets the intervals for another stream. The knowledge that the server sends no bookmarks is kept.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn reset(&mut self) {
         // The period only grows here: short intervals of the old stream may not hold for the new
         // stream.
-        (self.period, self.known_intervals, self.last) = (self.period.max(self.default_period), 0, None);
+        (self.period, self.known_intervals, self.last_bookmark) = (self.period.max(self.default_period), 0, None);
     }
 
     /// Records a bookmark. A bookmark whose version does not rise is no evidence about the server's store, and does not
     /// count.
     pub(super) fn bookmark(&mut self, now: Instant, version: &ResourceVersion) {
         self.record_any_bookmark();
-        if let Some((at, last)) = &self.last {
-            if !version.is_newer_than(last) {
+        if let Some((at, last_bookmark)) = &self.last_bookmark {
+            if !version.is_newer_than(last_bookmark) {
                 return;
             }
             self.intervals.rotate_left(1);
-            self.intervals[INTERVALS - 1] = now.since(*at);
-            self.known_intervals = (self.known_intervals + 1).min(INTERVALS);
+            self.intervals[INTERVAL_COUNT - 1] = now.since(*at);
+            self.known_intervals = (self.known_intervals + 1).min(INTERVAL_COUNT);
         }
-        self.last = Some((now, version.clone()));
-        if self.known_intervals == INTERVALS
+        self.last_bookmark = Some((now, version.clone()));
+        if self.known_intervals == INTERVAL_COUNT
             && let Some(longest) = self.intervals.iter().max()
         {
             self.period = (*longest).clamp(self.min_period, self.max_period);
@@ -106,7 +106,7 @@ impl BookmarkInterval {
 
     /// Records that the server sends no bookmarks. Only lists are proofs then. The period becomes the interval between
     /// lists, up to the maximum period.
-    pub(super) fn without_bookmarks(&mut self) {
+    pub(super) fn record_missing_bookmarks(&mut self) {
         self.watches_without_bookmark = self.watches_without_bookmark.saturating_add(1);
         self.period = (self.default_period * PERIODS_BETWEEN_LISTS).min(self.max_period);
     }
@@ -190,7 +190,7 @@ mod tests {
         }
         assert_eq!(periods, [10, 20, 40, 60]);
         assert!(bookmark_interval.has_bookmarks());
-        bookmark_interval.begin();
+        bookmark_interval.reset();
         assert_eq!(bookmark_interval.period(), SECOND * 60);
     }
 
@@ -198,13 +198,13 @@ mod tests {
     fn period_without_bookmarks_follows_lists() {
         let settings = ReflectorSettings::default();
         let mut bookmark_interval = BookmarkInterval::new(&settings);
-        bookmark_interval.without_bookmarks();
+        bookmark_interval.record_missing_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 60, "the bound is unchanged");
         let mut bookmark_interval =
             BookmarkInterval::new(&ReflectorSettings { max_period: Some(SECOND * 500), ..settings });
-        bookmark_interval.without_bookmarks();
+        bookmark_interval.record_missing_bookmarks();
         assert_eq!(bookmark_interval.period(), SECOND * 300);
-        bookmark_interval.begin();
+        bookmark_interval.reset();
         assert_eq!(bookmark_interval.period(), SECOND * 300, "a resumed watch does not shorten the period");
         bookmark_interval.bookmark(Instant::ZERO, &ResourceVersion::from("1"));
         assert_eq!(bookmark_interval.period(), SECOND * 60, "a bookmark shortens the period");

@@ -18,11 +18,11 @@ pub(super) struct CacheState {
     /// Version that lists and the watch have reached. The watch resumes from it.
     pub(super) version: Option<ResourceVersion>,
     /// Version up to which a short watch has shown all changes, if our own watch has not reached it.
-    pub(super) shown: Option<ResourceVersion>,
+    pub(super) short_watch_version: Option<ResourceVersion>,
     /// Time at which the version was reached.
-    pub(super) held_since: Instant,
+    pub(super) reached_at: Instant,
     /// Set after the first complete list, or after a restored checkpoint.
-    pub(super) synced: bool,
+    pub(super) is_synced: bool,
     pub(super) bookmark_interval: BookmarkInterval,
     pub(super) streaming: Streaming,
     pub(super) evidence: Evidence,
@@ -48,9 +48,9 @@ impl CacheState {
         };
         Self {
             version: None,
-            shown: None,
-            held_since: Instant::ZERO,
-            synced: false,
+            short_watch_version: None,
+            reached_at: Instant::ZERO,
+            is_synced: false,
             bookmark_interval: BookmarkInterval::new(&settings),
             streaming: Streaming::new(settings.streamed_lists),
             evidence,
@@ -64,11 +64,13 @@ impl CacheState {
     }
 
     /// Returns the version of our own watch, or a higher version shown by a short watch.
-    pub(super) fn reached(&self) -> Option<&ResourceVersion> {
+    pub(super) fn reached_version(&self) -> Option<&ResourceVersion> {
         // A short watch may have proven more than our own watch has delivered. Resumes still start
         // from `version`.
-        match (&self.version, &self.shown) {
-            (Some(version), Some(shown)) if shown.is_newer_than(version) => Some(shown),
+        match (&self.version, &self.short_watch_version) {
+            (Some(version), Some(short_watch_version)) if short_watch_version.is_newer_than(version) => {
+                Some(short_watch_version)
+            }
             (version, _) => version.as_ref(),
         }
     }
@@ -87,29 +89,29 @@ impl CacheState {
 
     /// Returns whether the cache has all changes up to `version`, as our own watch or a short watch has shown.
     pub(super) fn has_shown(&self, version: &ResourceVersion) -> bool {
-        !self.is_new_version(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
+        !self.is_new_version(version) || self.reached_version().is_some_and(|reached| !version.is_newer_than(reached))
     }
 
     /// Records that our own watch or a list has reached `version`.
     pub(super) fn advance(&mut self, now: Instant, version: ResourceVersion) {
         self.version = Some(version);
-        self.held_since = now;
-        self.evidence.version = self.reached().cloned();
+        self.reached_at = now;
+        self.evidence.version = self.reached_version().cloned();
     }
 
     /// Records that a short watch has shown all changes up to `version`.
     pub(super) fn set_shown(&mut self, now: Instant, version: ResourceVersion) {
-        self.shown = Some(version);
-        self.held_since = now;
-        self.evidence.version = self.reached().cloned();
+        self.short_watch_version = Some(version);
+        self.reached_at = now;
+        self.evidence.version = self.reached_version().cloned();
     }
 
     /// Records a complete list at `version`.
     pub(super) fn list_complete(&mut self, now: Instant, version: Option<ResourceVersion>) {
         self.evidence.version.clone_from(&version);
         // A short watch's evidence about the old version does not apply to the new content.
-        self.shown = None;
-        (self.version, self.held_since) = (version, now);
+        self.short_watch_version = None;
+        (self.version, self.reached_at) = (version, now);
     }
 
     /// Treats all versions as opaque from here on.

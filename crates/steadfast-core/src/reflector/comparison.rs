@@ -52,16 +52,16 @@ pub(super) struct Comparison {
     compared_at: Option<Instant>,
     /// Time of the next audit.
     audit_at: Option<Instant>,
-    running: Option<Running>,
+    running: Option<RunningComparison>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningComparison {
     id: RequestId,
     /// Set for an audit, clear for a proof of freshness.
-    audit: bool,
+    is_audit: bool,
     /// Time at which the first page was requested. The list contains all earlier writes.
-    sent: Instant,
+    requested_at: Instant,
     /// Version of the first page.
     version: Option<ResourceVersion>,
     state: ComparisonState,
@@ -78,21 +78,21 @@ enum ComparisonState {
     /// purpose.
     Waiting {
         until: Instant,
-        replaced: bool,
+        was_replaced: bool,
     },
 }
 
 /// The watch, and the activity alongside it, at the time of a comparison's input.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Alongside {
+pub(super) struct WatchContext {
     pub(super) stream: Option<Stream>,
     /// Set if no probe, short watch or second watch is in flight.
     pub(super) is_quiet: bool,
 }
 
-impl Running {
+impl RunningComparison {
     fn has_reached(&self, cache: &CacheState) -> bool {
-        match (self.version.as_ref(), cache.reached()) {
+        match (self.version.as_ref(), cache.reached_version()) {
             (Some(listed), Some(held)) => listed == held || held.is_newer_than(listed),
             _ => false,
         }
@@ -141,7 +141,7 @@ impl Comparison {
     }
 
     /// Requests a proof by a list, at limited intervals, if only a list can provide one (C12, R2).
-    pub(super) fn prove(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester) -> Effects {
+    pub(super) fn request_proof(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester) -> Effects {
         let mut effects = Effects::default();
         // A cache without a version counts as opaque: nothing can be compared with it.
         let is_opaque = cache.version.as_ref().is_none_or(|version| !version.is_ordered());
@@ -153,7 +153,7 @@ impl Comparison {
             // request waits for the list.
             let retry_at = now + cache.settings.period;
             let waits_for_list = is_opaque || cache.bookmark_interval.is_certainly_without_bookmarks();
-            effects.push(Effect::SeekAt(if waits_for_list { due.max(retry_at) } else { retry_at }));
+            effects.push(Effect::ScheduleProof(if waits_for_list { due.max(retry_at) } else { retry_at }));
             // Without a doubt, the condition stays `Streaming` and only its reason changes. An existing doubt keeps its
             // reason.
             if cache.evidence.condition == Condition::Streaming {
@@ -165,7 +165,7 @@ impl Comparison {
             effects.push(Effect::LeaveWatch);
             effects.push(Effect::Relist { plan: ListPlan::first(), why: Arc::from(why) });
         } else {
-            effects.push(Effect::SeekAt(now + cache.bookmark_interval.period()));
+            effects.push(Effect::ScheduleProof(now + cache.bookmark_interval.period()));
             self.begin(now, false, &cache.settings, requester, &mut effects);
         }
         effects
@@ -184,7 +184,7 @@ impl Comparison {
     fn begin(
         &mut self,
         now: Instant,
-        audit: bool,
+        is_audit: bool,
         settings: &ReflectorSettings,
         requester: &mut Requester,
         effects: &mut Effects,
@@ -192,21 +192,21 @@ impl Comparison {
         effects.perform(Output::BeginComparison);
         let id = send_identities(None, settings, requester, effects);
         let state = ComparisonState::Listing { deadline: now + settings.list_stall_timeout };
-        self.running = Some(Running { id, audit, sent: now, version: None, state });
+        self.running = Some(RunningComparison { id, is_audit, requested_at: now, version: None, state });
     }
 
     /// Returns the next audit, the deadline of a page, or the next comparison.
     pub(super) fn due(&self, stream: Option<Stream>, cache: &CacheState) -> Option<Instant> {
         match &self.running {
             // The page timeout applies even after the watch breaks.
-            Some(Running { state: ComparisonState::Listing { deadline }, .. }) => Some(*deadline),
+            Some(RunningComparison { state: ComparisonState::Listing { deadline }, .. }) => Some(*deadline),
             // Differences can only be judged against an open watch.
             _ if !is_open(stream) => None,
             // The watch has reached the list's version. The comparison is due immediately, since this time lies in the
             // past.
-            Some(running) if running.has_reached(cache) => Some(cache.held_since),
-            Some(Running { state: ComparisonState::Waiting { until, .. }, .. }) => Some(*until),
-            Some(Running { state: ComparisonState::Complete, .. }) => None,
+            Some(running) if running.has_reached(cache) => Some(cache.reached_at),
+            Some(RunningComparison { state: ComparisonState::Waiting { until, .. }, .. }) => Some(*until),
+            Some(RunningComparison { state: ComparisonState::Complete, .. }) => None,
             None => self.audit_at,
         }
     }
@@ -215,12 +215,12 @@ impl Comparison {
     pub(super) fn tick(
         &mut self,
         now: Instant,
-        alongside: Alongside,
+        watch_context: WatchContext,
         cache: &CacheState,
         requester: &mut Requester,
     ) -> Effects {
         let mut effects = Effects::default();
-        if self.due(alongside.stream, cache).is_none_or(|due| now < due) {
+        if self.due(watch_context.stream, cache).is_none_or(|due| now < due) {
             return effects;
         }
         match &self.running {
@@ -229,13 +229,13 @@ impl Comparison {
             }
             // A collection with opaque versions is listed again periodically in any case.
             None => self.audit_later(now, None, &cache.settings, requester),
-            Some(Running { id, state: ComparisonState::Listing { .. }, .. }) => {
+            Some(RunningComparison { id, state: ComparisonState::Listing { .. }, .. }) => {
                 effects.cancel(*id);
                 let seconds = cache.settings.list_stall_timeout.as_secs();
                 let failure = Failure::unreachable(format!("the version list made no progress for {seconds} s"));
-                self.fail(now, &failure, alongside, cache, requester, &mut effects);
+                self.fail(now, &failure, watch_context, cache, requester, &mut effects);
             }
-            Some(Running { state: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {
+            Some(RunningComparison { state: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {
                 effects.perform(Output::JudgeComparison);
             }
         }
@@ -244,7 +244,7 @@ impl Comparison {
 
     /// Records progress of the list.
     pub(super) fn progress(&mut self, now: Instant, cache: &CacheState) {
-        if let Some(Running { state: ComparisonState::Listing { deadline }, .. }) = &mut self.running {
+        if let Some(RunningComparison { state: ComparisonState::Listing { deadline }, .. }) = &mut self.running {
             *deadline = now + cache.settings.list_stall_timeout;
         }
     }
@@ -254,7 +254,7 @@ impl Comparison {
         &mut self,
         now: Instant,
         meta: ListMeta,
-        alongside: Alongside,
+        watch_context: WatchContext,
         cache: &CacheState,
         requester: &mut Requester,
     ) -> Effects {
@@ -269,7 +269,7 @@ impl Comparison {
         };
         if !is_same_version {
             let failure = Failure::unreadable("the pages of a version list have no common version");
-            self.fail(now, &failure, alongside, cache, requester, &mut effects);
+            self.fail(now, &failure, watch_context, cache, requester, &mut effects);
             return effects;
         }
         running.version = meta.version;
@@ -290,12 +290,12 @@ impl Comparison {
         &mut self,
         now: Instant,
         failure: &Failure,
-        alongside: Alongside,
+        watch_context: WatchContext,
         cache: &CacheState,
         requester: &mut Requester,
     ) -> Effects {
         let mut effects = Effects::default();
-        self.fail(now, failure, alongside, cache, requester, &mut effects);
+        self.fail(now, failure, watch_context, cache, requester, &mut effects);
         effects
     }
 
@@ -304,7 +304,7 @@ impl Comparison {
         &mut self,
         now: Instant,
         failure: &Failure,
-        alongside: Alongside,
+        watch_context: WatchContext,
         cache: &CacheState,
         requester: &mut Requester,
         effects: &mut Effects,
@@ -313,13 +313,13 @@ impl Comparison {
         effects.perform(Output::EndComparison);
         // Only a busy server's `Retry-After` applies. Other failures follow the schedule of audits.
         let retry_after = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
-        if running.audit {
+        if running.is_audit {
             let later = cache.settings.audit_every.unwrap_or_default() / 8;
             let delay = retry_after.unwrap_or(later).max(Duration::from_secs(1));
             self.audit_later(now, Some(delay), &cache.settings, requester);
         } else if let Some(retry_after) = retry_after {
-            effects.push(Effect::SeekAfter(retry_after));
-        } else if alongside.is_quiet && alongside.stream.is_some() {
+            effects.push(Effect::DelayProof(retry_after));
+        } else if watch_context.is_quiet && watch_context.stream.is_some() {
             // A running probe or replacement would report a missing proof later. Without such an activity, the missing
             // proof is reported here.
             effects.push(Effect::Unproven(format!("no proof of freshness: {}", failure.why).into()));
@@ -330,31 +330,31 @@ impl Comparison {
     pub(super) fn judged(
         &mut self,
         now: Instant,
-        found: &Differences,
-        alongside: Alongside,
+        differences: &Differences,
+        watch_context: WatchContext,
         cache: &CacheState,
         requester: &mut Requester,
     ) -> Effects {
         let Some(running) = &self.running else { return Effects::default() };
         let (reached, state) = (running.has_reached(cache), running.state);
-        let watching = alongside.stream.is_some();
-        if found.count == 0 || inject!(cache.faults(), BlindAudit) {
-            return self.found_equal(now, alongside, cache, requester);
+        let has_watch = watch_context.stream.is_some();
+        if differences.count == 0 || inject!(cache.faults(), BlindAudit) {
+            return self.found_equal(now, watch_context, cache, requester);
         }
         match state {
             // The watch delivered everything up to the list's version, so the difference is final.
-            _ if watching && reached => self.repair(found),
+            _ if has_watch && reached => self.repair(differences),
             ComparisonState::Listing { .. } | ComparisonState::Complete => self.await_differences(now, cache),
             // Either the grace period is still running, or no watch exists that could deliver the changes.
-            ComparisonState::Waiting { until, .. } if now < until || !watching => Effects::default(),
+            ComparisonState::Waiting { until, .. } if now < until || !has_watch => Effects::default(),
             // The second watch lacked the changes as well, so the server's watches have lost them.
-            ComparisonState::Waiting { replaced: true, .. } => self.repair(found),
+            ComparisonState::Waiting { was_replaced: true, .. } => self.repair(differences),
             // Without bookmarks, a stuck watch looks like a watch of a quiet collection. A second watch on another
             // connection shows which is the case.
             ComparisonState::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
                 self.wait(now + cache.settings.period / 2 + DELIVERY_GRACE, true);
                 let suspect = || Effect::Suspect(Arc::from("a list contains changes that the watch has not delivered"));
-                alongside.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
+                watch_context.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
             }
             // With bookmarks, the requests for proofs show whether the watch works. The next audit follows earlier than
             // usual.
@@ -379,15 +379,17 @@ impl Comparison {
         }
     }
 
-    fn wait(&mut self, until: Instant, replaced: bool) {
+    fn wait(&mut self, until: Instant, was_replaced: bool) {
         if let Some(running) = &mut self.running {
-            running.state = ComparisonState::Waiting { until, replaced };
+            running.state = ComparisonState::Waiting { until, was_replaced };
         }
     }
 
     /// Gives the replacement of a suspect watch a short time to deliver the listed changes.
     pub(super) fn watch_replaced(&mut self, now: Instant) {
-        if let Some(Running { state: ComparisonState::Waiting { replaced: true, .. }, .. }) = &self.running {
+        if let Some(RunningComparison { state: ComparisonState::Waiting { was_replaced: true, .. }, .. }) =
+            &self.running
+        {
             self.wait(now + DELIVERY_GRACE, true);
         }
     }
@@ -395,12 +397,12 @@ impl Comparison {
     fn found_equal(
         &mut self,
         now: Instant,
-        alongside: Alongside,
+        watch_context: WatchContext,
         cache: &CacheState,
         requester: &mut Requester,
     ) -> Effects {
-        let (sent, version) = match &self.running {
-            Some(running) => (running.sent, running.version.clone()),
+        let (requested_at, version) = match &self.running {
+            Some(running) => (running.requested_at, running.version.clone()),
             None => return Effects::default(),
         };
         let mut effects = self.cancel();
@@ -411,19 +413,23 @@ impl Comparison {
         }
         self.audit_later(now, None, &cache.settings, requester);
         // A running probe continues; the proof counts without cancelling the probe.
-        effects.push(if alongside.is_quiet { Effect::ProofFound(sent) } else { Effect::Proven(sent) });
+        effects.push(if watch_context.is_quiet {
+            Effect::ProofFound(requested_at)
+        } else {
+            Effect::Proven(requested_at)
+        });
         effects
     }
 
     /// Lists again to repair objects whose changes our watch should have reported.
-    fn repair(&mut self, found: &Differences) -> Effects {
+    fn repair(&mut self, differences: &Differences) -> Effects {
         let mut effects = Effects::from(Effect::Perform(Output::ReportDifferences));
         effects.append(self.cancel());
         effects.push(Effect::LeaveWatch);
-        if let Some((held, proof)) = found.backwards.clone() {
-            effects.push(Effect::NewHistory { held, proof, plan: ListPlan::repair(true) });
+        if let Some((held, proof)) = differences.backwards.clone() {
+            effects.push(Effect::ListNewHistory { held, proof, plan: ListPlan::repair(true) });
         } else {
-            let why = format!("the server's watch has lost changes of {} objects", found.count);
+            let why = format!("the server's watch has lost changes of {} objects", differences.count);
             effects.push(Effect::Relist { plan: ListPlan::repair(false), why: why.into() });
         }
         effects

@@ -18,22 +18,22 @@ const UNPROVEN: &str = "no proof of freshness within two periods";
 
 impl Reflector {
     /// Advances to `version`, which is a proof of freshness (C10).
-    pub(super) fn reach(&mut self, now: Instant, version: ResourceVersion) {
+    pub(super) fn advance_to(&mut self, now: Instant, version: ResourceVersion) {
         self.cache.advance(now, version);
         if let Phase::Watching(watch) = &mut self.phase {
-            watch.proven();
+            watch.mark_proven();
         }
         self.polling.forget_failures();
         // A working watch replaces the polls.
-        if self.polling.is_on() {
+        if self.polling.is_polling() {
             self.end_polling();
             self.set_streaming(now);
         }
-        self.proven(now, now);
+        self.record_proof(now, now);
     }
 
     /// Records a proof that the cache has all changes up to `proven_at`, which is also a sign of health (R6).
-    pub(super) fn proven(&mut self, now: Instant, proven_at: Instant) {
+    pub(super) fn record_proof(&mut self, now: Instant, proven_at: Instant) {
         // Proofs may arrive out of order. The newest state counts.
         let proven_at = self.cache.evidence.proven.map_or(proven_at, |earlier| earlier.max(proven_at));
         self.cache.evidence.proven = Some(proven_at);
@@ -52,14 +52,14 @@ impl Reflector {
     }
 
     /// Handles a proof of the state at `proven_at` that a request alongside the watch has provided.
-    pub(super) fn proof_found(&mut self, now: Instant, proven_at: Instant, out: &mut Vec<Output>) {
+    pub(super) fn handle_proof(&mut self, now: Instant, proven_at: Instant, out: &mut Vec<Output>) {
         let is_late = inject!(self.cache.faults(), LateProof);
         if self.probe.proof_found(&self.cache) {
             self.cache.bookmark_interval.confirm_silence();
         }
         self.polling.forget_failures();
         let was_suspect = self.cache.is_suspect();
-        self.proven(now, if is_late { now } else { proven_at });
+        self.record_proof(now, if is_late { now } else { proven_at });
         // Routine proofs stay silent; the end of a doubt is logged.
         if was_suspect && !self.cache.is_suspect() {
             out.push(Output::Diagnostic(Diagnostic::Proven));
@@ -72,12 +72,12 @@ impl Reflector {
     }
 
     /// Records the health of a watch that was open for some time, independent of the cause of its end (R6).
-    pub(super) fn settle(&mut self, now: Instant) {
+    pub(super) fn record_watch_health(&mut self, now: Instant) {
         if let Phase::Watching(watch) = &self.phase
             && watch.healthy_at(&self.cache.settings).is_some_and(|healthy| now >= healthy)
         {
             self.retry.stream_stayed_open();
-            if self.polling.is_on() {
+            if self.polling.is_polling() {
                 self.end_polling();
                 self.set_streaming(now);
             }
@@ -98,15 +98,15 @@ impl Reflector {
             // These failures rarely end without a change by an operator.
             FailureKind::Denied | FailureKind::Invalid | FailureKind::Full => Condition::Failed,
             // Without a first list, no cached state can be stale.
-            FailureKind::TooLarge if self.cache.synced => Condition::Stale,
-            _ => self.unlisted(),
+            FailureKind::TooLarge if self.cache.is_synced => Condition::Stale,
+            _ => self.condition_without_stream(),
         };
         self.cache.set_condition(now, condition, failure.why.clone());
     }
 
     /// Returns the condition while a list or a resume is in progress.
-    pub(super) fn unlisted(&self) -> Condition {
-        if self.cache.synced { Condition::Resuming } else { Condition::Starting }
+    pub(super) fn condition_without_stream(&self) -> Condition {
+        if self.cache.is_synced { Condition::Resuming } else { Condition::Starting }
     }
 
     /// Sets the condition after a stream was opened. Freshness follows from the last proof, unless an unidentified
@@ -116,7 +116,7 @@ impl Reflector {
             // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).
             Some(why) => (Condition::Suspect, why.clone()),
             None if self.probe.is_unproven_since_break(&self.cache) => {
-                self.probe.schedule.hasten(now, &mut self.requester);
+                self.probe.schedule.request_soon(now, &mut self.requester);
                 (Condition::Resuming, self.cache.evidence.why.clone())
             }
             None if self.cache.bookmark_interval.is_without_bookmarks() => {

@@ -34,11 +34,11 @@ impl Decision {
     /// Handles the response to the probe that was sent at `sent`.
     pub(super) fn probed(&self, version: Option<ResourceVersion>, sent: Instant, cache: &CacheState) -> Effects {
         // A probe that was sent before the cache reached its version may return a lower version of the same history.
-        let proof = version.filter(|_| cache.held_since <= sent);
-        match (cache.reached(), proof) {
+        let proof = version.filter(|_| cache.reached_at <= sent);
+        match (cache.reached_version(), proof) {
             // A consistent read below the cached version proves another history. A read from a
             // cache would prove nothing.
-            (Some(held), Some(proof)) if proof.is_older_than(held) => Effect::NewEpoch(proof).into(),
+            (Some(held), Some(proof)) if proof.is_older_than(held) => Effect::HistoryChanged(proof).into(),
             _ => Effect::RetryList(self.plan.clone()).into(),
         }
     }
@@ -47,8 +47,8 @@ impl Decision {
     pub(super) fn failed(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         let mut plan = self.plan.clone();
         // A list can replace the probe. The list is requested once per period, or if the server rejects probes.
-        let list = failure.is_rejection() || plan.has_lagged_for(settings.period, now);
-        let then = if list { Next::List(plan) } else { Next::Decide(plan) };
+        let prefers_list = failure.is_rejection() || plan.has_lagged_for(settings.period, now);
+        let then = if prefers_list { Next::List(plan) } else { Next::Decide(plan) };
         Effect::Wait { failure: failure.clone(), then }.into()
     }
 }

@@ -41,31 +41,31 @@ pub(super) struct DeltaList {
     /// The full transfer that this list replaces.
     pub(super) plan: ListPlan,
     /// Set if the server has responded since the last request.
-    pub(super) opened: bool,
+    pub(super) has_head: bool,
     /// Time of the last progress, or of the last repeated request.
-    pub(super) progress: Instant,
+    pub(super) last_progress: Instant,
     /// Current page of metadata.
     page: Option<RequestId>,
     paging: Paging,
     /// Version of all pages, from the first page.
     version: Option<ResourceVersion>,
     /// Objects that differ and are not requested yet.
-    different: Vec<Identity>,
+    unfetched: Vec<Identity>,
     /// Objects that are requested.
-    requested: Vec<Fetch>,
+    fetches: Vec<Fetch>,
     /// Number of objects that differ, and its limit. The same limit applies to objects that are missing from the
     /// metadata.
-    count: usize,
+    different_count: usize,
     max_differences: usize,
     /// Number of cached objects at the start, and number of listed objects.
     cached_count: usize,
-    listed: usize,
+    listed_count: usize,
     /// Deadline of the whole list.
     deadline: Instant,
     /// Time before which no object is requested, because the server requested a delay.
     not_before: Option<Instant>,
     /// Start of this delay, if no progress followed.
-    put_off_since: Option<Instant>,
+    delayed_since: Option<Instant>,
 }
 
 /// Request for one object that differs.
@@ -73,7 +73,7 @@ pub(super) struct DeltaList {
 struct Fetch {
     id: RequestId,
     /// Identity of the object, with the version that the response must have.
-    wanted: Identity,
+    expected: Identity,
     received: bool,
 }
 
@@ -88,20 +88,20 @@ impl DeltaList {
     ) -> (Self, Effects) {
         let mut list = Self {
             plan,
-            opened: false,
-            progress: now,
+            has_head: false,
+            last_progress: now,
             page: None,
             paging: Paging::default(),
             version: None,
-            different: Vec::new(),
-            requested: Vec::new(),
-            count: 0,
+            unfetched: Vec::new(),
+            fetches: Vec::new(),
+            different_count: 0,
             max_differences: policy.max_differences(),
             cached_count: policy.cached_objects(),
-            listed: 0,
+            listed_count: 0,
             deadline: now + settings.delta_timeout,
             not_before: None,
-            put_off_since: None,
+            delayed_since: None,
         };
         let mut effects = Effects::from(Effect::Perform(Output::BeginStaging { new_epoch: false }));
         list.send_metadata(None, settings, requester, &mut effects);
@@ -109,30 +109,30 @@ impl DeltaList {
     }
 
     /// Returns true if `id` belongs to a request of this relist.
-    pub(super) fn has(&self, id: RequestId) -> bool {
+    pub(super) fn has_request(&self, id: RequestId) -> bool {
         self.requests().any(|request| request == id)
     }
 
     /// Returns the requests in flight.
     fn requests(&self) -> impl Iterator<Item = RequestId> {
-        self.page.into_iter().chain(self.requested.iter().map(|fetch| fetch.id))
+        self.page.into_iter().chain(self.fetches.iter().map(|fetch| fetch.id))
     }
 
     /// Records the head of a response.
     pub(super) fn opened(&mut self, now: Instant) {
-        self.opened = true;
+        self.has_head = true;
         self.advance(now);
     }
 
     /// Records progress.
     fn advance(&mut self, now: Instant) {
-        (self.progress, self.put_off_since) = (now, None);
+        (self.last_progress, self.delayed_since) = (now, None);
     }
 
     /// Returns the time of the next action if no progress occurs: a repeated request, or the cancellation after
     /// `list_stall_timeout`.
     pub(super) fn due(&self, settings: &ReflectorSettings) -> Instant {
-        let stalled = self.progress + settings.list_stall_timeout;
+        let stalled = self.last_progress + settings.list_stall_timeout;
         let next_action = match self.not_before {
             // A request in flight may stall while another object is delayed.
             Some(until) if self.requests().next().is_some() => until.min(stalled),
@@ -150,8 +150,8 @@ impl DeltaList {
         effects: &mut Effects,
     ) {
         let (id, limit) = (requester.next_id(), settings.page_size);
-        // `opened` distinguishes silence from a failed response of the current request.
-        (self.page, self.opened) = (Some(id), false);
+        // `has_head` distinguishes silence from a failed response of the current request.
+        (self.page, self.has_head) = (Some(id), false);
         effects.send(id, Request::Metadata { from: self.plan.from.clone(), limit, continue_token });
     }
 
@@ -160,20 +160,20 @@ impl DeltaList {
     pub(super) fn item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Result<Verdict, String> {
         self.advance(now);
         if self.page == Some(id) {
-            self.listed += 1;
+            self.listed_count += 1;
             self.paging.add(&identity.version);
             if identity.uid.is_given() && identity.version.is_ordered() {
                 return Ok(Verdict::StageUnchanged);
             }
             return Err(format!("{} has no UID or no comparable version in the metadata", identity.key));
         }
-        let Some(fetch) = self.requested.iter_mut().find(|fetch| fetch.id == id) else { return Ok(Verdict::Skip) };
+        let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.id == id) else { return Ok(Verdict::Skip) };
         // Exactly the listed state counts, and only once. A list by name must not contain a second
         // object.
-        if fetch.wanted == *identity && !std::mem::replace(&mut fetch.received, true) {
+        if fetch.expected == *identity && !std::mem::replace(&mut fetch.received, true) {
             return Ok(Verdict::Stage);
         }
-        Err(format!("{} was returned in another state than requested", fetch.wanted.key))
+        Err(format!("{} was returned in another state than requested", fetch.expected.key))
     }
 
     /// Processes [`super::Input::Differs`]: the listed object differs from the cached one.
@@ -181,12 +181,12 @@ impl DeltaList {
         if self.page != Some(id) {
             return Effects::default();
         }
-        self.count += 1;
+        self.different_count += 1;
         // Field selectors treat `,`, `=` and `!` as syntax, so a name with these characters needs a
         // full list.
         let is_unselectable = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
-        self.different.push(identity);
-        if self.count > self.max_differences {
+        self.unfetched.push(identity);
+        if self.different_count > self.max_differences {
             self.list_all(format!("more than {} objects differ from the cache", self.max_differences).into())
         } else if is_unselectable {
             self.list_all("the name of an object cannot be used in a field selector".into())
@@ -209,23 +209,24 @@ impl DeltaList {
             self.page = None;
             return self.page_ended(meta, cache, requester);
         }
-        let Some(index) = self.requested.iter().position(|fetch| fetch.id == id) else { return Effects::default() };
-        let Fetch { wanted, received, .. } = self.requested.swap_remove(index);
+        let Some(index) = self.fetches.iter().position(|fetch| fetch.id == id) else { return Effects::default() };
+        let Fetch { expected, received, .. } = self.fetches.swap_remove(index);
         if received {
             self.fetch(requester)
         } else {
             // An exact read at the listed version must contain the object. An empty response
             // contradicts the metadata.
-            self.list_all(format!("{} was listed, but could not be read at the listed version", wanted.key).into())
+            self.list_all(format!("{} was listed, but could not be read at the listed version", expected.key).into())
         }
     }
 
     fn page_ended(&mut self, meta: ListMeta, cache: &CacheState, requester: &mut Requester) -> Effects {
         let version = meta.version.filter(ResourceVersion::is_ordered);
-        let same = self.version.is_none() || self.version == version;
+        let is_same_version = self.version.is_none() || self.version == version;
         // Metadata below the cached version could revive deleted objects.
-        let older = |version: &ResourceVersion| cache.reached().is_some_and(|held| version.is_older_than(held));
-        let Some(version) = version.filter(|version| same && !older(version)) else {
+        let is_older =
+            |version: &ResourceVersion| cache.reached_version().is_some_and(|held| version.is_older_than(held));
+        let Some(version) = version.filter(|version| is_same_version && !is_older(version)) else {
             return self.list_all(NO_COMMON_VERSION.into());
         };
         self.version = Some(version);
@@ -243,7 +244,7 @@ impl DeltaList {
     /// Handles complete metadata. If many cached objects are missing, a full list must confirm this. A server that
     /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, requester: &mut Requester) -> Effects {
-        if self.cached_count.saturating_sub(self.listed) > self.max_differences {
+        if self.cached_count.saturating_sub(self.listed_count) > self.max_differences {
             self.list_all(
                 format!("more than {} cached objects are missing from the metadata", self.max_differences).into(),
             )
@@ -259,17 +260,17 @@ impl DeltaList {
         // The order of these requests is irrelevant: staging sorts by key at the commit.
         while self.page.is_none()
             && self.not_before.is_none()
-            && self.requested.len() < MAX_FETCHES
-            && let (Some(version), Some(wanted)) = (self.version.clone(), self.different.pop())
+            && self.fetches.len() < MAX_FETCHES
+            && let (Some(version), Some(expected)) = (self.version.clone(), self.unfetched.pop())
         {
             let id = requester.next_id();
-            effects.send(id, Request::State { key: wanted.key.clone(), version });
-            self.requested.push(Fetch { id, wanted, received: false });
-            self.opened = false;
+            effects.send(id, Request::State { key: expected.key.clone(), version });
+            self.fetches.push(Fetch { id, expected, received: false });
+            self.has_head = false;
         }
-        // Delayed requests return to `different`, so both collections are empty only at the end.
-        if self.different.is_empty() && self.requests().next().is_none() {
-            effects.push(Effect::Listed { version: self.version.clone(), fetched: Some(self.count) });
+        // Delayed requests return to `unfetched`, so both collections are empty only at the end.
+        if self.unfetched.is_empty() && self.requests().next().is_none() {
+            effects.push(Effect::ListComplete { version: self.version.clone(), fetched: Some(self.different_count) });
         }
         effects
     }
@@ -277,14 +278,14 @@ impl DeltaList {
     /// Abandons the relist by difference for the reason `why`, and requests a full list: immediately, unless the server
     /// has requested a delay.
     pub(super) fn list_all(&self, why: Arc<str>) -> Effects {
-        let mut effects = self.abandoned();
-        let plan = ListPlan { by_difference: None, ..self.plan.clone() };
+        let mut effects = self.abandon();
+        let plan = ListPlan { delta_until: None, ..self.plan.clone() };
         effects.push(Effect::ListAll { plan, not_before: self.not_before, why });
         effects
     }
 
     /// Cancels the requests in flight and drops the result.
-    pub(super) fn abandoned(&self) -> Effects {
+    pub(super) fn abandon(&self) -> Effects {
         let mut effects = Effects::default();
         effects.perform_all(self.requests().map(Output::Cancel));
         effects.perform(Output::DropStaging);
@@ -301,13 +302,13 @@ impl DeltaList {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> Effects {
-        let index = self.requested.iter().position(|fetch| fetch.id == id);
-        let fetch = index.map(|index| self.requested.swap_remove(index));
+        let index = self.fetches.iter().position(|fetch| fetch.id == id);
+        let fetch = index.map(|index| self.fetches.swap_remove(index));
         if fetch.is_none() {
             self.page = None;
         }
         let is_first = self.version.is_none();
-        let put_off =
+        let can_delay =
             failure.requests_delay() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
         match (failure.kind, fetch) {
             // The version of the metadata was compacted: the remaining objects cannot be read at
@@ -324,24 +325,30 @@ impl DeltaList {
                 effects.append(self.list_all(failure.why.clone()));
                 effects
             }
-            (_, Some(fetch)) if put_off => self.put_off(now, fetch, failure, settings),
+            (_, Some(fetch)) if can_delay => self.delay_request(now, fetch, failure, settings),
             // A lagging server cannot continue this list, so the whole list ends, as for a full transfer (R5).
             (FailureKind::TooLarge, None) => {
-                let mut effects = self.abandoned();
+                let mut effects = self.abandon();
                 effects.perform(Output::ReleaseTransfer);
                 effects.push(Effect::Lagging { plan: self.plan.clone(), failure: failure.clone() });
                 effects
             }
-            _ => self.leave(now, failure, settings),
+            _ => self.abandon_and_wait(now, failure, settings),
         }
     }
 
     /// Repeats the request of an object later, because the server requested a delay or has not reached the version of
     /// the metadata.
-    fn put_off(&mut self, now: Instant, fetch: Fetch, failure: &Failure, settings: &ReflectorSettings) -> Effects {
-        self.different.push(fetch.wanted);
-        if now.since(*self.put_off_since.get_or_insert(now)) >= settings.list_stall_timeout {
-            return self.leave(now, failure, settings);
+    fn delay_request(
+        &mut self,
+        now: Instant,
+        fetch: Fetch,
+        failure: &Failure,
+        settings: &ReflectorSettings,
+    ) -> Effects {
+        self.unfetched.push(fetch.expected);
+        if now.since(*self.delayed_since.get_or_insert(now)) >= settings.list_stall_timeout {
+            return self.abandon_and_wait(now, failure, settings);
         }
         if let Some(until) = self.not_before {
             // The failures of other requests in flight have the same cause and already set the delay.
@@ -349,11 +356,11 @@ impl DeltaList {
             self.not_before = Some(until.max(now + retry_after));
             return Effects::default();
         }
-        Effect::PutOff(failure.clone()).into()
+        Effect::DelayDeltaList(failure.clone()).into()
     }
 
     /// Sets the time before which no object is requested.
-    pub(super) fn put_off_until(&mut self, until: Instant) {
+    pub(super) fn delay_until(&mut self, until: Instant) {
         self.not_before = Some(until);
     }
 
@@ -366,29 +373,29 @@ impl DeltaList {
         } else if is_delay_over {
             // If no request was in flight during the delay, the stall timer restarts here.
             if self.requests().next().is_none() {
-                self.progress = now;
+                self.last_progress = now;
             }
             self.fetch(requester)
         } else {
             let seconds = settings.list_stall_timeout.as_secs();
             let failure = Failure::unreachable(format!("the list made no progress for {seconds} s"));
-            self.leave(now, &failure, settings)
+            self.abandon_and_wait(now, &failure, settings)
         }
     }
 
     /// Abandons the relist by difference, which counts as a failed list. The next list is full, unless a
     /// full list would have failed in the same way.
-    fn leave(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
+    fn abandon_and_wait(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         // Without a response head, the failure is no evidence against the method.
-        let is_unanswered = failure.kind == FailureKind::Unreachable && !self.opened;
-        let keeps_method = (failure.requests_delay() || is_unanswered) && self.put_off_since.is_none();
+        let is_unanswered = failure.kind == FailureKind::Unreachable && !self.has_head;
+        let keeps_method = (failure.requests_delay() || is_unanswered) && self.delayed_since.is_none();
         let delay = failure.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER) + settings.list_stall_timeout;
-        let until = self.plan.by_difference.filter(|_| keeps_method).map(|until| until.min(now + delay));
+        let until = self.plan.delta_until.filter(|_| keeps_method).map(|until| until.min(now + delay));
         // A delay that the server requested for one object applies to all.
         let retry_after = self.not_before.map(|until| until.since(now));
         let failure = Failure { retry_after: failure.retry_after.max(retry_after), ..failure.clone() };
-        let plan = ListPlan { by_difference: until, ..self.plan.clone() };
-        let mut effects = self.abandoned();
+        let plan = ListPlan { delta_until: until, ..self.plan.clone() };
+        let mut effects = self.abandon();
         effects.perform(Output::ReleaseTransfer);
         effects.push(Effect::Broken(failure.clone()));
         effects.push(Effect::Wait { failure, then: Next::List(plan) });

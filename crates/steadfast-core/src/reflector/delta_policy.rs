@@ -91,8 +91,8 @@ impl DeltaPolicy {
     /// Returns whether the list `plan` should be made by difference. Opaque versions rule the method out: metadata
     /// could not be compared with the cache.
     pub(super) fn applies(&self, now: Instant, plan: &ListPlan, cache: &CacheState) -> bool {
-        plan.by_difference.is_some_and(|until| now < until)
-            && cache.synced
+        plan.delta_until.is_some_and(|until| now < until)
+            && cache.is_synced
             && matches!(&plan.from, ListFrom::NotOlderThan(version) if version.is_ordered())
             && self.is_worth_it(now, cache.evidence.proven)
     }
@@ -102,12 +102,12 @@ impl DeltaPolicy {
     fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
         let ListHints { protobuf, protobuf_failed, cached_objects, metadata_only } = self.hints;
         // Protobuf makes full lists cheap, so the default prefers full lists there.
-        let wanted = self.setting.unwrap_or(!protobuf)
+        let is_enabled = self.setting.unwrap_or(!protobuf)
             && !protobuf_failed
             && !metadata_only
             && cached_objects >= self.min_objects;
         let max_changes = self.max_differences() as f64 * CHANGES_PER_DIFFERENCE;
-        wanted
+        is_enabled
             && self.full_until.is_none_or(|until| now >= until)
             && proven.is_some_and(|proven| self.expected(now, proven) <= max_changes)
     }
@@ -131,8 +131,8 @@ mod tests {
         Instant::from_zero(Duration::from_secs(seconds))
     }
 
-    fn delta_policy(cached_objects: usize, protobuf: bool, wanted: Option<bool>) -> DeltaPolicy {
-        let settings = ReflectorSettings { delta_relists: wanted, ..ReflectorSettings::default() };
+    fn delta_policy(cached_objects: usize, protobuf: bool, is_enabled: Option<bool>) -> DeltaPolicy {
+        let settings = ReflectorSettings { delta_relists: is_enabled, ..ReflectorSettings::default() };
         let mut delta_policy = DeltaPolicy::new(&settings);
         delta_policy.set_list_hints(ListHints { protobuf, cached_objects, ..ListHints::default() });
         delta_policy.begin(at(0));
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn delta_relists_need_large_json_caches() {
-        let worth = |cached_objects, protobuf, wanted| {
-            delta_policy(cached_objects, protobuf, wanted).is_worth_it(at(60), Some(at(50)))
+        let worth = |cached_objects, protobuf, is_enabled| {
+            delta_policy(cached_objects, protobuf, is_enabled).is_worth_it(at(60), Some(at(50)))
         };
         assert_eq!((worth(1599, false, None), worth(1600, false, None)), (false, true));
         assert_eq!((worth(1600, true, None), worth(1600, true, Some(true))), (false, true));

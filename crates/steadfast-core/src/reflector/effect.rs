@@ -34,7 +34,7 @@ pub(super) enum Effect {
     /// The condition of the cache changes to this value, with this cause.
     Condition(Condition, Arc<str>),
     /// A bookmark arrived on a stream alongside the watch.
-    BookmarkHeard,
+    BookmarkReceived,
     /// A short watch received no bookmark.
     NoBookmarks,
     /// The server rejects streamed lists that match nothing.
@@ -43,7 +43,7 @@ pub(super) enum Effect {
     /// The cache contains all changes up to this version: the watch resumes from it.
     Advance(ResourceVersion),
     /// A short watch has shown all changes up to this version. The watch resumes from its own version.
-    Shown(ResourceVersion),
+    ShortWatchReached(ResourceVersion),
 
     /// Judge the short watch after an advance of the cache.
     JudgeShortWatch,
@@ -52,9 +52,9 @@ pub(super) enum Effect {
     /// A proof is needed now.
     SeekProof,
     /// The next proof is due at this instant.
-    SeekAt(Instant),
+    ScheduleProof(Instant),
     /// The server requested this delay before the next request for a proof.
-    SeekAfter(Duration),
+    DelayProof(Duration),
     /// Drop a running comparison.
     DropComparison,
 
@@ -63,24 +63,24 @@ pub(super) enum Effect {
     /// Request the list after the delay of relists, or after the delay that the server requested.
     ListLater { plan: ListPlan, retry_after: Option<Duration> },
     /// The list is complete. `fetched` is the number of objects that a list by difference transferred in full.
-    Listed { version: Option<ResourceVersion>, fetched: Option<usize> },
+    ListComplete { version: Option<ResourceVersion>, fetched: Option<usize> },
     /// The list failed.
     ListFailed(Failure),
     /// The streamed list does not work: request pages immediately.
-    PagesInstead(Arc<str>),
+    FallBackToPages(Arc<str>),
     /// The streamed list may have failed because it was streamed.
-    DoubtStreams(Arc<str>),
+    DoubtStreamedLists(Arc<str>),
     /// The list by difference was abandoned: request a full list, but not before the end of a delay that the server
     /// requested.
     ListAll { plan: ListPlan, not_before: Option<Instant>, why: Arc<str> },
     /// A request of the list by difference is repeated later.
-    PutOff(Failure),
+    DelayDeltaList(Failure),
     /// The responding server has not reached the version of the cache.
     Lagging { plan: ListPlan, failure: Failure },
     /// A consistent read returned this version, which is lower than the cached one: the server has another history.
-    NewEpoch(ResourceVersion),
+    HistoryChanged(ResourceVersion),
     /// The version `proof` is lower than the cached version `held`: list the new history.
-    NewHistory { held: ResourceVersion, proof: ResourceVersion, plan: ListPlan },
+    ListNewHistory { held: ResourceVersion, proof: ResourceVersion, plan: ListPlan },
 
     /// Drop the watch and the activities alongside it.
     LeaveWatch,
@@ -106,7 +106,7 @@ pub(super) enum Effect {
     /// Request the list again after the backoff.
     RetryList(ListPlan),
     /// Wait until an instant.
-    Await { until: Instant, then: Next },
+    WaitUntil { until: Instant, then: Next },
     /// Lists replace the watch, for this reason.
     Poll { every: Duration, why: Arc<str> },
 }

@@ -24,7 +24,7 @@ use crate::version::ResourceVersion;
 pub(super) struct Handover {
     state: State,
     /// Set if the successor's connection will also end, so that another move follows.
-    moves_again: bool,
+    must_move_again: bool,
     /// Time of the last move.
     moved_at: Option<Instant>,
     backoff: Backoff,
@@ -58,7 +58,7 @@ impl Handover {
     /// Creates the machine without a planned move.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         let delays = BackoffSettings { ceiling: settings.period / 2, ..settings.backoff };
-        Self { state: State::Settled, moves_again: false, moved_at: None, backoff: Backoff::new(delays) }
+        Self { state: State::Settled, must_move_again: false, moved_at: None, backoff: Backoff::new(delays) }
     }
 
     /// Returns whether `id` is the successor of the watch.
@@ -68,7 +68,7 @@ impl Handover {
 
     /// Plans a move after a short random delay, so that not all watches move at the same time. `is_watch` is set if
     /// `id` is the watch, or the list that becomes it.
-    pub(super) fn unsettled(
+    pub(super) fn request_move(
         &mut self,
         now: Instant,
         id: RequestId,
@@ -77,17 +77,17 @@ impl Handover {
         requester: &mut Requester,
     ) {
         if self.is_successor(id) {
-            // The successor takes over first; `moves_again` keeps the request for the next move.
-            self.moves_again = true;
+            // The successor takes over first; `must_move_again` keeps the request for the next move.
+            self.must_move_again = true;
         } else if is_watch && matches!(self.state, State::Settled | State::Planned { .. }) {
             self.plan(now, id, &cache.settings, requester);
         }
     }
 
     /// Cancels a planned move: the connection is healthy after all.
-    pub(super) fn settled(&mut self, id: RequestId, is_watch: bool) -> Option<Output> {
+    pub(super) fn cancel_planned_move(&mut self, id: RequestId, is_watch: bool) -> Option<Output> {
         if self.is_successor(id) {
-            self.moves_again = false;
+            self.must_move_again = false;
             return None;
         }
         if is_watch { self.cancel() } else { None }
@@ -169,7 +169,7 @@ impl Handover {
             return;
         };
         let id = requester.next_id();
-        self.moves_again = false;
+        self.must_move_again = false;
         self.state = State::Opening { id, deadline: now + cache.settings.list_stall_timeout };
         let timeout_seconds = requester.watch_seconds();
         effects.send(id, Request::Watch { from, timeout_seconds, new_connection: false });
@@ -197,7 +197,7 @@ impl Handover {
     pub(super) fn complete(&mut self, now: Instant, id: RequestId, cache: &CacheState, requester: &mut Requester) {
         self.state = State::Settled;
         self.moved_at = Some(now);
-        if std::mem::take(&mut self.moves_again) {
+        if std::mem::take(&mut self.must_move_again) {
             self.plan(now, id, &cache.settings, requester);
         }
     }

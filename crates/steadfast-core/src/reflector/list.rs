@@ -20,13 +20,13 @@ pub(super) struct List {
     /// Request of the stream, or of the current page.
     pub(super) id: RequestId,
     pub(super) plan: ListPlan,
-    pub(super) streamed: bool,
+    pub(super) is_streamed: bool,
     /// Set after the head of the response.
-    pub(super) opened: bool,
+    pub(super) has_head: bool,
     /// Time of the last progress, or of the request.
-    pub(super) progress: Instant,
+    pub(super) last_progress: Instant,
     /// Time of the request.
-    sent: Instant,
+    requested_at: Instant,
     paging: Paging,
     /// Highest version of the initial events so far.
     highest_version: Option<ResourceVersion>,
@@ -51,29 +51,32 @@ impl List {
     pub(super) fn begin(
         now: Instant,
         plan: ListPlan,
-        streamed: bool,
+        is_streamed: bool,
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> (Self, Request) {
         let id = requester.next_id();
-        let request = if streamed {
+        let request = if is_streamed {
             Request::StreamedList { from: plan.from.clone(), timeout_seconds: requester.watch_seconds() }
         } else {
             let limit = settings.page_size.filter(|_| !plan.is_unpaged);
             Request::Page { from: plan.from.clone(), limit, continue_token: None }
         };
-        let (opened, paging, highest_version) = (false, Paging::default(), None);
-        (Self { id, plan, streamed, opened, progress: now, sent: now, paging, highest_version }, request)
+        let (has_head, paging, highest_version) = (false, Paging::default(), None);
+        (
+            Self { id, plan, is_streamed, has_head, last_progress: now, requested_at: now, paging, highest_version },
+            request,
+        )
     }
 
     /// Records the head of a response, which counts as progress.
     pub(super) fn opened(&mut self, now: Instant) {
-        (self.opened, self.progress) = (true, now);
+        (self.has_head, self.last_progress) = (true, now);
     }
 
     /// Records an entry of a page.
     pub(super) fn item(&mut self, now: Instant, version: &ResourceVersion) {
-        self.progress = now;
+        self.last_progress = now;
         self.paging.add(version);
     }
 
@@ -89,7 +92,7 @@ impl List {
                 // Initial events are all `ADDED`. All other events are later changes, which do not count as progress:
                 // a server that does not mark the end of a list sends such events without end (R3).
                 if kind == RecordKind::Added && self.is_progress(&identity.version) {
-                    self.progress = now;
+                    self.last_progress = now;
                 }
                 ListRecord::Object
             }
@@ -124,13 +127,13 @@ impl List {
         requester: &mut Requester,
     ) -> Effects {
         let Some(token) = meta.continue_token else {
-            return Effect::Listed { version: self.paging.version(meta.version), fetched: None }.into();
+            return Effect::ListComplete { version: self.paging.version(meta.version), fetched: None }.into();
         };
         if let Err(why) = self.paging.next_page(&token) {
             return Effect::ListFailed(Failure::unreadable(why)).into();
         }
-        (self.id, self.streamed, self.opened) = (requester.next_id(), false, false);
-        (self.sent, self.progress) = (now, now);
+        (self.id, self.is_streamed, self.has_head) = (requester.next_id(), false, false);
+        (self.requested_at, self.last_progress) = (now, now);
         let (from, limit) = (self.plan.from.clone(), settings.page_size);
         let mut effects = Effects::default();
         effects.send(self.id, Request::Page { from, limit, continue_token: Some(token) });
@@ -139,10 +142,10 @@ impl List {
 
     /// Returns the deadline: the end of the allowed stall, or of the allowed duration of initial events.
     pub(super) fn deadline(&self, settings: &ReflectorSettings) -> Instant {
-        let stall = self.progress + settings.list_stall_timeout;
+        let stall = self.last_progress + settings.list_stall_timeout;
         // A plain watch delivers changes forever, so progress must not extend the list without a
         // limit.
-        if self.streamed { stall.min(self.sent + settings.initial_events_timeout) } else { stall }
+        if self.is_streamed { stall.min(self.requested_at + settings.initial_events_timeout) } else { stall }
     }
 
     /// Handles a list that stalls or exceeds its maximum duration (R3).
@@ -150,20 +153,20 @@ impl List {
         let mut effects = Effects::default();
         effects.cancel(self.id);
         let seconds = settings.list_stall_timeout.as_secs();
-        if self.streamed && now < self.progress + settings.list_stall_timeout {
+        if self.is_streamed && now < self.last_progress + settings.list_stall_timeout {
             // Events still arrive, so only the total duration was exceeded: probably a plain watch
             // without an end.
             let seconds = settings.initial_events_timeout.as_secs();
             let why = format!("the initial events did not end within {seconds} s");
-            effects.push(Effect::PagesInstead(why.into()));
-        } else if self.streamed && self.opened {
+            effects.push(Effect::FallBackToPages(why.into()));
+        } else if self.is_streamed && self.has_head {
             let why = format!("the initial events made no progress for {seconds} s");
-            effects.push(Effect::PagesInstead(why.into()));
+            effects.push(Effect::FallBackToPages(why.into()));
         } else {
             let failure = Failure::unreachable(format!("the list made no progress for {seconds} s"));
-            if self.streamed {
+            if self.is_streamed {
                 // Silence before the response head is weak evidence against streaming, unless it repeats.
-                effects.push(Effect::DoubtStreams(failure.why.clone()));
+                effects.push(Effect::DoubtStreamedLists(failure.why.clone()));
             }
             effects.push(Effect::ListFailed(failure));
         }
@@ -173,9 +176,9 @@ impl List {
     /// Handles a response that ended regularly before the end of the list.
     pub(super) fn truncated(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
         let why: Arc<str> = Arc::from("the server ended the response before the list was complete");
-        if self.streamed && now.since(self.sent) >= settings.list_stall_timeout {
+        if self.is_streamed && now.since(self.requested_at) >= settings.list_stall_timeout {
             // The stream lasted long enough to indicate a plain watch instead of a list.
-            Effect::PagesInstead(why).into()
+            Effect::FallBackToPages(why).into()
         } else {
             Effect::ListFailed(Failure::unreadable(why)).into()
         }

@@ -17,13 +17,13 @@ pub(super) struct ListPlan {
     /// Form of the transfer.
     pub(super) form: ListForm,
     /// Latest start of a list by difference; `None` if a full list is required.
-    pub(super) by_difference: Option<Instant>,
+    pub(super) delta_until: Option<Instant>,
     /// Set if the list replaces a watch.
     pub(super) replaces_watch: bool,
     /// Set if the versions restart.
     pub(super) new_epoch: bool,
     /// Time since which the responding server has lagged: the first `TooLarge` response.
-    pub(super) lagging: Option<Instant>,
+    pub(super) lagging_since: Option<Instant>,
 }
 
 impl ListPlan {
@@ -33,10 +33,10 @@ impl ListPlan {
             from: ListFrom::Consistent,
             is_unpaged: false,
             form: ListForm::StreamedIfSupported,
-            by_difference: None,
+            delta_until: None,
             replaces_watch: false,
             new_epoch: false,
-            lagging: None,
+            lagging_since: None,
         }
     }
 
@@ -46,7 +46,7 @@ impl ListPlan {
     }
 
     /// Creates a list with the minimum `version`. Opaque versions have no order and require a consistent list.
-    pub(super) fn again(version: Option<&ResourceVersion>) -> Self {
+    pub(super) fn not_older_than(version: Option<&ResourceVersion>) -> Self {
         let from = match version {
             Some(version) if version.is_ordered() => ListFrom::NotOlderThan(version.clone()),
             _ => ListFrom::Consistent,
@@ -57,7 +57,7 @@ impl ListPlan {
     /// Creates a list after a watch whose version expired. The cache was complete up to this version, so the
     /// differences may suffice, if they are requested before `until`.
     pub(super) fn after_expiry(version: Option<&ResourceVersion>, until: Instant) -> Self {
-        Self { by_difference: Some(until), ..Self::again(version) }
+        Self { delta_until: Some(until), ..Self::not_older_than(version) }
     }
 
     /// Creates a list of another history.
@@ -81,16 +81,16 @@ impl ListPlan {
 
     /// Requests pages, because the streamed list does not work for the reason `why`.
     pub(super) fn in_pages(self, why: Arc<str>) -> Self {
-        Self { form: ListForm::PagesFallback(PagesFallback { why, general: true }), ..self }
+        Self { form: ListForm::PagesFallback(PagesFallback { why, applies_to_all_clients: true }), ..self }
     }
 
     /// Returns whether no list has succeeded within `period` since the first `TooLarge`; the next period starts now.
     pub(super) fn has_lagged_for(&mut self, period: Duration, now: Instant) -> bool {
-        let long = self.lagging.is_some_and(|since| now.since(since) >= period);
-        if long {
-            self.lagging = Some(now);
+        let has_lagged = self.lagging_since.is_some_and(|since| now.since(since) >= period);
+        if has_lagged {
+            self.lagging_since = Some(now);
         }
-        long
+        has_lagged
     }
 }
 
@@ -110,5 +110,5 @@ pub(super) enum ListForm {
 pub(super) struct PagesFallback {
     pub(super) why: Arc<str>,
     /// Set if the reason applies to all clients that list this resource. A missing permission does not.
-    pub(super) general: bool,
+    pub(super) applies_to_all_clients: bool,
 }

@@ -36,7 +36,7 @@ impl Phase {
     pub(super) fn is_watch(&self, id: RequestId) -> bool {
         match self {
             Self::Watching(watch) => watch.id == id,
-            Self::Listing(list) => list.streamed && list.id == id,
+            Self::Listing(list) => list.is_streamed && list.id == id,
             _ => false,
         }
     }
@@ -45,8 +45,8 @@ impl Phase {
     pub(super) fn has_response(&self) -> bool {
         match self {
             Self::Watching(watch) => watch.is_open(),
-            Self::Listing(list) => list.opened,
-            Self::DeltaListing(list) => list.opened,
+            Self::Listing(list) => list.has_head,
+            Self::DeltaListing(list) => list.has_head,
             _ => false,
         }
     }

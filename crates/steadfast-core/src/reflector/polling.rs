@@ -38,13 +38,13 @@ pub(super) struct Polling {
     /// Number of consecutive watches that received a response and delivered nothing.
     failures: u32,
     /// Time of the first of these failures. `None` after a rejected streamed list: then no minimum duration applies.
-    since: Option<Instant>,
+    failing_since: Option<Instant>,
     /// Set while lists replace watches.
-    on: bool,
+    is_polling: bool,
     /// Request time of the last complete list, unless a list was rejected since.
-    listed: Option<Instant>,
+    last_list_requested_at: Option<Instant>,
     /// Time of the last list that failing watches caused.
-    tried: Option<Instant>,
+    last_fallback_list_at: Option<Instant>,
     /// Time of the next poll.
     poll_at: Instant,
     /// Time of the next watch; `None` if no version exists from which a watch can start.
@@ -60,10 +60,10 @@ impl Polling {
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         Self {
             failures: 0,
-            since: None,
-            on: false,
-            listed: None,
-            tried: None,
+            failing_since: None,
+            is_polling: false,
+            last_list_requested_at: None,
+            last_fallback_list_at: None,
             poll_at: Instant::ZERO,
             watch_at: None,
             backoff: Backoff::new(settings.backoff),
@@ -72,8 +72,8 @@ impl Polling {
     }
 
     /// Returns whether lists replace watches.
-    pub(super) fn is_on(&self) -> bool {
-        self.on
+    pub(super) fn is_polling(&self) -> bool {
+        self.is_polling
     }
 
     /// Records a complete list that was requested at `requested_at`, and schedules the next poll.
@@ -83,7 +83,7 @@ impl Polling {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) {
-        self.listed = Some(requested_at);
+        self.last_list_requested_at = Some(requested_at);
         let every = interval(settings);
         // The jitter only shortens the interval: the age of the cache counts from the request of
         // the list.
@@ -94,13 +94,13 @@ impl Polling {
     /// watches too.
     pub(super) fn expect_rejection(&mut self) {
         // One more failure reaches the limit: a plain watch must confirm the rejection.
-        (self.failures, self.since) = (self.failures.max(MAX_WATCH_FAILURES - 1), None);
+        (self.failures, self.failing_since) = (self.failures.max(MAX_WATCH_FAILURES - 1), None);
     }
 
     /// Counts a failed watch to which the server responded.
     fn count_failure(&mut self, now: Instant) {
         if self.failures == 0 {
-            self.since = Some(now);
+            self.failing_since = Some(now);
         }
         self.failures = self.failures.saturating_add(1);
     }
@@ -131,7 +131,7 @@ impl Polling {
     ) -> Effects {
         if is_evidence {
             self.count_failure(now);
-        } else if !self.on {
+        } else if !self.is_polling {
             return retry(failure);
         }
         // The delay grows with every failure, even while lists replace the watch.
@@ -140,18 +140,21 @@ impl Polling {
         // A server that has just started may fail or reject requests for a short time. These failures must not cause a
         // list (R4).
         let min_duration = if failure.requests_delay() { settings.period } else { settings.healthy_after };
-        let is_early = self.since.is_some_and(|since| now.since(since) < min_duration);
-        if !self.on && (is_early || self.failures < MAX_WATCH_FAILURES) {
+        let is_early = self.failing_since.is_some_and(|failing_since| now.since(failing_since) < min_duration);
+        if !self.is_polling && (is_early || self.failures < MAX_WATCH_FAILURES) {
             return retry(failure);
         }
         // A list from before the first failure proves nothing: the resource may have been removed since.
-        if self.on || self.has_listed_since_failure(now, settings) {
+        if self.is_polling || self.has_listed_since_failure(now, settings) {
             return self.replace_watch(now, failure, settings, requester);
         }
-        if self.tried.is_some_and(|tried| now.since(tried) < interval(settings)) {
+        if self
+            .last_fallback_list_at
+            .is_some_and(|last_fallback_list_at| now.since(last_fallback_list_at) < interval(settings))
+        {
             return retry(failure);
         }
-        self.tried = Some(now);
+        self.last_fallback_list_at = Some(now);
         let mut effects = Effects::from(Effect::Broken(failure.clone()));
         effects.push(Effect::DropComparison);
         effects.report(Diagnostic::Relisting { why: failure.why.clone() });
@@ -168,7 +171,7 @@ impl Polling {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> Effects {
-        if self.on || self.failures > 0 && self.has_listed_since_failure(now, settings) {
+        if self.is_polling || self.failures > 0 && self.has_listed_since_failure(now, settings) {
             return self.replace_watch(now, failure, settings, requester);
         }
         self.count_failure(now);
@@ -180,8 +183,9 @@ impl Polling {
     ///
     /// Only such a list is evidence that the server serves lists but no watches, or rejects watches from every version.
     fn has_listed_since_failure(&self, now: Instant, settings: &ReflectorSettings) -> bool {
-        let Some(listed) = self.listed else { return false };
-        now.since(listed) < interval(settings) && self.since.is_none_or(|since| listed >= since)
+        let Some(last_list_requested_at) = self.last_list_requested_at else { return false };
+        now.since(last_list_requested_at) < interval(settings)
+            && self.failing_since.is_none_or(|failing_since| last_list_requested_at >= failing_since)
     }
 
     /// Starts polling: lists are known to work and replace watches.
@@ -205,7 +209,7 @@ impl Polling {
     fn poll(&mut self, why: Arc<str>, settings: &ReflectorSettings) -> Effects {
         let every = interval(settings);
         let mut effects = Effects::default();
-        if !std::mem::replace(&mut self.on, true) {
+        if !std::mem::replace(&mut self.is_polling, true) {
             effects.report(Diagnostic::Polling { why: why.clone(), every });
         }
         effects.push(Effect::Poll { every, why });
@@ -217,9 +221,9 @@ impl Polling {
         if cache.version.is_none() {
             self.watch_at = None;
             self.poll(Arc::from(NO_VERSION), &cache.settings)
-        } else if self.on && self.watch_at.is_some_and(|at| now < at) {
+        } else if self.is_polling && self.watch_at.is_some_and(|at| now < at) {
             let (until, then) = self.next();
-            Effect::Await { until, then }.into()
+            Effect::WaitUntil { until, then }.into()
         } else {
             Effect::Watch.into()
         }
@@ -229,9 +233,9 @@ impl Polling {
     pub(super) fn poll_failed(&mut self, now: Instant, failure: &Failure) -> bool {
         let is_rejected = failure.is_rejection() || failure.kind == FailureKind::Denied;
         if is_rejected {
-            // `tried` delays the next attempt.
-            self.listed = None;
-            self.tried = Some(now);
+            // `last_fallback_list_at` delays the next attempt.
+            self.last_list_requested_at = None;
+            self.last_fallback_list_at = Some(now);
         }
         is_rejected
     }
@@ -239,12 +243,12 @@ impl Polling {
     /// Returns the earliest time of a poll for a caller that waits for a write. The last list was requested at
     /// `requested_at`.
     pub(super) fn earliest_poll(&self, requested_at: Instant, settings: &ReflectorSettings) -> Option<Instant> {
-        self.on.then(|| requested_at + interval(settings) / EARLY_POLL_DIVISOR)
+        self.is_polling.then(|| requested_at + interval(settings) / EARLY_POLL_DIVISOR)
     }
 
     /// Ends polling: a watch works, or lists do not work either.
     pub(super) fn end(&mut self) {
-        self.on = false;
+        self.is_polling = false;
         self.backoff.reset();
     }
 }

@@ -30,7 +30,7 @@ use super::output::Output;
 use super::probe_schedule::{MAX_PROOF_DELAY, ProbeSchedule};
 use super::request::{BRIEF_WATCH_SECONDS, ProbeMethod, Request, RequestId, SHORT_WATCH_SECONDS};
 use super::requester::Requester;
-use super::short_watch::{SHORT_WATCH_GRACE, ShortWatch, ShortWatchResult, Target};
+use super::short_watch::{ProbeTarget, SHORT_WATCH_GRACE, ShortWatch, ShortWatchResult};
 use super::stream::{Stream, is_open};
 use super::verdict::Record;
 use crate::fault_injection::inject;
@@ -47,7 +47,7 @@ pub(super) struct Probe {
     /// Version of a probe that the responding server has not reached.
     ///
     /// A server that lags is asked about this version again, without another probe (R5).
-    lagging_target: Option<Target>,
+    lagging_target: Option<ProbeTarget>,
 }
 
 /// Activity alongside the watch.
@@ -67,9 +67,9 @@ enum State {
         deadline: Instant,
     },
     /// A short watch, which must show all changes up to the probe's version.
-    Reaching { watch: ShortWatch, deadline: Instant },
+    ShortWatching { watch: ShortWatch, deadline: Instant },
     /// The short watch has ended, and our own watch must still deliver the changes that it showed.
-    Following { shown: ShortWatchResult, deadline: Instant },
+    AwaitingDelivery { result: ShortWatchResult, deadline: Instant },
     /// A second watch is being opened, to replace the suspect one.
     Replacing { id: RequestId, deadline: Instant },
 }
@@ -101,7 +101,7 @@ impl Probe {
 
     /// Returns whether `id` is the short watch.
     pub(super) fn is_short_watch(&self, id: RequestId) -> bool {
-        matches!(&self.state, State::Reaching { watch, .. } if watch.id == id)
+        matches!(&self.state, State::ShortWatching { watch, .. } if watch.id == id)
     }
 
     /// Returns whether a stream broke and no proof has arrived since.
@@ -132,7 +132,7 @@ impl Probe {
     pub(super) fn proof_found(&mut self, cache: &CacheState) -> bool {
         self.state = State::Quiet;
         let proven = cache.evidence.proven;
-        self.schedule.was_overdue() && proven.is_none_or(|proven| proven < self.schedule.started())
+        self.schedule.was_overdue() && proven.is_none_or(|proven| proven < self.schedule.started_at())
     }
 
     /// Returns the time of the next request, or the deadline of the current activity.
@@ -140,8 +140,8 @@ impl Probe {
         match &self.state {
             State::Quiet => is_open(stream).then(|| self.schedule.due()),
             State::Probing { deadline, .. }
-            | State::Reaching { deadline, .. }
-            | State::Following { deadline, .. }
+            | State::ShortWatching { deadline, .. }
+            | State::AwaitingDelivery { deadline, .. }
             | State::Replacing { deadline, .. } => Some(*deadline),
         }
     }
@@ -166,13 +166,13 @@ impl Probe {
             State::Quiet => self.seek_proof(now, cache, requester, &mut effects),
             State::Probing { id, .. } => {
                 effects.cancel(*id);
-                self.unproven("no proof of freshness: no response to a probe in time", cache, &mut effects);
+                self.handle_missing_proof("no proof of freshness: no response to a probe in time", cache, &mut effects);
             }
-            State::Reaching { watch, .. } => {
+            State::ShortWatching { watch, .. } => {
                 effects.cancel(watch.id);
                 self.judge(cache, &mut effects);
             }
-            State::Following { .. } => self.judge(cache, &mut effects),
+            State::AwaitingDelivery { .. } => self.judge(cache, &mut effects),
             State::Replacing { id, .. } => {
                 effects.cancel(*id);
                 self.state = State::Quiet;
@@ -186,7 +186,7 @@ impl Probe {
     fn seek_proof(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
         let reasons = self.schedule.begin(now);
         let period = cache.bookmark_interval.period();
-        let Some(held) = cache.reached().cloned().filter(ResourceVersion::is_ordered) else {
+        let Some(held) = cache.reached_version().cloned().filter(ResourceVersion::is_ordered) else {
             effects.push(Effect::CompareWithList);
             return;
         };
@@ -197,13 +197,13 @@ impl Probe {
         // The earlier probe's version is not used if a proof was explicitly requested, since a caller's write may be
         // newer. An old probe proves little.
         let lagging_target =
-            self.lagging_target.take().filter(|target| !reasons.wanted && now.since(target.sent) < period);
+            self.lagging_target.take().filter(|target| !reasons.is_requested && now.since(target.sent) < period);
         if let Some(target) = lagging_target {
             return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
         }
         let since = match self.schedule.broken_at() {
             // A probe from before this request does not help a caller that waits for a write.
-            _ if reasons.wanted => now,
+            _ if reasons.is_requested => now,
             // After a broken connection, neither a probe from before the break helps nor a probe from long before the
             // new connection.
             Some(broken) => broken.max(now - MAX_PROOF_DELAY * 2),
@@ -211,7 +211,7 @@ impl Probe {
         };
         let id = requester.next_id();
         let deadline = now + cache.settings.probe_deadline;
-        let (since_held, is_awaited) = (cache.held_since, reasons.is_awaited);
+        let (since_held, is_awaited) = (cache.reached_at, reasons.is_awaited);
         self.state = State::Probing { id, held, since: since_held, is_awaited, deadline };
         effects.send(id, Request::Probe { since });
     }
@@ -233,21 +233,21 @@ impl Probe {
             return effects;
         }
         // A probe that was sent before the cache reached its version may legitimately return a lower version.
-        let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
+        let is_older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.state = State::Quiet;
         let Some(version) = version.filter(|version| version.is_ordered() && cache.version.is_some()) else {
-            self.unproven(
+            self.handle_missing_proof(
                 "no proof of freshness: the response to a probe has no comparable version",
                 cache,
                 &mut effects,
             );
             return effects;
         };
-        if older {
+        if is_older {
             effects.push(Effect::LeaveWatch);
-            effects.push(Effect::NewEpoch(version));
+            effects.push(Effect::HistoryChanged(version));
         } else {
-            self.prove(now, Target { version, sent }, is_awaited, cache, requester, &mut effects);
+            self.prove(now, ProbeTarget { version, sent }, is_awaited, cache, requester, &mut effects);
         }
         effects
     }
@@ -256,7 +256,7 @@ impl Probe {
     fn prove(
         &mut self,
         now: Instant,
-        target: Target,
+        target: ProbeTarget,
         is_awaited: bool,
         cache: &CacheState,
         requester: &mut Requester,
@@ -265,15 +265,15 @@ impl Probe {
         if cache.has_shown(&target.version) {
             effects.push(Effect::ProofFound(target.sent));
         } else {
-            self.watch_shortly(now, target, is_awaited, cache, requester, effects);
+            self.open_short_watch(now, target, is_awaited, cache, requester, effects);
         }
     }
 
     /// Opens the short watch, a brief one if a caller waits (`is_awaited`) and its end is a proof.
-    fn watch_shortly(
+    fn open_short_watch(
         &mut self,
         now: Instant,
-        target: Target,
+        target: ProbeTarget,
         is_awaited: bool,
         cache: &CacheState,
         requester: &mut Requester,
@@ -287,10 +287,10 @@ impl Probe {
         let id = requester.next_id();
         let (method, deadline) = (self.method, now + cache.settings.short_watch_deadline);
         // A brief watch rarely receives a bookmark, so its regular end must be trustworthy.
-        let brief = is_awaited && self.is_end_a_proof(cache);
-        let seconds = if brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
+        let is_brief = is_awaited && self.is_end_a_proof(cache);
+        let seconds = if is_brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
         effects.send(id, Request::ShortWatch { from, target: target.version.clone(), method, seconds });
-        self.state = State::Reaching { watch: ShortWatch::new(id, target, brief), deadline };
+        self.state = State::ShortWatching { watch: ShortWatch::new(id, target, is_brief), deadline };
     }
 
     /// Returns true if the regular end of a short watch is a proof.
@@ -302,14 +302,14 @@ impl Probe {
     /// Processes a record of a stream alongside the watch.
     pub(super) fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>, cache: &CacheState) -> Effects {
         let mut effects = Effects::default();
-        let State::Reaching { watch, .. } = &mut self.state else { return effects };
+        let State::ShortWatching { watch, .. } = &mut self.state else { return effects };
         if watch.id != id {
             return effects;
         }
         match record {
             Record::Object(_, identity) => watch.event(now, &identity.version),
             Record::Bookmark(bookmark) => {
-                effects.push(Effect::BookmarkHeard);
+                effects.push(Effect::BookmarkReceived);
                 if watch.bookmark(bookmark, cache) {
                     effects.cancel(id);
                     if cache.is_new_version(&bookmark.version) {
@@ -326,21 +326,25 @@ impl Probe {
     /// Checks a short watch that has ended. A proof requires that the short watch reached the probe's version, and that
     /// our own watch has delivered all changes of the short watch.
     pub(super) fn judge(&mut self, cache: &CacheState, effects: &mut Effects) {
-        let shown = match &self.state {
-            State::Reaching { watch, .. } => watch.shown(),
-            State::Following { shown, .. } => shown.clone(),
+        let result = match &self.state {
+            State::ShortWatching { watch, .. } => watch.result(),
+            State::AwaitingDelivery { result, .. } => result.clone(),
             _ => return,
         };
-        if shown.ahead.is_some_and(|ahead| cache.is_new_version(&ahead)) {
-            self.unproven("another watch has delivered events that this watch has not", cache, effects);
-        } else if !shown.complete {
-            self.unproven("no proof of freshness: a short watch did not deliver all changes", cache, effects);
+        if result.newest_event.is_some_and(|newest_event| cache.is_new_version(&newest_event)) {
+            self.handle_missing_proof("another watch has delivered events that this watch has not", cache, effects);
+        } else if !result.reached_target {
+            self.handle_missing_proof(
+                "no proof of freshness: a short watch did not deliver all changes",
+                cache,
+                effects,
+            );
         } else {
             // Our own watch stays at its version. The proven version is kept separately.
-            if !cache.has_shown(&shown.target.version) {
-                effects.push(Effect::Shown(shown.target.version));
+            if !cache.has_shown(&result.target.version) {
+                effects.push(Effect::ShortWatchReached(result.target.version));
             }
-            effects.push(Effect::ProofFound(shown.target.sent));
+            effects.push(Effect::ProofFound(result.target.sent));
         }
     }
 
@@ -359,24 +363,25 @@ impl Probe {
             return self.failed(now, id, &failure, cache, requester);
         }
         let mut effects = Effects::default();
-        let trusted = self.is_end_a_proof(cache);
-        let State::Reaching { watch, .. } = &mut self.state else { return effects };
-        watch.ended(now, trusted);
-        let (brief, shown) = (watch.brief, watch.shown());
-        if brief && !shown.complete {
+        let end_is_proof = self.is_end_a_proof(cache);
+        let State::ShortWatching { watch, .. } = &mut self.state else { return effects };
+        watch.ended(now, end_is_proof);
+        let (is_brief, result) = (watch.is_brief, watch.result());
+        if is_brief && !result.reached_target {
             // One second was too short, for example because of events. Such an end neither proves nor disproves
             // freshness.
             self.state = State::Quiet;
-            self.prove(now, shown.target, false, cache, requester, &mut effects);
+            self.prove(now, result.target, false, cache, requester, &mut effects);
             return effects;
         }
         // Only events above the cached version count. Our own watch has a short time to deliver the same events.
-        if shown.ahead.as_ref().is_some_and(|ahead| cache.is_new_version(ahead)) {
-            self.state = State::Following { shown, deadline: now + SHORT_WATCH_GRACE };
+        if result.newest_event.as_ref().is_some_and(|newest_event| cache.is_new_version(newest_event)) {
+            self.state = State::AwaitingDelivery { result, deadline: now + SHORT_WATCH_GRACE };
             return effects;
         }
         let has_bookmarks = cache.bookmark_interval.has_bookmarks();
-        if !shown.complete && !shown.heard && (!has_bookmarks || may_compare && cache.is_suspect()) {
+        if !result.reached_target && !result.received_bookmark && (!has_bookmarks || may_compare && cache.is_suspect())
+        {
             // The short watch received no bookmark. If no watch ever received one, the server sends none. Otherwise the
             // cache is in doubt, and a list may end the doubt if another watch does not.
             self.state = State::Quiet;
@@ -401,7 +406,7 @@ impl Probe {
                 effects.push(Effect::LeaveWatch);
                 effects.push(Effect::WatchReplaced(id));
             }
-            State::Reaching { watch, .. } if watch.id == id => watch.opened(now),
+            State::ShortWatching { watch, .. } if watch.id == id => watch.opened(now),
             _ => {}
         }
         effects
@@ -418,11 +423,11 @@ impl Probe {
     ) -> Effects {
         let mut effects = Effects::default();
         match &self.state {
-            State::Reaching { watch, .. }
+            State::ShortWatching { watch, .. }
                 if watch.id == id && self.method != ProbeMethod::Unknown && is_rejection(failure) =>
             {
                 // The server rejected this form. The working form, if any, is remembered as long as it leads to proofs.
-                let (target, is_awaited) = (watch.target.clone(), watch.brief);
+                let (target, is_awaited) = (watch.target.clone(), watch.is_brief);
                 self.method = match self.method {
                     ProbeMethod::Streamed => {
                         effects.push(Effect::StreamsRejected);
@@ -431,17 +436,18 @@ impl Probe {
                     ProbeMethod::Listed | ProbeMethod::Unknown => ProbeMethod::Unknown,
                 };
                 self.state = State::Quiet;
-                self.watch_shortly(now, target, is_awaited, cache, requester, &mut effects);
+                self.open_short_watch(now, target, is_awaited, cache, requester, &mut effects);
             }
-            State::Reaching { watch, .. } if watch.id == id && may_lag(now, failure, cache) => {
+            State::ShortWatching { watch, .. } if watch.id == id && may_lag(now, failure, cache) => {
                 // The responding replica may only lag. The next request checks the same target without another probe
                 // (R5).
                 self.lagging_target = Some(watch.target.clone());
                 self.state = State::Quiet;
                 self.schedule.retry_later(now, requester);
             }
-            State::Probing { id: own, .. } | State::Reaching { watch: ShortWatch { id: own, .. }, .. }
-                if *own == id =>
+            State::Probing { id: request_id, .. }
+            | State::ShortWatching { watch: ShortWatch { id: request_id, .. }, .. }
+                if *request_id == id =>
             {
                 if let (FailureKind::Busy, Some(retry_after)) = (failure.kind, failure.retry_after) {
                     // A delay that the server requested does not make the watch suspect. The cache still becomes stale
@@ -449,10 +455,10 @@ impl Probe {
                     self.state = State::Quiet;
                     self.schedule.delay_by(now, retry_after, requester);
                 } else {
-                    self.unproven(&format!("no proof of freshness: {}", failure.why), cache, &mut effects);
+                    self.handle_missing_proof(&format!("no proof of freshness: {}", failure.why), cache, &mut effects);
                 }
             }
-            State::Replacing { id: own, .. } if *own == id => {
+            State::Replacing { id: request_id, .. } if *request_id == id => {
                 self.state = State::Quiet;
                 self.schedule.retry_later(now, requester);
                 // An expired version concerns our own watch as well, so both end.
@@ -469,23 +475,23 @@ impl Probe {
     /// Cancels the activity.
     pub(super) fn cancel(&mut self) -> Option<Output> {
         match std::mem::replace(&mut self.state, State::Quiet) {
-            State::Quiet | State::Following { .. } => None,
+            State::Quiet | State::AwaitingDelivery { .. } => None,
             State::Probing { id, .. }
-            | State::Reaching { watch: ShortWatch { id, .. }, .. }
+            | State::ShortWatching { watch: ShortWatch { id, .. }, .. }
             | State::Replacing { id, .. } => Some(Output::Cancel(id)),
         }
     }
 
     /// Handles a missing proof. Unless our own watch delivered a proof concurrently, it becomes suspect, and a second
     /// watch is opened on another connection.
-    pub(super) fn unproven(&mut self, why: &str, cache: &CacheState, effects: &mut Effects) {
+    pub(super) fn handle_missing_proof(&mut self, why: &str, cache: &CacheState, effects: &mut Effects) {
         self.state = State::Quiet;
         // The server rejected every method. The next request starts with the preferred method again.
         if self.method == ProbeMethod::Unknown {
             self.forget_rejections();
         }
         // A bookmark of our own watch may have delivered the proof since the request.
-        if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.started()) {
+        if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.started_at()) {
             effects.push(Effect::Suspect(Arc::from(why)));
         }
     }

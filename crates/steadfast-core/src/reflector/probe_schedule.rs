@@ -13,13 +13,13 @@ pub(super) struct ProbeSchedule {
     /// Time at which the silence exceeds the period.
     due_at: Instant,
     /// Set if a caller needs a proof earlier.
-    wanted: bool,
-    /// Set if `wanted` comes from a caller and not from a comparison.
+    is_requested: bool,
+    /// Set if `is_requested` comes from a caller and not from a comparison.
     is_awaited: bool,
     /// Earliest time of the next request, even if a caller needs a proof.
-    earliest: Instant,
+    earliest_at: Instant,
     /// Start of the last request.
-    started: Instant,
+    started_at: Instant,
     /// Set if a period of silence had passed at that start.
     was_overdue: bool,
     /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
@@ -30,9 +30,9 @@ pub(super) struct ProbeSchedule {
 
 /// Reasons of a request for a proof.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reasons {
+pub(super) struct ProofReasons {
     /// Set if a caller or a comparison needs the proof.
-    pub(super) wanted: bool,
+    pub(super) is_requested: bool,
     /// Set if a caller waits for the proof.
     pub(super) is_awaited: bool,
 }
@@ -51,10 +51,10 @@ impl ProbeSchedule {
             BackoffSettings { first: MIN_REQUEST_INTERVAL, second: MIN_REQUEST_INTERVAL * 2, ceiling: period / 2 };
         Self {
             due_at: Instant::ZERO,
-            wanted: false,
+            is_requested: false,
             is_awaited: false,
-            earliest: Instant::ZERO,
-            started: Instant::ZERO,
+            earliest_at: Instant::ZERO,
+            started_at: Instant::ZERO,
             was_overdue: false,
             broken_at: None,
             backoff: Backoff::new(delays),
@@ -63,8 +63,8 @@ impl ProbeSchedule {
 
     /// Requests a proof for a caller, as soon as a stream exists.
     pub(super) fn request(&mut self, now: Instant) {
-        self.wanted = true;
-        self.earliest = self.earliest.max(now);
+        self.is_requested = true;
+        self.earliest_at = self.earliest_at.max(now);
     }
 
     /// Requests a proof for which a caller waits.
@@ -75,12 +75,12 @@ impl ProbeSchedule {
 
     /// Returns the time of the next request.
     pub(super) fn due(&self) -> Instant {
-        if self.wanted { self.earliest.min(self.due_at) } else { self.due_at }
+        if self.is_requested { self.earliest_at.min(self.due_at) } else { self.due_at }
     }
 
     /// Returns the start of the last request.
-    pub(super) fn started(&self) -> Instant {
-        self.started
+    pub(super) fn started_at(&self) -> Instant {
+        self.started_at
     }
 
     /// Returns whether a period of silence had passed at the start of the last request.
@@ -99,14 +99,14 @@ impl ProbeSchedule {
     }
 
     /// Records the start of a request, and returns its reasons.
-    pub(super) fn begin(&mut self, now: Instant) -> Reasons {
-        let reasons = Reasons { wanted: self.wanted, is_awaited: self.is_awaited };
+    pub(super) fn begin(&mut self, now: Instant) -> ProofReasons {
+        let reasons = ProofReasons { is_requested: self.is_requested, is_awaited: self.is_awaited };
         // This is recorded before `due_at` changes: only a request after a full period of silence may lengthen the
         // interval.
         self.was_overdue = now >= self.due_at;
-        (self.wanted, self.is_awaited) = (false, false);
-        self.earliest = now + MIN_REQUEST_INTERVAL;
-        self.started = now;
+        (self.is_requested, self.is_awaited) = (false, false);
+        self.earliest_at = now + MIN_REQUEST_INTERVAL;
+        self.started_at = now;
         reasons
     }
 
@@ -126,7 +126,7 @@ impl ProbeSchedule {
     }
 
     /// Schedules an early request after a new stream replaced a broken one.
-    pub(super) fn hasten(&mut self, now: Instant, requester: &mut Requester) {
+    pub(super) fn request_soon(&mut self, now: Instant, requester: &mut Requester) {
         let latest = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
         // A request that is scheduled within this time keeps its time. Only an overdue or a later request moves.
         if self.due_at <= now || self.due_at > latest {
@@ -143,6 +143,6 @@ impl ProbeSchedule {
     pub(super) fn delay_by(&mut self, now: Instant, retry_after: Duration, requester: &mut Requester) {
         self.retry_later(now, requester);
         self.due_at = self.due_at.max(now + retry_after.min(MAX_RETRY_AFTER));
-        self.earliest = self.due_at;
+        self.earliest_at = self.due_at;
     }
 }

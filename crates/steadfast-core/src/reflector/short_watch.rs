@@ -10,7 +10,7 @@ use crate::version::ResourceVersion;
 
 /// Version that a probe returned.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(super) struct ProbeTarget {
     /// Version of the collection.
     pub(super) version: ResourceVersion,
     /// Time at which the probe was sent.
@@ -21,29 +21,29 @@ pub(super) struct Target {
 #[derive(Clone, Debug)]
 pub(super) struct ShortWatch {
     pub(super) id: RequestId,
-    pub(super) target: Target,
+    pub(super) target: ProbeTarget,
     /// True if the watch lasts only one second, for a waiting caller.
-    pub(super) brief: bool,
+    pub(super) is_brief: bool,
     /// Newest event, and its time.
-    ahead: Option<(ResourceVersion, Instant)>,
+    newest_event: Option<(ResourceVersion, Instant)>,
     /// Set after any bookmark.
-    heard: bool,
+    received_bookmark: bool,
     /// Set after a bookmark that reached the target.
-    complete: bool,
+    reached_target: bool,
     /// Arrival time of the response's head.
-    opened: Option<Instant>,
+    opened_at: Option<Instant>,
 }
 
 /// Evidence of a short watch that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct ShortWatchResult {
-    pub(super) target: Target,
+    pub(super) target: ProbeTarget,
     /// Newest event.
-    pub(super) ahead: Option<ResourceVersion>,
+    pub(super) newest_event: Option<ResourceVersion>,
     /// Set if the watch has shown all changes up to the target.
-    pub(super) complete: bool,
+    pub(super) reached_target: bool,
     /// Set after any bookmark.
-    pub(super) heard: bool,
+    pub(super) received_bookmark: bool,
 }
 
 /// Time for our own watch to deliver the changes that a short watch has shown. Also the minimum silence of a short
@@ -52,49 +52,58 @@ pub(super) const SHORT_WATCH_GRACE: Duration = Duration::from_secs(1);
 
 impl ShortWatch {
     /// Creates the watch of the request `id`.
-    pub(super) fn new(id: RequestId, target: Target, brief: bool) -> Self {
-        Self { id, target, brief, ahead: None, heard: false, complete: false, opened: None }
+    pub(super) fn new(id: RequestId, target: ProbeTarget, is_brief: bool) -> Self {
+        Self {
+            id,
+            target,
+            is_brief,
+            newest_event: None,
+            received_bookmark: false,
+            reached_target: false,
+            opened_at: None,
+        }
     }
 
     /// Records the head of the response.
     pub(super) fn opened(&mut self, now: Instant) {
-        self.opened = Some(now);
+        self.opened_at = Some(now);
     }
 
     /// Records an event. It is not applied: our own watch must deliver all events in order.
     pub(super) fn event(&mut self, now: Instant, version: &ResourceVersion) {
-        self.ahead = Some((version.clone(), now));
+        self.newest_event = Some((version.clone(), now));
     }
 
     /// Records a bookmark. Returns whether nothing is missing up to the target, so that the watch is no longer needed.
     pub(super) fn bookmark(&mut self, bookmark: &Bookmark, cache: &CacheState) -> bool {
-        self.heard = true;
+        self.received_bookmark = true;
         if bookmark.version.is_older_than(&self.target.version) {
             return false;
         }
-        self.complete = true;
+        self.reached_target = true;
         // If the short watch is ahead, our own watch may deliver the change shortly. The comparison then follows at the
         // end of the short watch.
-        self.ahead.as_ref().is_none_or(|(ahead, _)| !cache.is_new_version(ahead))
+        self.newest_event.as_ref().is_none_or(|(newest_event, _)| !cache.is_new_version(newest_event))
     }
 
-    /// Records the regular end. `trusted` is set if the end itself is a proof.
-    pub(super) fn ended(&mut self, now: Instant, trusted: bool) {
-        let quiet = self.ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= SHORT_WATCH_GRACE);
+    /// Records the regular end. `end_is_proof` is set if the end itself is a proof.
+    pub(super) fn ended(&mut self, now: Instant, end_is_proof: bool) {
+        let is_quiet = self.newest_event.as_ref().is_none_or(|(_, at)| now.since(*at) >= SHORT_WATCH_GRACE);
         // A slow server may end a brief watch before sending anything.
-        let lasted = !self.brief || self.opened.is_some_and(|opened| now.since(opened) >= SHORT_WATCH_GRACE / 2);
+        let lasted_long_enough =
+            !self.is_brief || self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= SHORT_WATCH_GRACE / 2);
         // A bookmark below the probe's version means that this watch has not reached it, even if the server reported
         // the version as reached.
-        self.complete |= trusted && quiet && lasted && !self.heard;
+        self.reached_target |= end_is_proof && is_quiet && lasted_long_enough && !self.received_bookmark;
     }
 
     /// Returns the evidence so far.
-    pub(super) fn shown(&self) -> ShortWatchResult {
+    pub(super) fn result(&self) -> ShortWatchResult {
         ShortWatchResult {
             target: self.target.clone(),
-            ahead: self.ahead.clone().map(|(ahead, _)| ahead),
-            complete: self.complete,
-            heard: self.heard,
+            newest_event: self.newest_event.clone().map(|(newest_event, _)| newest_event),
+            reached_target: self.reached_target,
+            received_bookmark: self.received_bookmark,
         }
     }
 }

@@ -93,8 +93,10 @@ impl Streaming {
         // A rejection is certain evidence. Other failures must repeat.
         if failure.is_rejection() {
             // A missing permission (`403`) concerns only this client.
-            plan.form =
-                ListForm::PagesFallback(PagesFallback { why: failure.why.clone(), general: failure.code != 403 });
+            plan.form = ListForm::PagesFallback(PagesFallback {
+                why: failure.why.clone(),
+                applies_to_all_clients: failure.code != 403,
+            });
             // After a rejection of both forms, an immediate request for pages would be rejected
             // again.
             return !self.both_rejected;
@@ -109,7 +111,7 @@ impl Streaming {
     pub(super) fn doubt(&mut self, why: Arc<str>, plan: &mut ListPlan) {
         self.failures += 1;
         if self.failures >= MAX_STREAM_FAILURES {
-            plan.form = ListForm::PagesFallback(PagesFallback { why, general: true });
+            plan.form = ListForm::PagesFallback(PagesFallback { why, applies_to_all_clients: true });
         }
     }
 

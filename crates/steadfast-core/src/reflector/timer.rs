@@ -38,5 +38,5 @@ impl Timer {
     ];
 
     /// Timers of the activities alongside a watch.
-    pub(super) const ALONGSIDE: [Self; 3] = [Self::Proof, Self::Handover, Self::Comparison];
+    pub(super) const OF_ACTIVITIES: [Self; 3] = [Self::Proof, Self::Handover, Self::Comparison];
 }

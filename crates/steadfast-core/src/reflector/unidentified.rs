@@ -19,9 +19,9 @@ pub(super) struct Unidentified {
     /// Time of the next list.
     due: Option<Instant>,
     /// Set if a record contradicted the cache by its version.
-    contradicted: bool,
+    has_contradiction: bool,
     /// End of the last list for this purpose.
-    listed: Option<Instant>,
+    last_list_at: Option<Instant>,
     /// Number of consecutive lists that had unidentified entries themselves.
     failed_lists: u32,
 }
@@ -40,7 +40,7 @@ impl Unidentified {
     /// Records a complete list.
     pub(super) fn list_complete(&mut self, now: Instant, period: Duration) {
         if self.due.take().is_some() {
-            self.listed = Some(now);
+            self.last_list_at = Some(now);
         }
         if self.why.is_none() {
             self.failed_lists = 0;
@@ -62,14 +62,14 @@ impl Unidentified {
     }
 
     /// Records the error `why` of an entry of a running list.
-    pub(super) fn entry(&mut self, why: Arc<str>) {
+    pub(super) fn record_list_entry(&mut self, why: Arc<str>) {
         self.why = Some(why);
     }
 
     /// Records a record of a watch that contradicts the cache by its version.
-    pub(super) fn contradiction(&mut self, now: Instant, period: Duration, why: Arc<str>) {
+    pub(super) fn record_contradiction(&mut self, now: Instant, period: Duration, why: Arc<str>) {
         self.record(now, period, why);
-        self.contradicted = true;
+        self.has_contradiction = true;
     }
 
     /// Returns the list that resolves the records and its reason, if it is due.
@@ -77,14 +77,14 @@ impl Unidentified {
         self.due.filter(|due| now >= *due)?;
         let why = self.why.clone().unwrap_or_else(|| "a record could not be read".into());
         // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
-        let contradicted = std::mem::take(&mut self.contradicted);
-        Some((if contradicted { ListPlan::first() } else { ListPlan::again(version) }, why))
+        let has_contradiction = std::mem::take(&mut self.has_contradiction);
+        Some((if has_contradiction { ListPlan::first() } else { ListPlan::not_older_than(version) }, why))
     }
 
     /// Schedules a list for an unidentified record of a watch, at most one per period. `why` is the record's error.
     pub(super) fn record(&mut self, now: Instant, period: Duration, why: Arc<str>) {
         self.why = Some(why);
-        let due = self.listed.map_or(now, |listed| now.max(listed + period));
+        let due = self.last_list_at.map_or(now, |last_list_at| now.max(last_list_at + period));
         self.due = Some(self.due.map_or(due, |planned| planned.min(due)));
     }
 }

@@ -18,11 +18,11 @@ use crate::version::ResourceVersion;
 pub(super) struct Watch {
     pub(super) id: RequestId,
     /// Time of the request.
-    sent: Instant,
+    requested_at: Instant,
     /// Arrival time of the response's head.
-    opened: Option<Instant>,
+    opened_at: Option<Instant>,
     /// Set after a record.
-    proven: bool,
+    is_proven: bool,
     /// Set if the records follow the list directly: the watch started with the list, or from its version.
     follows_list: bool,
 }
@@ -44,12 +44,12 @@ pub(super) enum RecordMeaning<'a> {
 impl Watch {
     /// Creates the watch of the request `id`, which was sent at `now`.
     pub(super) fn requested(id: RequestId, now: Instant) -> Self {
-        Self { id, sent: now, opened: None, proven: false, follows_list: false }
+        Self { id, requested_at: now, opened_at: None, is_proven: false, follows_list: false }
     }
 
     /// Creates the watch of the request `id`, whose response is open at `now`.
     pub(super) fn open(id: RequestId, now: Instant) -> Self {
-        Self { opened: Some(now), ..Self::requested(id, now) }
+        Self { opened_at: Some(now), ..Self::requested(id, now) }
     }
 
     /// Returns the watch as one whose records follow the list directly.
@@ -65,23 +65,23 @@ impl Watch {
 
     /// Returns the watch as the activities alongside it see it.
     pub(super) fn stream(&self) -> Stream {
-        Stream { id: self.id, is_open: self.opened.is_some() }
+        Stream { id: self.id, is_open: self.opened_at.is_some() }
     }
 
     /// Returns whether the head of the response has arrived.
     pub(super) fn is_open(&self) -> bool {
-        self.opened.is_some()
+        self.opened_at.is_some()
     }
 
     /// Records the head of the response.
     pub(super) fn opened(&mut self, now: Instant) {
-        self.opened = Some(now);
+        self.opened_at = Some(now);
     }
 
     /// Records that a record was above the cached version. Such a record proves that the watch works, so a short
     /// lifetime does not count as a failure.
-    pub(super) fn proven(&mut self) {
-        self.proven = true;
+    pub(super) fn mark_proven(&mut self) {
+        self.is_proven = true;
     }
 
     /// Interprets a record. A record that is not above the cached version contains no new change (C3, C4).
@@ -90,7 +90,7 @@ impl Watch {
             Record::Object(_, identity) if cache.is_new_version(&identity.version) => {
                 RecordMeaning::Change(&identity.version)
             }
-            Record::Object(..) => RecordMeaning::Repeated { reached_higher: self.proven || self.follows_list },
+            Record::Object(..) => RecordMeaning::Repeated { reached_higher: self.is_proven || self.follows_list },
             Record::Bookmark(bookmark) => RecordMeaning::Bookmark {
                 version: &bookmark.version,
                 is_new_version: cache.is_new_version(&bookmark.version),
@@ -101,27 +101,27 @@ impl Watch {
 
     /// Returns the deadline of the response's head. An open watch may be silent for long.
     pub(super) fn head_due(&self, settings: &ReflectorSettings) -> Option<Instant> {
-        self.opened.is_none().then(|| self.sent + settings.list_stall_timeout)
+        self.opened_at.is_none().then(|| self.requested_at + settings.list_stall_timeout)
     }
 
     /// Returns when the watch has been open for long enough to be a sign of health (R6).
     pub(super) fn healthy_at(&self, settings: &ReflectorSettings) -> Option<Instant> {
-        self.opened.map(|opened| opened + settings.healthy_after)
+        self.opened_at.map(|opened_at| opened_at + settings.healthy_after)
     }
 
     /// Handles the regular end. A healthy watch resumes immediately, any other after a growing delay.
     pub(super) fn ended(&self, now: Instant, cache: &CacheState) -> Effects {
-        let lived = self.opened.map(|opened| now.since(opened)).unwrap_or_default();
+        let open_duration = self.opened_at.map(|opened_at| now.since(opened_at)).unwrap_or_default();
         let effect = if inject!(cache.faults(), ForgottenVersion) {
             Effect::WatchFailed(Failure::unreachable("the server ended a watch"))
-        } else if lived >= cache.settings.short_watch {
+        } else if open_duration >= cache.settings.short_watch {
             Effect::Resume
-        } else if self.proven {
+        } else if self.is_proven {
             // Its records are a proof, but do not allow a retry without a delay: the sequence of such watches may be
             // endless (R6).
             Effect::ResumeLater
         } else {
-            let why = format!("the server ended a watch after {} ms", lived.as_millis());
+            let why = format!("the server ended a watch after {} ms", open_duration.as_millis());
             Effect::WatchFailed(Failure::unreachable(why))
         };
         effect.into()
@@ -129,11 +129,11 @@ impl Watch {
 
     /// Handles a failure, by its kind.
     pub(super) fn failed(&self, now: Instant, failure: &Failure, cache: &CacheState) -> Effects {
-        let reached = cache.reached();
+        let reached = cache.reached_version();
         let (failure, why) = (failure.clone(), failure.why.clone());
         match failure.kind {
             _ if inject!(cache.faults(), ForgottenVersion) => {
-                Effect::Relist { plan: ListPlan::again(reached), why }.into()
+                Effect::Relist { plan: ListPlan::not_older_than(reached), why }.into()
             }
             // The server has compacted this version. Few objects may have changed since.
             FailureKind::Expired => {
@@ -141,14 +141,14 @@ impl Watch {
                 Effect::Relist { plan, why }.into()
             }
             // This replica has not reached our version, or the history was restored from a backup.
-            FailureKind::TooLarge => Effect::Lagging { plan: ListPlan::again(reached), failure }.into(),
+            FailureKind::TooLarge => Effect::Lagging { plan: ListPlan::not_older_than(reached), failure }.into(),
             // The server may reject this specific version.
             FailureKind::Invalid => Effect::VersionRejected(failure).into(),
             // The cache contains the records before the failure and none after it. A list shows later whether the
             // collection has become small enough.
             FailureKind::Full => {
                 let mut effects = Effects::from(Effect::Broken(failure.clone()));
-                effects.push(Effect::Wait { failure, then: Next::List(ListPlan::again(reached)) });
+                effects.push(Effect::Wait { failure, then: Next::List(ListPlan::not_older_than(reached)) });
                 effects
             }
             FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
@@ -161,9 +161,9 @@ impl Watch {
     /// Returns whether the failure is evidence about watches. An unreachable server is no such evidence, unless the
     /// request timed out without a response head. Neither is the break of a watch that was open for some time.
     fn is_evidence(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> bool {
-        match (failure.kind, self.opened) {
-            (FailureKind::Unreachable, None) => now >= self.sent + settings.list_stall_timeout,
-            (FailureKind::Unreachable, Some(opened)) => now.since(opened) < settings.short_watch,
+        match (failure.kind, self.opened_at) {
+            (FailureKind::Unreachable, None) => now >= self.requested_at + settings.list_stall_timeout,
+            (FailureKind::Unreachable, Some(opened_at)) => now.since(opened_at) < settings.short_watch,
             // Each request obtains credentials again, so expired credentials are no evidence about watches.
             _ => failure.code != 401,
         }

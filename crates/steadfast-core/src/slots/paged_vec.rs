@@ -28,22 +28,22 @@ struct LeafPage<T>([Option<T>; LEAF_VALUES]);
 struct Page<N>([Option<Arc<N>>; CHILDREN]);
 
 /// Part of the tree. Slots within a part are relative to the part: from 0 up to `SPAN`, exclusive.
-trait Part<T>: Sized {
+trait TreeNode<T>: Sized {
     const SPAN: usize;
 
     fn empty() -> Self;
     fn is_empty(&self) -> bool;
-    fn get(&self, at: usize) -> Option<&T>;
+    fn get(&self, index: usize) -> Option<&T>;
 
     /// Takes values up to the span of the part; `None` if no value remains.
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>>;
 
-    /// Calls `each` for all slots of the leaves that the two parts do not share.
+    /// Calls `on_difference` for all slots of the leaves that the two parts do not share.
     fn differences<'a>(
         before: Option<&'a Self>,
         after: Option<&'a Self>,
         from: usize,
-        each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+        on_difference: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
     ) where
         T: 'a;
 
@@ -52,11 +52,11 @@ trait Part<T>: Sized {
 }
 
 /// Part that can be edited.
-trait Edited<T>: Part<T> + Clone {
-    fn set(&mut self, at: usize, value: Option<T>) -> Option<T>;
+trait EditableNode<T>: TreeNode<T> + Clone {
+    fn set(&mut self, index: usize, value: Option<T>) -> Option<T>;
 }
 
-impl<T> Part<T> for LeafPage<T> {
+impl<T> TreeNode<T> for LeafPage<T> {
     const SPAN: usize = LEAF_VALUES;
 
     fn empty() -> Self {
@@ -67,8 +67,8 @@ impl<T> Part<T> for LeafPage<T> {
         self.0.iter().all(Option::is_none)
     }
 
-    fn get(&self, at: usize) -> Option<&T> {
-        self.0[at % LEAF_VALUES].as_ref()
+    fn get(&self, index: usize) -> Option<&T> {
+        self.0[index % LEAF_VALUES].as_ref()
     }
 
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
@@ -80,13 +80,13 @@ impl<T> Part<T> for LeafPage<T> {
         before: Option<&'a Self>,
         after: Option<&'a Self>,
         from: usize,
-        each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+        on_difference: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
     ) where
         T: 'a,
     {
-        for at in 0..LEAF_VALUES {
-            let held = |leaf: Option<&'a Self>| leaf.and_then(|leaf| leaf.get(at));
-            each((from + at) as Slot, held(before), held(after));
+        for index in 0..LEAF_VALUES {
+            let held = |leaf: Option<&'a Self>| leaf.and_then(|leaf| leaf.get(index));
+            on_difference((from + index) as Slot, held(before), held(after));
         }
     }
 
@@ -95,13 +95,13 @@ impl<T> Part<T> for LeafPage<T> {
     }
 }
 
-impl<T: Clone> Edited<T> for LeafPage<T> {
-    fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
-        std::mem::replace(&mut self.0[at % LEAF_VALUES], value)
+impl<T: Clone> EditableNode<T> for LeafPage<T> {
+    fn set(&mut self, index: usize, value: Option<T>) -> Option<T> {
+        std::mem::replace(&mut self.0[index % LEAF_VALUES], value)
     }
 }
 
-impl<T, N: Part<T>> Part<T> for Page<N> {
+impl<T, N: TreeNode<T>> TreeNode<T> for Page<N> {
     const SPAN: usize = N::SPAN * CHILDREN;
 
     fn empty() -> Self {
@@ -112,8 +112,8 @@ impl<T, N: Part<T>> Part<T> for Page<N> {
         self.0.iter().all(Option::is_none)
     }
 
-    fn get(&self, at: usize) -> Option<&T> {
-        self.0[at / N::SPAN % CHILDREN].as_ref()?.get(at % N::SPAN)
+    fn get(&self, index: usize) -> Option<&T> {
+        self.0[index / N::SPAN % CHILDREN].as_ref()?.get(index % N::SPAN)
     }
 
     fn fill(values: &mut impl Iterator<Item = T>) -> Option<Arc<Self>> {
@@ -125,13 +125,13 @@ impl<T, N: Part<T>> Part<T> for Page<N> {
         before: Option<&'a Self>,
         after: Option<&'a Self>,
         from: usize,
-        each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+        on_difference: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
     ) where
         T: 'a,
     {
-        for at in 0..CHILDREN {
-            let child = |page: Option<&'a Self>| page.and_then(|page| page.0[at].as_ref());
-            part_differences(child(before), child(after), from + at * N::SPAN, each);
+        for index in 0..CHILDREN {
+            let child = |page: Option<&'a Self>| page.and_then(|page| page.0[index].as_ref());
+            node_differences(child(before), child(after), from + index * N::SPAN, on_difference);
         }
     }
 
@@ -140,9 +140,9 @@ impl<T, N: Part<T>> Part<T> for Page<N> {
     }
 }
 
-impl<T, N: Edited<T>> Edited<T> for Page<N> {
-    fn set(&mut self, at: usize, value: Option<T>) -> Option<T> {
-        set_part(&mut self.0[at / N::SPAN % CHILDREN], at % N::SPAN, value)
+impl<T, N: EditableNode<T>> EditableNode<T> for Page<N> {
+    fn set(&mut self, index: usize, value: Option<T>) -> Option<T> {
+        set_in_node(&mut self.0[index / N::SPAN % CHILDREN], index % N::SPAN, value)
     }
 }
 
@@ -153,31 +153,31 @@ impl<N> Clone for Page<N> {
     }
 }
 
-fn part_differences<'a, T: 'a, N: Part<T>>(
+fn node_differences<'a, T: 'a, N: TreeNode<T>>(
     before: Option<&'a Arc<N>>,
     after: Option<&'a Arc<N>>,
     from: usize,
-    each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+    on_difference: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
 ) {
     // Shared parts cannot differ, so the cost depends only on the number of edits.
-    let same = match (before, after) {
+    let is_same = match (before, after) {
         (Some(before), Some(after)) => Arc::ptr_eq(before, after),
         (None, None) => true,
         _ => false,
     };
-    if !same {
-        N::differences(before.map(|part| &**part), after.map(|part| &**part), from, each);
+    if !is_same {
+        N::differences(before.map(|node| &**node), after.map(|node| &**node), from, on_difference);
     }
 }
 
-/// Sets a value below `part`. The part is created when needed and removed when it becomes empty.
-fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option<T>) -> Option<T> {
+/// Sets a value below `node`. The part is created when needed and removed when it becomes empty.
+fn set_in_node<T, N: EditableNode<T>>(node: &mut Option<Arc<N>>, index: usize, value: Option<T>) -> Option<T> {
     let removes = value.is_none();
     // A part that a snapshot shares is copied. An unshared part is edited in place.
-    let part_mut = Arc::make_mut(part.get_or_insert_with(|| Arc::new(N::empty())));
-    let previous = part_mut.set(at, value);
-    if removes && part_mut.is_empty() {
-        *part = None;
+    let node_mut = Arc::make_mut(node.get_or_insert_with(|| Arc::new(N::empty())));
+    let previous = node_mut.set(index, value);
+    if removes && node_mut.is_empty() {
+        *node = None;
     }
     previous
 }
@@ -185,8 +185,8 @@ fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option
 impl<T> PagedVec<T> {
     /// Returns the value in `slot`.
     pub fn get(&self, slot: Slot) -> Option<&T> {
-        let at = slot as usize;
-        self.root.get(at / Chunk::<T>::SPAN)?.as_ref()?.get(at % Chunk::<T>::SPAN)
+        let index = slot as usize;
+        self.root.get(index / Chunk::<T>::SPAN)?.as_ref()?.get(index % Chunk::<T>::SPAN)
     }
 
     /// Returns whether both share their root and are therefore equal. Values with different roots may also be equal.
@@ -194,11 +194,16 @@ impl<T> PagedVec<T> {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// Calls `each` for every slot whose value may differ in `after`, with both values. Shared nodes are skipped.
-    pub fn differences<'a>(&'a self, after: &'a Self, mut each: impl FnMut(Slot, Option<&'a T>, Option<&'a T>)) {
+    /// Calls `on_difference` for every slot whose value may differ in `after`, with both values. Shared nodes are
+    /// skipped.
+    pub fn differences<'a>(
+        &'a self,
+        after: &'a Self,
+        mut on_difference: impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
+    ) {
         for number in 0..self.root.len().max(after.root.len()) {
             let chunk = |pages: &'a Self| pages.root.get(number).and_then(Option::as_ref);
-            part_differences(chunk(self), chunk(after), number * Chunk::<T>::SPAN, &mut each);
+            node_differences(chunk(self), chunk(after), number * Chunk::<T>::SPAN, &mut on_difference);
         }
     }
 
@@ -211,12 +216,12 @@ impl<T> PagedVec<T> {
 impl<T: Clone> PagedVec<T> {
     /// Sets or removes the value in `slot` and returns the previous value.
     pub fn set(&mut self, slot: Slot, value: Option<T>) -> Option<T> {
-        let (number, at) = (slot as usize / Chunk::<T>::SPAN, slot as usize % Chunk::<T>::SPAN);
+        let (number, index) = (slot as usize / Chunk::<T>::SPAN, slot as usize % Chunk::<T>::SPAN);
         if number >= self.root.len() {
             let more = number + 1 - self.root.len();
             self.root = self.root.iter().cloned().chain(iter::repeat_n(None, more)).collect();
         }
-        set_part(&mut Arc::make_mut(&mut self.root)[number], at, value)
+        set_in_node(&mut Arc::make_mut(&mut self.root)[number], index, value)
     }
 }
 

@@ -58,7 +58,7 @@ struct Delivered {
 }
 
 #[derive(Default)]
-struct World {
+struct QueueFixture {
     /// Current objects by key.
     objects: BTreeMap<usize, State>,
     /// Initial objects whose calls have not returned, with a flag for a started call.
@@ -73,7 +73,7 @@ fn key_of(key: usize) -> ObjectKey {
     ObjectKey::cluster(key.to_string().as_str())
 }
 
-fn held<K>(key: ObjectKey, object: K) -> Object<K> {
+fn object_in_queue<K>(key: ObjectKey, object: K) -> Object<K> {
     Object::new(Identity { key, uid: "any".into(), version: "1".into() }, Arc::new(object))
 }
 
@@ -81,7 +81,7 @@ fn number_of(key: &ObjectKey) -> usize {
     (0..KEYS).find(|number| key_of(*number) == *key).expect("one of the test's keys")
 }
 
-impl World {
+impl QueueFixture {
     fn state(&mut self, stay: Option<u32>) -> State {
         self.versions += 1;
         let stay = stay.unwrap_or_else(|| {
@@ -99,11 +99,11 @@ impl World {
         let old = self.objects.get(&key).copied();
         let new = self.state(old.map(|old| old.stay));
         self.objects.insert(key, new);
-        let object = held(key_of(key), new);
+        let object = object_in_queue(key_of(key), new);
         Self::push(
             queue,
             match old {
-                Some(old) => Event::Updated { old: held(key_of(key), old), new: object },
+                Some(old) => Event::Updated { old: object_in_queue(key_of(key), old), new: object },
                 None => Event::Added { object, initial },
             },
         );
@@ -116,7 +116,7 @@ impl World {
         let Some(last) = self.objects.remove(&key) else { return };
         let version = Some(ResourceVersion::from("7"));
         let (certainty, reason) = (Certainty::Observed, DeleteReason::Deleted);
-        Self::push(queue, Event::Deleted { last: held(key_of(key), last), version, certainty, reason });
+        Self::push(queue, Event::Deleted { last: object_in_queue(key_of(key), last), version, certainty, reason });
         // The deletion replaces the pending addition, unless its call is already running.
         self.initial.remove(&key);
     }
@@ -183,60 +183,64 @@ proptest! {
     #[test]
     fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(action(), 1..120)) {
         let mut queue = DeliveryQueue::new();
-        let mut world = World::default();
+        let mut fixture = QueueFixture::default();
         for action in doings {
             match action {
-                Action::Write { key, initial } => world.write(&mut queue, key, initial),
-                Action::Remove { key } => world.remove(&mut queue, key),
+                Action::Write { key, initial } => fixture.write(&mut queue, key, initial),
+                Action::Remove { key } => fixture.remove(&mut queue, key),
                 Action::Replace { key } => {
-                    world.remove(&mut queue, key);
-                    world.write(&mut queue, key, false);
+                    fixture.remove(&mut queue, key);
+                    fixture.write(&mut queue, key, false);
                 }
                 Action::Resync => {
-                    for (key, object) in &world.objects {
-                        World::push(&mut queue, Event::Resynced { object: held(key_of(*key), *object) });
+                    for (key, object) in &fixture.objects {
+                        QueueFixture::push(&mut queue, Event::Resynced { object: object_in_queue(key_of(*key), *object) });
                     }
                 }
                 Action::Take => {
                     if let Some(delivery) = queue.pop() {
-                        world.take(&delivery);
+                        fixture.take(&delivery);
                     }
                 }
-                Action::Return => world.finish(&mut queue),
+                Action::Return => fixture.finish(&mut queue),
             }
-            world.check(&queue);
+            fixture.check(&queue);
         }
         while !queue.is_empty() {
             match queue.pop() {
-                Some(delivery) => world.take(&delivery),
-                None => world.finish(&mut queue),
+                Some(delivery) => fixture.take(&delivery),
+                None => fixture.finish(&mut queue),
             }
-            world.check(&queue);
+            fixture.check(&queue);
         }
         prop_assert_eq!(queue.initial_left(), 0);
-        let delivered = world.delivered.iter().filter_map(|(key, delivered)| Some((*key, delivered.state?))).collect::<BTreeMap<_, _>>();
-        prop_assert_eq!(delivered, world.objects);
+        let delivered = fixture.delivered.iter().filter_map(|(key, delivered)| Some((*key, delivered.state?))).collect::<BTreeMap<_, _>>();
+        prop_assert_eq!(delivered, fixture.objects);
     }
 }
 
 fn added(key: &str, object: &'static str) -> Change<&'static str> {
-    let event = Event::Added { object: held(ObjectKey::cluster(key), object), initial: false };
+    let event = Event::Added { object: object_in_queue(ObjectKey::cluster(key), object), initial: false };
     Change::of_list(event)
 }
 
 fn updated(key: &str, old: &'static str, new: &'static str) -> Change<&'static str> {
-    let event = Event::Updated { old: held(ObjectKey::cluster(key), old), new: held(ObjectKey::cluster(key), new) };
+    let event = Event::Updated {
+        old: object_in_queue(ObjectKey::cluster(key), old),
+        new: object_in_queue(ObjectKey::cluster(key), new),
+    };
     Change::of_list(event)
 }
 
 fn deleted(key: &str, last: &'static str) -> Change<&'static str> {
     let (certainty, reason) = (Certainty::Inferred, DeleteReason::Deleted);
-    let event = Event::Deleted { last: held(ObjectKey::cluster(key), last), version: None, certainty, reason };
+    let event =
+        Event::Deleted { last: object_in_queue(ObjectKey::cluster(key), last), version: None, certainty, reason };
     Change::of_list(event)
 }
 
 fn resynced(key: &str, object: &'static str) -> Change<&'static str> {
-    let event = Event::Resynced { object: held(ObjectKey::cluster(key), object) };
+    let event = Event::Resynced { object: object_in_queue(ObjectKey::cluster(key), object) };
     Change::of_list(event)
 }
 

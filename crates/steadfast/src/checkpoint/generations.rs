@@ -13,41 +13,41 @@ pub(super) struct Generations<S> {
     /// State in the file; `None` if the file's state is unusable.
     written: Option<(u64, S)>,
     /// State of an uncertain transaction, which may be in the file instead.
-    doubtful: Option<(u64, S)>,
+    uncertain: Option<(u64, S)>,
     in_progress: Option<Transaction<S>>,
     /// True if the partition was erased.
     is_erased: bool,
-    next: u64,
+    next_mark: u64,
 }
 
 /// A transaction in progress.
 #[derive(Debug)]
 struct Transaction<S> {
     /// State after the transaction; `None` if it erases the partition.
-    to: Option<(u64, S)>,
+    target: Option<(u64, S)>,
     start: TransactionStart<S>,
 }
 
 #[derive(Debug)]
 enum TransactionStart<S> {
     /// The transaction has not processed this partition yet.
-    Not,
+    NotStarted,
     /// The partition had this state.
-    With((u64, S)),
+    FromState((u64, S)),
     /// The partition had no known state.
-    Lost,
+    UnknownState,
 }
 
 impl<S: Clone> Generations<S> {
     /// Creates the history of a partition with `state` and its mark, or without a usable state.
     pub(super) fn new(state: Option<(u64, S)>) -> Self {
-        let next = state.as_ref().map_or(0, |(mark, _)| mark.wrapping_add(1));
-        Self { written: state, doubtful: None, in_progress: None, is_erased: false, next }
+        let next_mark = state.as_ref().map_or(0, |(mark, _)| mark.wrapping_add(1));
+        Self { written: state, uncertain: None, in_progress: None, is_erased: false, next_mark }
     }
 
     /// Returns the state in the file, if it is certain.
-    pub(super) fn known(&self) -> Option<&S> {
-        self.written.as_ref().filter(|_| self.doubtful.is_none()).map(|(_, state)| state)
+    pub(super) fn certain_state(&self) -> Option<&S> {
+        self.written.as_ref().filter(|_| self.uncertain.is_none()).map(|(_, state)| state)
     }
 
     /// Returns true if the file's state is unusable.
@@ -62,15 +62,15 @@ impl<S: Clone> Generations<S> {
 
     /// Starts a transaction that writes `state`, and returns the mark of that state.
     pub(super) fn start_write(&mut self, state: S) -> u64 {
-        let mark = self.next;
-        self.next = mark.wrapping_add(1);
-        self.in_progress = Some(Transaction { to: Some((mark, state)), start: TransactionStart::Not });
+        let mark = self.next_mark;
+        self.next_mark = mark.wrapping_add(1);
+        self.in_progress = Some(Transaction { target: Some((mark, state)), start: TransactionStart::NotStarted });
         mark
     }
 
     /// Starts a transaction that erases the partition.
     pub(super) fn start_erase(&mut self) {
-        self.in_progress = Some(Transaction { to: None, start: TransactionStart::Not });
+        self.in_progress = Some(Transaction { target: None, start: TransactionStart::NotStarted });
     }
 
     /// Returns the state with the mark `found`, which the transaction read from the file. Returns `None` if the
@@ -85,8 +85,8 @@ impl<S: Clone> Generations<S> {
         }
         // The mark in the file decides if the uncertain transaction was written.
         let known =
-            [&self.written, &self.doubtful].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
-        let start = known.clone().map_or(TransactionStart::Lost, TransactionStart::With);
+            [&self.written, &self.uncertain].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
+        let start = known.clone().map_or(TransactionStart::UnknownState, TransactionStart::FromState);
         if let Some(transaction) = &mut self.in_progress {
             transaction.start = start;
         }
@@ -98,18 +98,18 @@ impl<S: Clone> Generations<S> {
 
     /// Ends the transaction. Its result is certain if `is_written` is true, and uncertain otherwise.
     pub(super) fn finish(&mut self, is_written: bool) {
-        let Some(Transaction { to, start }) = self.in_progress.take() else { return };
+        let Some(Transaction { target, start }) = self.in_progress.take() else { return };
         if is_written {
-            self.is_erased = to.is_none();
-            (self.written, self.doubtful) = (to, None);
+            self.is_erased = target.is_none();
+            (self.written, self.uncertain) = (target, None);
             return;
         }
         match start {
             // The failure came before this partition, for example while the file was opened. Nothing has changed.
-            TransactionStart::Not => {}
+            TransactionStart::NotStarted => {}
             // Two states are possible: the state before the write, and the state of the write.
-            TransactionStart::With(from) => (self.written, self.doubtful) = (Some(from), to),
-            TransactionStart::Lost => (self.written, self.doubtful) = (None, None),
+            TransactionStart::FromState(from) => (self.written, self.uncertain) = (Some(from), target),
+            TransactionStart::UnknownState => (self.written, self.uncertain) = (None, None),
         }
     }
 }

@@ -50,7 +50,7 @@ impl PartitionStorage {
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T>> for PartitionStorage {
     fn set_owner(&mut self, shared: &Arc<Shared<Lazy<T>>>) {
         let shared = shared.clone();
-        self.claim.until(move || shared.is_stopped());
+        self.claim.allow_takeover_when(move || shared.is_stopped());
     }
 
     fn restore(&mut self, on_row: &mut dyn FnMut(RestoredEntry)) -> Result<Restored, Option<Arc<str>>> {
@@ -75,9 +75,9 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T
     fn start_storing(self: Box<Self>, shared: &Arc<Shared<Lazy<T>>>, is_restored: bool, cluster: Option<String>) {
         let Self { queue, claim, terms, encodings, mark, .. } = *self;
         let written = is_restored.then(|| (mark, (None, shared.snapshot())));
-        let called = queue.clone();
-        shared.durables.wake_by(move || called.called.notify_one());
-        let section = Partition {
+        let woken_queue = queue.clone();
+        shared.durables.wake_by(move || woken_queue.wake_writer.notify_one());
+        let partition = Partition {
             claim,
             terms,
             encodings,
@@ -86,13 +86,13 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T
             state: Mutex::new(State {
                 generations: Generations::new(written),
                 epoch: None,
-                is_going: false,
+                is_in_progress: false,
                 failures: 0,
             }),
-            is_unnameable: AtomicBool::new(false),
-            is_notified: AtomicBool::new(false),
+            has_unnameable_object: AtomicBool::new(false),
+            was_reported: AtomicBool::new(false),
         };
-        writer::attach(&queue, Arc::new(section), &shared.environment);
+        writer::attach(&queue, Arc::new(partition), &shared.environment);
     }
 }
 
@@ -106,28 +106,28 @@ struct Partition<T> {
     shared: Arc<Shared<Lazy<T>>>,
     state: Mutex<State<T>>,
     /// True after an object arrived in a form that the file cannot represent.
-    is_unnameable: AtomicBool,
+    has_unnameable_object: AtomicBool,
     /// True after the warning that nothing can be written.
-    is_notified: AtomicBool,
+    was_reported: AtomicBool,
 }
 
 /// Number of failed attempts to store pending deliveries before they are delivered unstored. The attempts take at least
 /// 1.5 s.
-const ATTEMPTS: u32 = 3;
+const MAX_STORE_ATTEMPTS: u32 = 3;
 
 struct State<T> {
-    generations: Generations<Held<T>>,
+    generations: Generations<PartitionState<T>>,
     /// Epoch in which the cluster was identified.
     epoch: Option<u64>,
     /// True during a transaction.
-    is_going: bool,
+    is_in_progress: bool,
     /// Consecutive failed transactions.
     failures: u32,
 }
 
 /// State of a partition: cluster and version in its header, and the snapshot of its rows. The header is `None` for a
 /// restored state.
-type Held<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
+type PartitionState<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
 
 impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
     fn step(&self) -> Option<PartitionChange<'_>> {
@@ -139,27 +139,27 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         // its deliveries, or the other way round.
         let mut state = self.state.lock();
         let discard_rows = state.generations.is_unusable();
-        let (now, evidence, pending_deliveries) = self.shared.with_publication(|now, evidence| {
-            let can_be = !evidence.unidentified && self.has_version(now);
-            if can_be { self.shared.durables.begin_write(discard_rows) } else { Vec::new() }
+        let (current, evidence, pending_deliveries) = self.shared.with_publication(|current, evidence| {
+            let can_write = !evidence.unidentified && self.has_version(current);
+            if can_write { self.shared.durables.begin_write(discard_rows) } else { Vec::new() }
         });
         // The cache may lack changes of objects whose identity could not be read, and a restart from it would lose them
         // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
         if evidence.unidentified {
             drop(state);
-            self.go_without("an object could not be identified, and no list has resolved this yet", true);
+            self.deliver_unstored("an object could not be identified, and no list has resolved this yet", true);
             return None;
         }
         let name = self.claim.name.as_str();
-        let Some(version) = now.version().filter(|_| self.has_version(&now)) else {
+        let Some(version) = current.version().filter(|_| self.has_version(&current)) else {
             // Without a version a restored watch could not resume.
             let is_erased = state.generations.is_erased();
             if !is_erased {
                 state.generations.start_erase();
-                state.is_going = true;
+                state.is_in_progress = true;
             }
             drop(state);
-            self.go_without("the server returns no version that a watch could resume from", false);
+            self.deliver_unstored("the server returns no version that a watch could resume from", false);
             return (!is_erased).then(|| PartitionChange {
                 name,
                 discard_rows: true,
@@ -169,22 +169,24 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         };
         // After a new epoch the server may belong to another cluster, so no cluster is stored. The next run then starts
         // with a list.
-        let same_epoch = *state.epoch.get_or_insert(now.epoch()) == now.epoch();
+        let same_epoch = *state.epoch.get_or_insert(current.epoch()) == current.epoch();
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let new_head = Some((cluster.clone(), version.clone()));
-        let is_unchanged =
-            state.generations.known().is_some_and(|(known_head, held)| *known_head == new_head && is_same(held, &now));
+        let is_unchanged = state
+            .generations
+            .certain_state()
+            .is_some_and(|(known_head, stored)| *known_head == new_head && is_same(stored, &current));
         // Bookmarks change the version in the header even if no row changes: a restart then resumes at a later version.
         if is_unchanged && pending_deliveries.is_empty() {
             return None;
         }
-        state.is_going = true;
-        let mark = state.generations.start_write((new_head, now.clone()));
+        state.is_in_progress = true;
+        let mark = state.generations.start_write((new_head, current.clone()));
         let head = PartitionHeader { terms: self.terms.clone(), cluster, version: version.clone(), mark };
         let edit = move |found, rows: &mut dyn Rows| {
             let written = self.state.lock().generations.begin(found)?;
-            self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)?;
-            self.write_pending_deliveries(&pending_deliveries, &now, rows)
+            self.write(written.as_ref().map(|(_, stored)| &**stored), &current, rows)?;
+            self.write_pending_deliveries(&pending_deliveries, &current, rows)
         };
         Some(PartitionChange { name, discard_rows, head: Some(head), edit: Box::new(edit) })
     }
@@ -195,7 +197,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
             // This method is called for every informer of the queue, also for informers without changes in this
             // transaction.
             state.generations.finish(written);
-            if !std::mem::take(&mut state.is_going) {
+            if !std::mem::take(&mut state.is_in_progress) {
                 return;
             }
             state.failures = if written { 0 } else { state.failures.saturating_add(1) };
@@ -203,13 +205,13 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         };
         self.shared.durables.finish_write(written);
         if written {
-            self.is_notified.store(false, Ordering::Relaxed);
-        } else if failures >= ATTEMPTS {
-            self.go_without("the disk rejects writes", false);
+            self.was_reported.store(false, Ordering::Relaxed);
+        } else if failures >= MAX_STORE_ATTEMPTS {
+            self.deliver_unstored("the disk rejects writes", false);
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         // Acknowledgements are still written while handlers drain.
         (self.shared.is_stopped() && self.shared.durables.is_idle()) || self.claim.is_lost()
     }
@@ -224,19 +226,19 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
 }
 
 impl<T: Send + Sync + 'static> Partition<T> {
-    /// Writes the difference between `now` and `written`.
+    /// Writes the difference between `current` and `written`.
     fn write(
         &self,
         written: Option<&Snapshot<Lazy<T>>>,
-        now: &Snapshot<Lazy<T>>,
+        current: &Snapshot<Lazy<T>>,
         rows: &mut dyn Rows,
     ) -> Result<(), Fault> {
         let (mut key, mut row) = (Vec::new(), Vec::new());
         let Some(written) = written else {
-            return now.iter().try_for_each(|entry| self.put(entry, &mut key, &mut row, rows));
+            return current.iter().try_for_each(|entry| self.put(entry, &mut key, &mut row, rows));
         };
         let mut changes = Vec::new();
-        written.differences(now, |old, new| changes.push((old, new)));
+        written.differences(current, |old, new| changes.push((old, new)));
         // Removals come first: a deleted object may exist again under another row key.
         for (old, new) in &changes {
             let Some(old) = old.filter(|old| new.is_none_or(|new| new.key() != old.key())) else { continue };
@@ -248,17 +250,18 @@ impl<T: Send + Sync + 'static> Partition<T> {
     }
 
     /// Returns true if a watch can resume from the snapshot's version.
-    fn has_version(&self, now: &Snapshot<Lazy<T>>) -> bool {
-        now.version().is_some_and(ResourceVersion::is_ordered) && !self.is_unnameable.load(Ordering::Relaxed)
+    fn has_version(&self, current: &Snapshot<Lazy<T>>) -> bool {
+        current.version().is_some_and(ResourceVersion::is_ordered)
+            && !self.has_unnameable_object.load(Ordering::Relaxed)
     }
 
     /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
-    /// reports a diagnostic if `noted` is true.
-    fn go_without(&self, why: &str, noted: bool) {
+    /// reports a diagnostic if `reports_diagnostic` is true.
+    fn deliver_unstored(&self, why: &str, reports_diagnostic: bool) {
         let delivers_more = self.shared.durables.deliver_unrecorded();
-        if (delivers_more || noted) && !self.is_notified.swap(true, Ordering::Relaxed) {
+        if (delivers_more || reports_diagnostic) && !self.was_reported.swap(true, Ordering::Relaxed) {
             let why = Arc::<str>::from(why);
-            if noted {
+            if reports_diagnostic {
                 self.shared.report(&Diagnostic::CheckpointNotWritten { why: why.clone() });
             }
             if delivers_more {
@@ -268,48 +271,50 @@ impl<T: Send + Sync + 'static> Partition<T> {
         }
     }
 
-    /// Writes the pending deliveries of handlers, in addition to the cache `now`.
+    /// Writes the pending deliveries of handlers, in addition to the cache `current`.
     fn write_pending_deliveries(
         &self,
         pending_deliveries: &[OutboxRows<Lazy<T>>],
-        now: &Snapshot<Lazy<T>>,
+        current: &Snapshot<Lazy<T>>,
         rows: &mut dyn Rows,
     ) -> Result<(), Fault> {
         let mut row = Vec::new();
-        let key_of = |handler: &str, of: Option<&ObjectKey>| {
+        let key_of = |handler: &str, object_key: Option<&ObjectKey>| {
             let mut key = Vec::new();
-            DeliveryKey::write(handler, of, &mut key);
+            DeliveryKey::write(handler, object_key, &mut key);
             key
         };
         for handler_rows in pending_deliveries {
-            let (handler, is_new, changed) = match handler_rows {
-                OutboxRows::Nothing(handler, names) => {
+            let (handler, is_new, changed_rows) = match handler_rows {
+                OutboxRows::Remove(handler, names) => {
                     rows.remove(&key_of(handler, None))?;
-                    names.iter().try_for_each(|of| rows.remove(&key_of(handler, Some(of))))?;
+                    names.iter().try_for_each(|object_key| rows.remove(&key_of(handler, Some(object_key))))?;
                     continue;
                 }
-                OutboxRows::Rows(handler, is_new, changed) => (handler, *is_new, changed),
+                OutboxRows::Write(handler, is_new, changed_rows) => (handler, *is_new, changed_rows),
             };
             if is_new {
                 rows.put(&key_of(handler, None), &[])?;
             }
-            for (of, pending) in changed {
-                let key = key_of(handler, Some(of));
+            for (object_key, pending) in changed_rows {
+                let key = key_of(handler, Some(object_key));
                 let Some(pending) = pending else {
                     rows.remove(&key)?;
                     continue;
                 };
                 row.clear();
-                let held = now.entry(of.namespace(), of.name());
-                self.encodings.write_delivery(pending, held, &mut row).map_err(|_| self.cannot_name(of))?;
+                let stored = current.entry(object_key.namespace(), object_key.name());
+                self.encodings
+                    .write_delivery(pending, stored, &mut row)
+                    .map_err(|_| self.unnameable_error(object_key))?;
                 rows.put(&key, &row)?;
             }
         }
         Ok(())
     }
 
-    fn cannot_name(&self, key: &ObjectKey) -> Fault {
-        self.is_unnameable.store(true, Ordering::Relaxed);
+    fn unnameable_error(&self, key: &ObjectKey) -> Fault {
+        self.has_unnameable_object.store(true, Ordering::Relaxed);
         Fault(format!("{key} was received as a message of another kind").into())
     }
 
@@ -323,7 +328,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
         key.clear();
         row.clear();
         write_key(entry.key(), key);
-        self.encodings.write(entry, row).map_err(|_| self.cannot_name(entry.key()))?;
+        self.encodings.write(entry, row).map_err(|_| self.unnameable_error(entry.key()))?;
         rows.put(key, row)
     }
 }
@@ -337,8 +342,8 @@ fn pending(encodings: RowEncodings, key: &DeliveryKey, row: &[u8]) -> Option<Sav
 }
 
 /// Returns true if both snapshots have equal entries.
-fn is_same<T>(written: &Snapshot<Lazy<T>>, now: &Snapshot<Lazy<T>>) -> bool {
+fn is_same<T>(written: &Snapshot<Lazy<T>>, current: &Snapshot<Lazy<T>>) -> bool {
     let mut same = true;
-    written.differences(now, |_, _| same = false);
+    written.differences(current, |_, _| same = false);
     same
 }

@@ -19,13 +19,13 @@ pub(super) struct WriteQueue {
     claims: Mutex<BTreeMap<String, Weak<ClaimState>>>,
     state: Mutex<State>,
     /// Notified when an informer attaches.
-    pub(super) called: Notify,
+    pub(super) wake_writer: Notify,
     counts: Mutex<CheckpointStats>,
 }
 
 #[derive(Default)]
 struct State {
-    newcomers: Vec<Arc<dyn PartitionWriter>>,
+    new_writers: Vec<Arc<dyn PartitionWriter>>,
     has_writer: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) trait PartitionWriter: Send + Sync {
     fn finish_write(&self, written: bool);
 
     /// Returns true if no further changes can follow.
-    fn is_over(&self) -> bool;
+    fn is_finished(&self) -> bool;
 
     /// Returns a receiver that is notified of possible changes.
     fn changes(&self) -> watch::Receiver<u64>;
@@ -57,7 +57,7 @@ pub(super) struct Claim {
 struct ClaimState {
     /// True after another informer has taken over the partition.
     is_retired: AtomicBool,
-    is_over: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    is_finished: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl Claim {
@@ -66,9 +66,9 @@ impl Claim {
         self.holder.is_retired.load(Ordering::Acquire)
     }
 
-    /// Allows a takeover of the partition as soon as `is_over` returns true.
-    pub(super) fn until(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) {
-        drop(self.holder.is_over.set(Box::new(is_over)));
+    /// Allows a takeover of the partition as soon as `is_finished` returns true.
+    pub(super) fn allow_takeover_when(&self, is_finished: impl Fn() -> bool + Send + Sync + 'static) {
+        drop(self.holder.is_finished.set(Box::new(is_finished)));
     }
 }
 
@@ -79,7 +79,7 @@ impl WriteQueue {
             database,
             claims: Mutex::default(),
             state: Mutex::default(),
-            called: Notify::new(),
+            wake_writer: Notify::new(),
             counts: Mutex::default(),
         })
     }
@@ -92,13 +92,13 @@ impl WriteQueue {
     pub(super) fn claim(&self, name: &str) -> Option<Claim> {
         let mut claims = self.claims.lock();
         // A stopped informer may still be in the writer's list. Its partition can be taken over.
-        if let Some(earlier) = claims.get(name).and_then(Weak::upgrade) {
-            if !earlier.is_over.get().is_some_and(|is_over| is_over()) {
+        if let Some(previous) = claims.get(name).and_then(Weak::upgrade) {
+            if !previous.is_finished.get().is_some_and(|is_finished| is_finished()) {
                 return None;
             }
             // Waits for the write in progress, so that the new holder reads its result.
             let _pause = self.database.pause();
-            earlier.is_retired.store(true, Ordering::Release);
+            previous.is_retired.store(true, Ordering::Release);
         }
         claims.retain(|_, holder| holder.strong_count() > 0);
         let holder = Arc::new(ClaimState::default());
@@ -107,23 +107,23 @@ impl WriteQueue {
     }
 
     /// Attaches an informer. Returns true if the caller must start the writer task.
-    pub(super) fn attach(&self, attached: Arc<dyn PartitionWriter>) -> bool {
+    pub(super) fn attach(&self, writer: Arc<dyn PartitionWriter>) -> bool {
         let mut state = self.state.lock();
-        state.newcomers.push(attached);
-        self.called.notify_one();
+        state.new_writers.push(writer);
+        self.wake_writer.notify_one();
         !std::mem::replace(&mut state.has_writer, true)
     }
 
-    /// Returns the informers attached since the last call. If there are none, and the number of `others` is zero,
+    /// Returns the informers attached since the last call. If there are none, and `followed_count` is zero,
     /// returns `None`. The writer task must then end.
-    pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn PartitionWriter>>> {
+    pub(super) fn take_new_writers(&self, followed_count: usize) -> Option<Vec<Arc<dyn PartitionWriter>>> {
         let mut state = self.state.lock();
         // Decided under the lock of `attach`: an informer either finds the running writer, or starts a new one.
-        if state.newcomers.is_empty() && others == 0 {
+        if state.new_writers.is_empty() && followed_count == 0 {
             state.has_writer = false;
             return None;
         }
-        Some(std::mem::take(&mut state.newcomers))
+        Some(std::mem::take(&mut state.new_writers))
     }
 
     pub(super) fn stats(&self) -> CheckpointStats {
@@ -131,7 +131,7 @@ impl WriteQueue {
     }
 
     /// Counts the result of a transaction. Returns the error if it is the first since the last success.
-    pub(super) fn count(&self, written: &Result<Option<Written>, Fault>) -> Option<Arc<str>> {
+    pub(super) fn record_result(&self, written: &Result<Option<Written>, Fault>) -> Option<Arc<str>> {
         let mut counts = self.counts.lock();
         match written {
             Ok(None) => None,

@@ -37,7 +37,7 @@ const TOKEN_FILE_READ_INTERVAL: Duration = Duration::from_secs(60);
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Error of an attempt after its task was dropped.
-const ABANDONED: &str = "the attempt was cancelled";
+const CANCELLED: &str = "the attempt was cancelled";
 
 type HeaderService = BoxCloneService<Request<Body>, HeaderResponse, BoxError>;
 
@@ -85,13 +85,13 @@ struct CredentialSource {
 struct SourceError {
     detail: String,
     /// True if the source now returns another kind of credentials, for example a plugin whose tokens no longer expire.
-    changed: bool,
+    kind_changed: bool,
 }
 
 /// Path of a token file, and the token of the last read with its time.
 struct TokenFile {
     path: PathBuf,
-    read: Mutex<(HeaderValue, Instant)>,
+    last_read: Mutex<(HeaderValue, Instant)>,
 }
 
 impl Authorizer {
@@ -121,7 +121,7 @@ impl Authorizer {
     }
 
     /// Returns true if requests carry no `Authorization`, as with a client certificate alone.
-    pub(super) fn has_none(&self) -> bool {
+    pub(super) fn sends_no_authorization(&self) -> bool {
         match &self.current().credentials {
             Credentials::None => true,
             Credentials::Plugin(plugin) => plugin.latest().is_none_or(|credentials| credentials.token.is_none()),
@@ -149,7 +149,7 @@ impl Authorizer {
 
     /// Replaces the credentials by those of `config`.
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), SendError> {
-        let credentials = self.load(config.clone()).await.map_err(|detail| self.failed(detail))?;
+        let credentials = self.load(config.clone()).await.map_err(|detail| self.credentials_error(detail))?;
         let mut current = self.current();
         *current = CurrentCredentials { config, credentials, generation: current.generation + 1 };
         Ok(())
@@ -165,7 +165,7 @@ impl Authorizer {
         // With rejected credentials every request fails and calls this method. The stored time throttles the log.
         *warned_at = Some(now);
         let server = &self.server;
-        if renewable(&self.current().config.auth_info) {
+        if can_renew(&self.current().config.auth_info) {
             tracing::warn!(%server, "the server rejects the credentials (401), including renewed ones");
         } else {
             tracing::warn!(
@@ -192,19 +192,20 @@ impl Authorizer {
                 Credentials::Fixed(value) => Some(value),
                 Credentials::File(file) => Some(self.token(file).await),
                 Credentials::Plugin(plugin) => {
-                    let credentials = self.run_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
+                    let credentials =
+                        self.run_plugin(&plugin, None).await.map_err(|detail| self.credentials_error(detail))?;
                     // The generation of the returned token: the plugin may have run again since.
                     generation = self.current().generation.saturating_add(credentials.generation);
                     credentials.token.clone()
                 }
-                Credentials::FromSource(sourced) => match self.query(&sourced).await {
+                Credentials::FromSource(credential_source) => match self.query(&credential_source).await {
                     Ok(value) => value,
                     // `kube` cannot switch a source to another kind, so the whole source is loaded again, once.
-                    Err(SourceError { changed: true, .. }) if !std::mem::replace(&mut is_reloaded, true) => {
+                    Err(SourceError { kind_changed: true, .. }) if !std::mem::replace(&mut is_reloaded, true) => {
                         self.renew(generation).await?;
                         continue;
                     }
-                    Err(SourceError { detail, .. }) => return Err(self.failed(detail)),
+                    Err(SourceError { detail, .. }) => return Err(self.credentials_error(detail)),
                 },
             };
             break (value, generation);
@@ -228,16 +229,16 @@ impl Authorizer {
             biased;
             result = plugin.request(&self.environment, rejected) => result,
             // The plugin continues until its own deadline, and the next request waits for that process.
-            () = self.environment.sleep_until(self.environment.now() + self.timeout) => Err(self.too_long()),
+            () = self.environment.sleep_until(self.environment.now() + self.timeout) => Err(self.timeout_detail()),
         }
     }
 
-    /// Returns the value from `sourced`. Joins a query in flight instead of starting a second one.
-    async fn query(&self, sourced: &CredentialSource) -> Result<Option<HeaderValue>, SourceError> {
+    /// Returns the value from `credential_source`. Joins a query in flight instead of starting a second one.
+    async fn query(&self, credential_source: &CredentialSource) -> Result<Option<HeaderValue>, SourceError> {
         let request = || -> BoxFuture<'static, Result<Option<HeaderValue>, SourceError>> {
-            let source = sourced.source.lock().clone();
-            let (given_up, detail) =
-                (self.environment.sleep_until(self.environment.now() + self.timeout), self.too_long());
+            let source = credential_source.source.lock().clone();
+            let (timeout, detail) =
+                (self.environment.sleep_until(self.environment.now() + self.timeout), self.timeout_detail());
             Box::pin(async move {
                 tokio::select! {
                     biased;
@@ -245,22 +246,22 @@ impl Authorizer {
                         Ok(shown) => Ok(shown.into_body()),
                         Err(error) => {
                             let known = error.downcast_ref::<AuthError>();
-                            let changed = matches!(known, Some(AuthError::UnrefreshableTokenResponse));
-                            Err(SourceError { detail: describe_boxed(&error), changed })
+                            let kind_changed = matches!(known, Some(AuthError::UnrefreshableTokenResponse));
+                            Err(SourceError { detail: describe_boxed(&error), kind_changed })
                         }
                     },
-                    () = given_up => Err(SourceError { detail, changed: false }),
+                    () = timeout => Err(SourceError { detail, kind_changed: false }),
                 }
             })
         };
         // The attempt is a task of the environment: the source must use its runtime, not the caller's, which may end.
-        let result = sourced.queries.join(&self.environment, Duration::ZERO, request).await;
-        result.unwrap_or_else(|| Err(SourceError { detail: ABANDONED.to_owned(), changed: false }))
+        let result = credential_source.queries.join(&self.environment, Duration::ZERO, request).await;
+        result.unwrap_or_else(|| Err(SourceError { detail: CANCELLED.to_owned(), kind_changed: false }))
     }
 
     /// Requests newer credentials than the generation `rejected`. Returns true if newer credentials are available.
     pub(super) async fn renew(self: &Arc<Self>, rejected: u64) -> Result<bool, SendError> {
-        if !renewable(&self.current().config.auth_info) {
+        if !can_renew(&self.current().config.auth_info) {
             return Ok(false);
         }
         if self.generation() > rejected {
@@ -272,12 +273,12 @@ impl Authorizer {
             Box::pin(async move {
                 match renewing.upgrade() {
                     Some(authorizer) => authorizer.renew_now().await,
-                    None => Err(ABANDONED.to_owned()),
+                    None => Err(CANCELLED.to_owned()),
                 }
             })
         };
         if let Some(renewed) = self.renewals.join(&self.environment, MIN_RENEWAL_INTERVAL, renew).await {
-            renewed.map_err(|detail| self.failed(detail))?;
+            renewed.map_err(|detail| self.credentials_error(detail))?;
         }
         Ok(self.generation() > rejected)
     }
@@ -314,7 +315,7 @@ impl Authorizer {
     async fn token(&self, file: Arc<TokenFile>) -> HeaderValue {
         let now = self.environment.now();
         let last = {
-            let mut read = file.read.lock();
+            let mut read = file.last_read.lock();
             let (last, at) = read.clone();
             if now.since(at) < TOKEN_FILE_READ_INTERVAL {
                 return last;
@@ -332,23 +333,23 @@ impl Authorizer {
             tracing::warn!(server = %self.server, error, "cannot reload the token; the last token is used");
             last
         });
-        file.read.lock().0 = token.clone();
+        file.last_read.lock().0 = token.clone();
         token
     }
 
     async fn within_timeout<T>(&self, receiver: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
             biased;
-            result = receiver => result.map_err(|_| ABANDONED.to_owned()),
-            () = self.environment.sleep_until(self.environment.now() + self.timeout) => Err(self.too_long()),
+            result = receiver => result.map_err(|_| CANCELLED.to_owned()),
+            () = self.environment.sleep_until(self.environment.now() + self.timeout) => Err(self.timeout_detail()),
         }
     }
 
-    fn too_long(&self) -> String {
+    fn timeout_detail(&self) -> String {
         format!("their source returned no credentials within {:.1} s; check the plugin", self.timeout.as_secs_f64())
     }
 
-    fn failed(&self, detail: String) -> SendError {
+    fn credentials_error(&self, detail: String) -> SendError {
         SendError::Credentials { server: self.server.clone(), detail }
     }
 }
@@ -369,7 +370,7 @@ pub(super) fn is_authorized(headers: &HeaderMap) -> bool {
 }
 
 /// Returns true if the configuration has a source that can provide new credentials.
-fn renewable(info: &AuthInfo) -> bool {
+fn can_renew(info: &AuthInfo) -> bool {
     info.auth_provider.is_some() || uses_plugin(info) || (info.username.is_none() && info.token_file.is_some())
 }
 
@@ -412,7 +413,7 @@ impl Credentials {
             let path = PathBuf::from(path);
             // As in client-go, the token is the fallback for a file that cannot be read.
             let read = read_token(&path).or_else(|error| token.ok_or(error))?;
-            return Ok(Self::File(Arc::new(TokenFile { path, read: Mutex::new((read, now)) })));
+            return Ok(Self::File(Arc::new(TokenFile { path, last_read: Mutex::new((read, now)) })));
         }
         if let Some(token) = token {
             return Ok(Self::Fixed(token));

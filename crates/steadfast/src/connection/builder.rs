@@ -276,7 +276,7 @@ impl ConnectionBuilder {
         let agent = HeaderValue::from_str(&agent).map_err(|_| ConnectError::Headers {
             detail: format!("the user agent {agent:?} is not a valid header value"),
         })?;
-        let settings = client_defaults::within(settings, &config);
+        let settings = client_defaults::with_connect_timeout(settings, &config);
         let server = route::server(&config);
         let target = route::target(&config)?;
         let takes_gzip = route::takes_gzip(&config, &target);
@@ -302,9 +302,9 @@ impl ConnectionBuilder {
         let warnings = Arc::new(Warnings::new(server.clone(), on_warning));
         let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
         let reloader = ConfigReloader::new(followed, loader, target, &settings, pool.clone(), decorator.clone());
-        liveness_probes::begin(&pool, &decorator, &environment);
+        liveness_probes::start_probes(&pool, &decorator, &environment);
         let inner = Arc::new_cyclic(|own| Inner {
-            layered: Inner::layered(own, &layers),
+            layered_service: Inner::layered_service(own, &layers),
             layers,
             pool,
             decorator,
@@ -316,11 +316,11 @@ impl ConnectionBuilder {
             warnings,
             client_defaults,
             probes: crate::probes::ProbeBoard::default(),
-            paged: ExpiringFlags::default(),
-            in_json: ExpiringFlags::default(),
-            in_full: ExpiringFlags::default(),
+            paged_resources: ExpiringFlags::default(),
+            json_resources: ExpiringFlags::default(),
+            full_list_resources: ExpiringFlags::default(),
             recordings: Arc::default(),
-            observed: crate::metrics::observed::Observed::default(),
+            observed: crate::metrics::observed::InformerRegistry::default(),
             environment,
         });
         inner.reloader.start();

@@ -12,7 +12,7 @@ use kube::client::Body;
 use tokio::runtime::Handle;
 use tower::{BoxError, Service};
 
-use super::secret_filter::{Checked, Sensitive};
+use super::secret_filter::{CheckedBody, SensitiveResponse};
 use super::{Connection, SendError, busy_retry};
 use crate::transport::{ConnectionRuntime, KeptValues, ResponseBody, is_upgrade};
 use crate::writes::Writes;
@@ -118,7 +118,7 @@ impl Service<Request<Body>> for Transport {
         if is_upgrade(&request) {
             request.extensions_mut().insert(KeptValues::new(connection.clone()));
         }
-        let sensitive = Sensitive::of(&request);
+        let sensitive = SensitiveResponse::of(&request);
         connection.inner.client_defaults.deadlines(&mut request);
         if self.runtime != ConnectionRuntime::Environment {
             request.extensions_mut().insert(self.runtime.clone());
@@ -137,7 +137,7 @@ impl Service<Request<Body>> for Transport {
             let sensitive = sensitive.filter(|_| response.status().is_success());
             Ok(response.map(|body| {
                 let body = match sensitive {
-                    Some(sensitive) => Either::Right(Checked::new(body, sensitive, connection.server())),
+                    Some(sensitive) => Either::Right(CheckedBody::new(body, sensitive, connection.server())),
                     None => Either::Left(body),
                 };
                 ObservedBody { body, observer, _connection: connection }
@@ -148,7 +148,7 @@ impl Service<Request<Body>> for Transport {
 
 /// Body that keeps its connection open, because a stream of `kube` may outlive its client.
 struct ObservedBody {
-    body: Either<ResponseBody, Checked>,
+    body: Either<ResponseBody, CheckedBody>,
     observer: Option<WriteObserver>,
     _connection: Connection,
 }
@@ -161,7 +161,7 @@ impl http_body::Body for ObservedBody {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
         if let (Some(observer), Some(data)) = (&mut self.observer, data) {
-            observer.see(data);
+            observer.observe(data);
         }
         // A reader that knows the length does not poll after the last frame, so `is_end_stream` completes the observer too.
         if frame.is_none() || (data.is_some() && self.body.is_end_stream()) {

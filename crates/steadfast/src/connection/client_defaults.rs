@@ -52,7 +52,7 @@ impl ClientDefaults {
 }
 
 /// Returns `settings` with the connect timeout of `config`, unless `settings` changes the default.
-pub(super) fn within(settings: Settings, config: &kube::Config) -> Settings {
+pub(super) fn with_connect_timeout(settings: Settings, config: &kube::Config) -> Settings {
     let timeout = config.connect_timeout.filter(|timeout| *timeout != KUBE_CONNECT_TIMEOUT);
     match timeout {
         // Settings of the program take precedence over the kubeconfig.

@@ -44,9 +44,9 @@ pub(super) struct ConfigReloader {
     loader: Option<Loader>,
     state: Mutex<ConfigState>,
     /// Held during a check.
-    checking: tokio::sync::Mutex<()>,
+    check_lock: tokio::sync::Mutex<()>,
     /// Checks after rejections by the server.
-    checks: Attempts<bool>,
+    rejection_checks: Attempts<bool>,
     /// Receives a changed route.
     pool: Pool,
     /// Receives changed headers and credentials.
@@ -56,21 +56,21 @@ pub(super) struct ConfigReloader {
 /// Configuration in use, and the content of its files at the last read.
 pub(super) struct ConfigState {
     config: Arc<kube::Config>,
-    files: Contents,
+    files: FileHashes,
     /// Credentials of the plugin, if any.
     plugin_credentials: Option<Arc<plugin::PluginCredentials>>,
     /// Number of changes.
     generation: u64,
-    rounds: Option<Task>,
+    check_task: Option<Task>,
 }
 
 /// Hashes of the files' content. Unreadable files are absent.
-type Contents = BTreeMap<PathBuf, u64>;
+type FileHashes = BTreeMap<PathBuf, u64>;
 
 /// Changed configuration, ready for use.
 struct ConfigChange {
     config: Arc<kube::Config>,
-    files: Contents,
+    files: FileHashes,
     plugin_credentials: Option<Arc<plugin::PluginCredentials>>,
     route: Route,
     /// Keeps the plugin's credentials until the requests use them.
@@ -79,7 +79,7 @@ struct ConfigChange {
 
 /// Current state of a connection, with which a change is compared.
 struct CurrentState {
-    files: Contents,
+    files: FileHashes,
     plugin_credentials: Option<Arc<plugin::PluginCredentials>>,
     target: HostPort,
     prior_knowledge: bool,
@@ -89,7 +89,7 @@ struct CurrentState {
 impl ConfigState {
     /// Hashes the files of `config`.
     pub(super) fn new(config: Arc<kube::Config>) -> Self {
-        Self { files: contents(&config), config, plugin_credentials: None, generation: 0, rounds: None }
+        Self { files: hash_files(&config), config, plugin_credentials: None, generation: 0, check_task: None }
     }
 
     /// Adds the credentials of the plugin.
@@ -115,8 +115,8 @@ impl ConfigReloader {
             timeout: settings.headers_timeout,
             loader,
             state: Mutex::new(state),
-            checking: tokio::sync::Mutex::new(()),
-            checks: Attempts::new(),
+            check_lock: tokio::sync::Mutex::new(()),
+            rejection_checks: Attempts::new(),
             pool,
             decorator,
         }
@@ -125,11 +125,11 @@ impl ConfigReloader {
     /// Starts periodic checks until the connection is dropped, unless nothing can change.
     pub(super) fn start(self: &Arc<Self>) {
         let config = self.config();
-        if self.loader.is_none() && names(&config).is_empty() && !uses_plugin(&config.auth_info) {
+        if self.loader.is_none() && route_files(&config).is_empty() && !uses_plugin(&config.auth_info) {
             return;
         }
-        let rounds = check_periodically(self.environment.clone(), Arc::downgrade(self));
-        self.lock().rounds = Some(self.environment.spawn(Box::pin(rounds)));
+        let check_task = check_periodically(self.environment.clone(), Arc::downgrade(self));
+        self.lock().check_task = Some(self.environment.spawn(Box::pin(check_task)));
     }
 
     /// Returns the number of changes of the configuration.
@@ -140,7 +140,7 @@ impl ConfigReloader {
     /// Checks for changes after the server rejected the configuration of `generation`. Returns true if it has changed.
     ///
     /// Waits no longer than the timeout of a load, even if the check takes longer.
-    pub(super) async fn refused(self: &Arc<Self>, generation: u64) -> bool {
+    pub(super) async fn recheck_after_rejection(self: &Arc<Self>, generation: u64) -> bool {
         if self.generation() > generation {
             return true;
         }
@@ -148,15 +148,16 @@ impl ConfigReloader {
         let check = || -> BoxFuture<'static, bool> {
             Box::pin(async move {
                 let Some(reloader) = reloader.upgrade() else { return false };
-                let _checking = reloader.checking.lock().await;
+                let _checking = reloader.check_lock.lock().await;
                 // A plugin's certificate is in no file, so no hash reveals a change: the plugin must run again.
-                let plugin = uses_plugin(&reloader.config().auth_info) && reloader.decorator.authorizer.has_none();
+                let plugin =
+                    uses_plugin(&reloader.config().auth_info) && reloader.decorator.authorizer.sends_no_authorization();
                 reloader.check(true, plugin).await
             })
         };
         let found = tokio::select! {
             biased;
-            found = self.checks.join(&self.environment, MIN_REJECTION_CHECK_INTERVAL, check) => found,
+            found = self.rejection_checks.join(&self.environment, MIN_REJECTION_CHECK_INTERVAL, check) => found,
             () = self.environment.sleep_until(self.environment.now() + self.timeout) => None,
         };
         found == Some(true) || self.generation() > generation
@@ -171,7 +172,7 @@ impl ConfigReloader {
     }
 
     /// Checks for changes and applies them. Logs an unusable configuration, and keeps the current one.
-    async fn check(&self, load: bool, force: bool) -> bool {
+    async fn check(&self, load: bool, force_renewal: bool) -> bool {
         let (current, files, plugin_credentials) = {
             let state = self.lock();
             (state.config.clone(), state.files.clone(), state.plugin_credentials.clone())
@@ -198,11 +199,11 @@ impl ConfigReloader {
         let (done, found) = oneshot::channel();
         let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
         let plugin_timeout = self.decorator.authorizer.plugin_timeout();
-        let before = CurrentState { files, plugin_credentials, target, prior_knowledge, plugin_timeout };
+        let current_state = CurrentState { files, plugin_credentials, target, prior_knowledge, plugin_timeout };
         self.environment.run_blocking(Box::new(move || {
-            drop(done.send(change(config, &before, other, force)));
+            drop(done.send(prepare_change(config, &current_state, other, force_renewal)));
         }));
-        let change = match self.in_time(found).await {
+        let change = match self.within_timeout(found).await {
             Ok(Ok(Some(change))) => change,
             Ok(Ok(None)) => return false,
             Ok(Err(error)) => {
@@ -240,11 +241,11 @@ impl ConfigReloader {
         // The loader runs on the environment's runtime, because it may need timers and I/O. Its panic must end this
         // task alone.
         let task = self.environment.spawn_user_task(Box::pin(async move { drop(done.send(loader().await)) }));
-        let result = self.in_time(result).await.inspect_err(|_| task.abort());
+        let result = self.within_timeout(result).await.inspect_err(|_| task.abort());
         result.map_err(|detail| ConnectError::Infer { detail })?
     }
 
-    async fn in_time<T>(&self, result: oneshot::Receiver<T>) -> Result<T, String> {
+    async fn within_timeout<T>(&self, result: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
             biased;
             result = result => result.map_err(|_| "the attempt was cancelled".to_owned()),
@@ -257,8 +258,8 @@ impl ConfigReloader {
 
 impl Drop for ConfigReloader {
     fn drop(&mut self) {
-        if let Some(rounds) = self.lock().rounds.take() {
-            rounds.abort();
+        if let Some(check_task) = self.lock().check_task.take() {
+            check_task.abort();
         }
     }
 }
@@ -270,47 +271,49 @@ async fn check_periodically(environment: SharedEnvironment, reloader: Weak<Confi
         round = round.wrapping_add(1);
         // Upgraded only for the check, so that the task does not keep the connection alive.
         let Some(reloader) = reloader.upgrade() else { return };
-        let checking = reloader.checking.lock().await;
+        let check_lock = reloader.check_lock.lock().await;
         reloader.check(round.is_multiple_of(FILE_CHECKS_PER_LOAD), false).await;
-        drop(checking);
+        drop(check_lock);
     }
 }
 
-/// Compares `config`, its files and its plugin's credentials with the state `before`, and returns the change. May
-/// block.
+/// Compares `config`, its files and its plugin's credentials with the state `current_state`, and returns the change.
+/// May block.
 ///
 /// If `other` is true, the configuration is always a change. If `renew` is true, the plugin returns credentials newer
-/// than those in `before`.
-fn change(
+/// than those in `current_state`.
+fn prepare_change(
     config: Arc<kube::Config>,
-    before: &CurrentState,
+    current_state: &CurrentState,
     other: bool,
     renew: bool,
 ) -> Result<Option<ConfigChange>, ConnectError> {
-    let files = contents(&config);
+    let files = hash_files(&config);
     let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
-    let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
-    let refused =
-        before.plugin_credentials.as_ref().filter(|_| renew && !other).map(|credentials| credentials.generation);
+    let plugin = plugin.map(|exec| Plugin::of(exec, current_state.plugin_timeout));
+    let rejected_generation =
+        current_state.plugin_credentials.as_ref().filter(|_| renew && !other).map(|credentials| credentials.generation);
     // A request can renew a token, but a handshake cannot renew a certificate: a check must renew it in advance.
-    let certifies = before.plugin_credentials.as_ref().is_some_and(|credentials| credentials.certificate.is_some());
+    let provides_certificate =
+        current_state.plugin_credentials.as_ref().is_some_and(|credentials| credentials.certificate.is_some());
     let plugin_credentials = match &plugin {
-        Some(plugin) if other || renew || certifies => Some(plugin.obtain(refused)),
-        Some(_) => before.plugin_credentials.clone().map(Ok),
+        Some(plugin) if other || renew || provides_certificate => Some(plugin.obtain(rejected_generation)),
+        Some(_) => current_state.plugin_credentials.clone().map(Ok),
         None => None,
     };
     let plugin_credentials = plugin_credentials.transpose().map_err(|detail| ConnectError::Credentials { detail })?;
     let has_other_certificate =
-        match (certificate(plugin_credentials.as_deref()), certificate(before.plugin_credentials.as_deref())) {
+        match (certificate(plugin_credentials.as_deref()), certificate(current_state.plugin_credentials.as_deref())) {
             (Some(one), Some(another)) => !Arc::ptr_eq(one, another),
             (one, another) => one.is_some() || another.is_some(),
         };
-    let changed = files.iter().any(|(name, content)| before.files.get(name) != Some(content));
+    let changed = files.iter().any(|(name, content)| current_state.files.get(name) != Some(content));
     // A changed token needs no new connection, since each request carries the current one.
     if !changed && !has_other_certificate && !other && !renew {
         return Ok(None);
     }
-    let route = route::route(&config, &before.target, before.prior_knowledge, plugin_credentials.as_deref())?;
+    let route =
+        route::route(&config, &current_state.target, current_state.prior_knowledge, plugin_credentials.as_deref())?;
     Ok(Some(ConfigChange { config, files, plugin_credentials, route, _plugin: plugin }))
 }
 
@@ -319,20 +322,20 @@ fn certificate(plugin_credentials: Option<&plugin::PluginCredentials>) -> Option
 }
 
 /// Returns the files that determine the route. The authorizer reads the token file itself.
-fn names(config: &kube::Config) -> Vec<PathBuf> {
+fn route_files(config: &kube::Config) -> Vec<PathBuf> {
     let info = &config.auth_info;
     let certificate = info.client_certificate.as_ref().filter(|_| info.client_certificate_data.is_none());
     let key = info.client_key.as_ref().filter(|_| info.client_key_data.is_none());
     certificate.into_iter().chain(key).map(PathBuf::from).chain(config.root_cert_file.clone()).collect()
 }
 
-fn contents(config: &kube::Config) -> Contents {
+fn hash_files(config: &kube::Config) -> FileHashes {
     let hash = |name: PathBuf| {
         let mut hasher = DefaultHasher::new();
         std::fs::read(&name).ok()?.hash(&mut hasher);
         Some((name, hasher.finish()))
     };
-    names(config).into_iter().filter_map(hash).collect()
+    route_files(config).into_iter().filter_map(hash).collect()
 }
 
 /// Returns true if two configurations result in equal requests and connections.

@@ -8,20 +8,20 @@ use steadfast_core::Instant;
 /// One fact about each of several resources, with its expiry. The path in all namespaces identifies a resource.
 #[derive(Default)]
 pub(super) struct ExpiringFlags {
-    until: Mutex<BTreeMap<String, Instant>>,
+    expiries: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl ExpiringFlags {
     /// Records the fact for the resource until `until`.
     pub(super) fn remember(&self, all_namespaces_path: &str, until: Instant) {
-        self.until.lock().insert(all_namespaces_path.to_owned(), until);
+        self.expiries.lock().insert(all_namespaces_path.to_owned(), until);
     }
 
     /// Returns the expiry for the resource, unless it is at or before `now`.
-    pub(super) fn until(&self, all_namespaces_path: &str, now: Instant) -> Option<Instant> {
-        let mut all = self.until.lock();
+    pub(super) fn expiry(&self, all_namespaces_path: &str, now: Instant) -> Option<Instant> {
+        let mut expiries = self.expiries.lock();
         // Expired entries of all resources are removed here, so that the map cannot grow without bound.
-        all.retain(|_, until| *until > now);
-        all.get(all_namespaces_path).copied()
+        expiries.retain(|_, until| *until > now);
+        expiries.get(all_namespaces_path).copied()
     }
 }

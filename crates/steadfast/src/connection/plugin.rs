@@ -43,17 +43,17 @@ const EXEC_INFO: &str = "KUBERNETES_EXEC_INFO";
 const MAX_HINT_LENGTH: usize = 500;
 
 /// All plugins of this process in use, by their configuration.
-static IN_USE: Mutex<BTreeMap<String, Weak<Plugin>>> = Mutex::new(BTreeMap::new());
+static PLUGINS_IN_USE: Mutex<BTreeMap<String, Weak<Plugin>>> = Mutex::new(BTreeMap::new());
 
 /// A plugin in one configuration, and the credentials it returned last.
 ///
 /// As in client-go, connections with equal configurations share one plugin. At most one process runs for all of them.
 pub(super) struct Plugin {
-    core: Arc<Core>,
+    core: Arc<PluginCore>,
     attempts: Attempts<Result<(), String>>,
 }
 
-struct Core {
+struct PluginCore {
     exec: ExecConfig,
     timeout: Duration,
     /// Held while the process runs.
@@ -98,13 +98,14 @@ impl Plugin {
     pub(super) fn of(exec: &ExecConfig, timeout: Duration) -> Arc<Self> {
         // JSON, because its fields have a fixed order.
         let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
-        let mut all = IN_USE.lock();
+        let mut all = PLUGINS_IN_USE.lock();
         // Weak references: credentials are dropped with the last connection that uses them.
         all.retain(|_, plugin| plugin.strong_count() > 0);
         if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {
             return plugin;
         }
-        let core = Core { exec: exec.clone(), timeout, running: Mutex::new(()), latest: Mutex::new(Latest::default()) };
+        let core =
+            PluginCore { exec: exec.clone(), timeout, running: Mutex::new(()), latest: Mutex::new(Latest::default()) };
         let plugin = Arc::new(Self { core: Arc::new(core), attempts: Attempts::new() });
         all.insert(key, Arc::downgrade(&plugin));
         plugin
@@ -120,15 +121,15 @@ impl Plugin {
         self.core.latest().credentials.clone()
     }
 
-    /// Returns the unexpired credentials newer than the generation `refused`, if any.
-    pub(super) fn usable(&self, refused: Option<u64>) -> Option<Arc<PluginCredentials>> {
-        self.core.usable(refused)
+    /// Returns the unexpired credentials newer than the generation `rejected_generation`, if any.
+    pub(super) fn usable(&self, rejected_generation: Option<u64>) -> Option<Arc<PluginCredentials>> {
+        self.core.usable(rejected_generation)
     }
 
     /// Returns usable credentials. Runs the plugin if no credentials are usable, and blocks in the meantime.
-    pub(super) fn obtain(self: &Arc<Self>, refused: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
+    pub(super) fn obtain(self: &Arc<Self>, rejected_generation: Option<u64>) -> Result<Arc<PluginCredentials>, String> {
         let weak = Arc::downgrade(self);
-        self.core.obtain(refused, &move || weak.strong_count() == 0)
+        self.core.obtain(rejected_generation, &move || weak.strong_count() == 0)
     }
 
     /// Returns usable credentials. Runs the plugin on a thread of `environment` if no credentials are usable.
@@ -138,16 +139,16 @@ impl Plugin {
     pub(super) async fn request(
         self: &Arc<Self>,
         environment: &SharedEnvironment,
-        refused: Option<u64>,
+        rejected_generation: Option<u64>,
     ) -> Result<Arc<PluginCredentials>, String> {
-        if let Some(usable) = self.usable(refused) {
+        if let Some(usable) = self.usable(rejected_generation) {
             return Ok(usable);
         }
         let attempt = || -> BoxFuture<'static, Result<(), String>> {
             let (core, weak) = (self.core.clone(), Arc::downgrade(self));
             let (done, obtained) = oneshot::channel();
             environment.run_blocking(Box::new(move || {
-                let obtained = core.obtain(refused, &move || weak.strong_count() == 0);
+                let obtained = core.obtain(rejected_generation, &move || weak.strong_count() == 0);
                 drop(done.send(obtained.map(drop)));
             }));
             Box::pin(async move { obtained.await.unwrap_or_else(|_| Err(ABANDONED.to_owned())) })
@@ -163,24 +164,28 @@ impl Plugin {
 /// Error of an attempt without an outcome, after its task was dropped.
 const ABANDONED: &str = "the credential plugin was cancelled";
 
-impl Core {
+impl PluginCore {
     fn latest(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock()
     }
 
-    fn usable(&self, refused: Option<u64>) -> Option<Arc<PluginCredentials>> {
+    fn usable(&self, rejected_generation: Option<u64>) -> Option<Arc<PluginCredentials>> {
         let latest = self.latest();
-        let newer = refused.is_none_or(|refused| latest.generation() > refused);
+        let newer = rejected_generation.is_none_or(|rejected_generation| latest.generation() > rejected_generation);
         latest.credentials.clone().filter(|credentials| newer && credentials.are_current())
     }
 
-    fn obtain(&self, refused: Option<u64>, abandoned: &dyn Fn() -> bool) -> Result<Arc<PluginCredentials>, String> {
+    fn obtain(
+        &self,
+        rejected_generation: Option<u64>,
+        is_abandoned: &dyn Fn() -> bool,
+    ) -> Result<Arc<PluginCredentials>, String> {
         let _running = self.running.lock();
         // Another caller may have run the plugin while this caller waited for the lock.
-        if let Some(usable) = self.usable(refused) {
+        if let Some(usable) = self.usable(rejected_generation) {
             return Ok(usable);
         }
-        let output = self.run(abandoned)?;
+        let output = self.run(is_abandoned)?;
         let mut credentials = self.read(&output)?;
         let mut latest = self.latest();
         // The generation also grows for equal credentials: a plugin that returns a rejected token again must not run in
@@ -197,20 +202,20 @@ impl Core {
     }
 
     /// Runs the plugin once; returns its standard output.
-    fn run(&self, abandoned: &dyn Fn() -> bool) -> Result<Vec<u8>, String> {
+    fn run(&self, is_abandoned: &dyn Fn() -> bool) -> Result<Vec<u8>, String> {
         let name = self.name();
         let Some(command) = self.exec.command.as_deref().filter(|command| !command.is_empty()) else {
             return Err("the credential plugin (exec) of the kubeconfig has no command".to_owned());
         };
-        let terminal = std::io::stdin().is_terminal();
+        let has_terminal = std::io::stdin().is_terminal();
         let interactive = match self.exec.interactive_mode {
             Some(ExecInteractiveMode::Never) => false,
-            Some(ExecInteractiveMode::Always) if !terminal => {
+            Some(ExecInteractiveMode::Always) if !has_terminal => {
                 return Err(format!(
                     "{name} needs a terminal (interactiveMode: Always), and standard input is not a terminal"
                 ));
             }
-            _ => terminal,
+            _ => has_terminal,
         };
         let timeout = if interactive { self.timeout.max(INTERACTIVE_TIMEOUT) } else { self.timeout };
         let input = self.input(interactive).map_err(|detail| format!("{name} cannot be run: {detail}"))?;
@@ -219,40 +224,40 @@ impl Core {
             command,
             arguments: self.exec.args.as_deref().unwrap_or_default(),
             variables: env.map(|(name, value)| (name.as_str(), value.as_str())).collect(),
-            removed: self.exec.drop_env.as_deref().unwrap_or_default(),
+            removed_variables: self.exec.drop_env.as_deref().unwrap_or_default(),
             input: (EXEC_INFO, &input),
             interactive,
             deadline: Instant::now() + timeout,
-            abandoned,
+            is_abandoned,
         };
         let output = process::run(&run).map_err(|error| {
             let hint = self.hint();
             format!("{name} cannot be started: {error}{hint}")
         })?;
-        let complaint = || {
+        let stderr_excerpt = || {
             let secrets: Vec<&str> = run.variables.iter().map(|(_, value)| *value).collect();
-            match redact::excerpt(&output.errors, &output.printed, &secrets) {
+            match redact::excerpt(&output.stderr, &output.stdout, &secrets) {
                 printed if printed.is_empty() => {
                     "it printed nothing on standard error; run the plugin by hand to see the reason".to_owned()
                 }
                 printed => format!("it printed: {printed}"),
             }
         };
-        match output.ended {
-            ExitKind::Exited(status) if status.success() => Ok(output.printed),
+        match output.exit {
+            ExitKind::Exited(status) if status.success() => Ok(output.stdout),
             ExitKind::Exited(status) => {
                 // A shell reports a missing program this way.
                 let hint = if status.code() == Some(127) { self.hint() } else { String::new() };
-                Err(format!("{name} failed ({status}): {}{hint}", complaint()))
+                Err(format!("{name} failed ({status}): {}{hint}", stderr_excerpt()))
             }
             ExitKind::TimedOut => Err(format!(
                 "{name} returned nothing within {} s, and was killed: {}",
                 timeout.as_secs_f64(),
-                complaint()
+                stderr_excerpt()
             )),
             ExitKind::Abandoned => Err(ABANDONED.to_owned()),
-            ExitKind::TooLong => {
-                Err(format!("{name} printed more than {} KiB, and was killed", process::MAX_OUTPUT >> 10))
+            ExitKind::OutputTooLong => {
+                Err(format!("{name} printed more than {} KiB, and was killed", process::MAX_OUTPUT_BYTES >> 10))
             }
         }
     }

@@ -56,16 +56,16 @@ enum SecretKind {
 
 /// Expected form of a response with secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sensitive {
+pub(super) struct SensitiveResponse {
     kind: SecretKind,
     path: String,
     /// True if the request is for metadata only.
-    metadata: bool,
+    is_metadata_only: bool,
     /// True if the response may be a `Status`, as after a deletion.
     status: bool,
 }
 
-impl Sensitive {
+impl SensitiveResponse {
     /// Returns the expected form of the response to `request`, if it is JSON of a known type with secrets.
     pub(super) fn of(request: &Request<Body>) -> Option<Self> {
         let path = request.uri().path();
@@ -75,10 +75,10 @@ impl Sensitive {
             return None;
         }
         let rest = [(); 5].map(|()| segments.next());
-        let posted = *request.method() == Method::POST;
+        let is_post = *request.method() == Method::POST;
         // A POST to a collection returns the created object, a GET of the same path a list.
         let kind = match rest {
-            [Some("namespaces"), Some(_), Some("secrets"), None, _] if posted => SecretKind::Secret,
+            [Some("namespaces"), Some(_), Some("secrets"), None, _] if is_post => SecretKind::Secret,
             [Some("secrets"), None, ..] | [Some("namespaces"), Some(_), Some("secrets"), None, _] => {
                 SecretKind::Secrets
             }
@@ -87,16 +87,16 @@ impl Sensitive {
             _ => return None,
         };
         let query = request.uri().query().unwrap_or_default();
-        let watched = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+        let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
         let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         // Not covered: protobuf, which `kube` does not decode, and tables, for which no type is known here.
         if accept.contains("protobuf") || accept.contains("as=Table") {
             return None;
         }
         Some(Self {
-            kind: if watched { SecretKind::Events } else { kind },
+            kind: if is_watch { SecretKind::Events } else { kind },
             path: path.to_owned(),
-            metadata: accept.contains("as=PartialObjectMetadata"),
+            is_metadata_only: accept.contains("as=PartialObjectMetadata"),
             status: *request.method() == Method::DELETE,
         })
     }
@@ -124,7 +124,7 @@ impl Sensitive {
         if self.status && decode::<Head>(text)?.kind.as_deref() == Some("Status") {
             return decode::<Status>(text).map(drop);
         }
-        match (self.kind, self.metadata) {
+        match (self.kind, self.is_metadata_only) {
             (SecretKind::Secret, false) => decode::<Secret>(text).map(drop),
             (SecretKind::Secret, true) => decode::<PartialObjectMeta<Secret>>(text).map(drop),
             (SecretKind::Secrets, false) => decode::<ObjectList<Secret>>(text).map(drop),
@@ -139,19 +139,19 @@ impl Sensitive {
 /// Decodes `text`. The error states the category and the position, because `serde_json` quotes values.
 fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| {
-        let what = match error.classify() {
+        let reason = match error.classify() {
             Category::Data => "a field is missing or of another type",
             Category::Eof => "it ends too early",
             Category::Syntax | Category::Io => "it is not JSON",
         };
-        format!("{what}, line {}, column {}", error.line(), error.column())
+        format!("{reason}, line {}, column {}", error.line(), error.column())
     })
 }
 
 /// Body that passes only decodable responses on to `kube`.
-pub(super) struct Checked {
+pub(super) struct CheckedBody {
     body: ResponseBody,
-    sensitive: Sensitive,
+    sensitive: SensitiveResponse,
     server: String,
     buffered: BytesMut,
     /// Number of bytes of `buffered` without a line end, which are not searched again.
@@ -159,8 +159,8 @@ pub(super) struct Checked {
     is_finished: bool,
 }
 
-impl Checked {
-    pub(super) fn new(body: ResponseBody, sensitive: Sensitive, server: &str) -> Self {
+impl CheckedBody {
+    pub(super) fn new(body: ResponseBody, sensitive: SensitiveResponse, server: &str) -> Self {
         let server = server.to_owned();
         Self { body, sensitive, server, buffered: BytesMut::new(), searched: 0, is_finished: false }
     }
@@ -195,17 +195,17 @@ impl Checked {
     }
 }
 
-impl http_body::Body for Checked {
+impl http_body::Body for CheckedBody {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let watched = this.sensitive.kind == SecretKind::Events;
-        let limit = if watched { MAX_LINE_BYTES } else { MAX_BUFFERED_BYTES };
+        let is_watch = this.sensitive.kind == SecretKind::Events;
+        let limit = if is_watch { MAX_LINE_BYTES } else { MAX_BUFFERED_BYTES };
         loop {
             // Complete lines first: the limit applies to one line, and not to all lines of a chunk.
-            if let Some(line) = watched.then(|| this.line()).flatten() {
+            if let Some(line) = is_watch.then(|| this.line()).flatten() {
                 return Poll::Ready(Some(Ok(Frame::data(line))));
             }
             // An oversized response is withheld as well: unchecked bytes must not reach `kube`.
@@ -235,7 +235,7 @@ impl http_body::Body for Checked {
                         return Poll::Ready(None);
                     }
                     // A watch can end within a line, or after a line without its line end.
-                    let rest = if watched { Ok(this.event(rest)) } else { this.checked_body(rest) };
+                    let rest = if is_watch { Ok(this.event(rest)) } else { this.checked_body(rest) };
                     return Poll::Ready(Some(rest.map(Frame::data).map_err(BoxError::from)));
                 }
             }
@@ -249,9 +249,9 @@ debug_as_message!(WithheldResponse);
 mod tests {
     use super::*;
 
-    fn of(method: &str, path: &str, accept: &str) -> Option<Sensitive> {
+    fn of(method: &str, path: &str, accept: &str) -> Option<SensitiveResponse> {
         let request = Request::builder().method(method).uri(path).header(ACCEPT, accept).body(Body::empty());
-        Sensitive::of(&request.expect("a request"))
+        SensitiveResponse::of(&request.expect("a request"))
     }
 
     fn kind(method: &str, path: &str) -> Option<SecretKind> {

@@ -30,7 +30,7 @@ const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_COUNTED_TIME: Duration = Duration::from_secs(30);
 
 /// Handicap of a suspect in the order of waiting: its request counts as if it had arrived later by this duration.
-const HANDICAP: Duration = Duration::from_secs(10);
+const SUSPECT_HANDICAP: Duration = Duration::from_secs(10);
 
 /// The slots for full transfers from one server; cheap to clone.
 #[derive(Clone)]
@@ -48,7 +48,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    numbers: u64,
+    last_number: u64,
     /// Transfers that count, by number.
     counting: BTreeMap<u64, SlotHolder>,
     /// Transfers that do not count until their next bytes arrive.
@@ -60,12 +60,12 @@ struct State {
     /// Waiting suspects in the order of their requests.
     waiting_suspects: VecDeque<WaitingTransfer>,
     /// Next wake-up of the granter, if it runs.
-    granter: Option<Instant>,
+    granter_due: Option<Instant>,
 }
 
 struct SlotHolder {
     collection: Arc<str>,
-    suspect: bool,
+    is_suspect: bool,
     started_at: Instant,
     last_progress: Instant,
 }
@@ -102,7 +102,7 @@ impl TransferLimiter {
             requested_at: now,
             slot,
         });
-        self.shared.serve(state);
+        self.shared.grant_and_schedule(state);
         Box::pin(async move {
             match granted.await {
                 Ok(slot) => slot,
@@ -116,13 +116,13 @@ impl TransferLimiter {
     pub(super) fn try_acquire(&self, collection: &str) -> Option<TransferSlot> {
         let now = self.shared.environment.now();
         let mut state = self.shared.lock();
-        state.settle(now, self.shared.limit);
+        state.stop_counting_silent(now, self.shared.limit);
         state.drop_cancelled_waiters();
-        let free = state.waiting.is_empty() && state.counting.len() < self.shared.limit;
-        free.then(|| {
+        let has_free_slot = state.waiting.is_empty() && state.counting.len() < self.shared.limit;
+        has_free_slot.then(|| {
             let collection = collection.into();
-            let suspect = state.suspects.contains(&collection);
-            self.shared.occupy(&mut state, now, collection, suspect)
+            let is_suspect = state.suspects.contains(&collection);
+            self.shared.occupy(&mut state, now, collection, is_suspect)
         })
     }
 }
@@ -132,24 +132,32 @@ impl Shared {
         self.state.lock()
     }
 
-    fn occupy(self: &Arc<Self>, state: &mut State, now: Instant, collection: Arc<str>, suspect: bool) -> TransferSlot {
-        state.numbers += 1;
-        state.counting.insert(state.numbers, SlotHolder { collection, suspect, started_at: now, last_progress: now });
-        TransferSlot { shared: self.clone(), number: state.numbers, last_progress: now }
+    fn occupy(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Instant,
+        collection: Arc<str>,
+        is_suspect: bool,
+    ) -> TransferSlot {
+        state.last_number += 1;
+        state
+            .counting
+            .insert(state.last_number, SlotHolder { collection, is_suspect, started_at: now, last_progress: now });
+        TransferSlot { shared: self.clone(), number: state.last_number, last_progress: now }
     }
 
     /// Grants free slots to waiting transfers, and schedules the granter for the next one.
-    fn serve(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn grant_and_schedule(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let now = self.environment.now();
         let granted = self.grant(&mut state, now);
-        let due = state.next(self.limit).filter(|_| !state.has_no_waiter());
-        match (due, state.granter) {
+        let due = state.next_due(self.limit).filter(|_| !state.has_no_waiter());
+        match (due, state.granter_due) {
             (Some(due), None) => {
-                state.granter = Some(due);
-                self.environment.spawn(Box::pin(granter(Arc::downgrade(self))));
+                state.granter_due = Some(due);
+                self.environment.spawn(Box::pin(run_granter(Arc::downgrade(self))));
             }
             (Some(due), Some(before)) if due < before => {
-                state.granter = Some(due);
+                state.granter_due = Some(due);
                 self.earlier_wake_up.notify_one();
             }
             _ => {}
@@ -163,11 +171,11 @@ impl Shared {
 
     fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Vec<(WaitingTransfer, TransferSlot)> {
         let mut granted = Vec::new();
-        state.settle(now, self.limit);
+        state.stop_counting_silent(now, self.limit);
         state.drop_cancelled_waiters();
         while state.counting.len() < self.limit {
-            let Some((waiter, suspect)) = state.take_next(self.limit) else { break };
-            let slot = self.occupy(state, now, waiter.collection.clone(), suspect);
+            let Some((waiter, is_suspect)) = state.take_next(self.limit) else { break };
+            let slot = self.occupy(state, now, waiter.collection.clone(), is_suspect);
             granted.push((waiter, slot));
             state.drop_cancelled_waiters();
         }
@@ -176,20 +184,20 @@ impl Shared {
 }
 
 /// Grants slots whenever a transfer may have become silent, while any transfer waits.
-async fn granter(transfers: Weak<Shared>) {
+async fn run_granter(transfers: Weak<Shared>) {
     loop {
         let Some(shared) = transfers.upgrade() else { return };
         let granted = {
             let now = shared.environment.now();
             let mut state = shared.lock();
             let granted = shared.grant(&mut state, now);
-            state.granter = state.next(shared.limit).filter(|_| !state.has_no_waiter());
+            state.granter_due = state.next_due(shared.limit).filter(|_| !state.has_no_waiter());
             granted
         };
         for (waiter, slot) in granted {
             drop(waiter.slot.send(slot));
         }
-        let Some(due) = shared.lock().granter else { return };
+        let Some(due) = shared.lock().granter_due else { return };
         let sleep = shared.environment.sleep_until(due);
         tokio::select! {
             biased;
@@ -207,7 +215,7 @@ impl State {
     }
 
     /// Returns the time at which the next transfer stops counting, unless its bytes arrive before.
-    fn next(&self, limit: usize) -> Option<Instant> {
+    fn next_due(&self, limit: usize) -> Option<Instant> {
         let timeout = self.silence_timeout(limit);
         self.counting
             .values()
@@ -216,9 +224,9 @@ impl State {
     }
 
     /// Stops counting transfers that have been silent for too long.
-    fn settle(&mut self, now: Instant, limit: usize) {
+    fn stop_counting_silent(&mut self, now: Instant, limit: usize) {
         // One at a time, since each silent transfer shortens the timeout of the next.
-        while let Some(due) = self.next(limit).filter(|due| *due <= now) {
+        while let Some(due) = self.next_due(limit).filter(|due| *due <= now) {
             let timeout = self.silence_timeout(limit);
             let is_due =
                 |holder: &SlotHolder| (holder.last_progress + timeout).min(holder.started_at + MAX_COUNTED_TIME) == due;
@@ -252,14 +260,14 @@ impl State {
     /// Removes and returns the next waiter, with true if the waiter is a suspect. Suspects leave one of several slots
     /// to others.
     fn take_next(&mut self, limit: usize) -> Option<(WaitingTransfer, bool)> {
-        let suspects = self.counting.values().filter(|holder| holder.suspect).count();
+        let suspects = self.counting.values().filter(|holder| holder.is_suspect).count();
         let is_free = suspects < limit.saturating_sub(1).max(1);
-        let suspect = match (self.waiting.front(), self.waiting_suspects.front().filter(|_| is_free)) {
-            (Some(other), Some(suspect)) => suspect.requested_at + HANDICAP < other.requested_at,
+        let is_suspect = match (self.waiting.front(), self.waiting_suspects.front().filter(|_| is_free)) {
+            (Some(other), Some(suspect)) => suspect.requested_at + SUSPECT_HANDICAP < other.requested_at,
             (other, suspect) => other.is_none() && suspect.is_some(),
         };
-        let queue = if suspect { &mut self.waiting_suspects } else { &mut self.waiting };
-        queue.pop_front().map(|waiter| (waiter, suspect))
+        let queue = if is_suspect { &mut self.waiting_suspects } else { &mut self.waiting };
+        queue.pop_front().map(|waiter| (waiter, is_suspect))
     }
 }
 
@@ -274,12 +282,12 @@ impl TransferSlot {
         let state = &mut *state;
         if let Some(holder) = state.counting.get_mut(&self.number) {
             holder.last_progress = at;
-            if std::mem::take(&mut holder.suspect) {
+            if std::mem::take(&mut holder.is_suspect) {
                 state.suspects.remove(&holder.collection);
             }
         } else if let Some(mut holder) = state.silent.remove(&self.number) {
             state.suspects.remove(&holder.collection);
-            (holder.last_progress, holder.suspect) = (at, false);
+            (holder.last_progress, holder.is_suspect) = (at, false);
             if at.since(holder.started_at) < MAX_COUNTED_TIME {
                 state.counting.insert(self.number, holder);
             } else {
@@ -295,7 +303,7 @@ impl Drop for TransferSlot {
         let mut state = self.shared.lock();
         state.counting.remove(&self.number);
         state.silent.remove(&self.number);
-        self.shared.serve(state);
+        self.shared.grant_and_schedule(state);
     }
 }
 
@@ -312,7 +320,7 @@ mod tests {
     use super::*;
     use crate::environment::local::Local;
 
-    fn four() -> TransferLimiter {
+    fn limiter_with_four_slots() -> TransferLimiter {
         let environment = Local::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("no peer exists")) }));
         TransferLimiter::new(Arc::new(environment), 4)
     }
@@ -331,17 +339,17 @@ mod tests {
         }
     }
 
-    async fn pass(time: Duration) {
+    async fn advance(time: Duration) {
         tokio::time::sleep(time).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn fifth_transfer_waits_while_four_make_progress() {
-        let transfers = four();
+        let transfers = limiter_with_four_slots();
         let mut held = transfers.acquire_slots(4).await;
         let mut fifth = transfers.wait("fifth");
         for _ in 0..20 {
-            pass(Duration::from_millis(900)).await;
+            advance(Duration::from_millis(900)).await;
             for slot in &mut held {
                 slot.record_progress(transfers.now());
             }
@@ -353,12 +361,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_transfer_counts_for_30_seconds() {
-        let transfers = four();
+        let transfers = limiter_with_four_slots();
         let mut held = transfers.acquire_slots(4).await;
         let mut fifth = transfers.wait("fifth");
         let started_at = transfers.now();
         while (&mut fifth).now_or_never().is_none() {
-            pass(Duration::from_millis(500)).await;
+            advance(Duration::from_millis(500)).await;
             for slot in &mut held {
                 slot.record_progress(transfers.now());
             }
@@ -369,10 +377,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn resumed_transfer_counts_again() {
-        let transfers = four();
+        let transfers = limiter_with_four_slots();
         let mut silent = transfers.acquire_slots(4).await;
         let others = transfers.acquire_slots(3).await;
-        pass(Duration::from_millis(1)).await;
+        advance(Duration::from_millis(1)).await;
         silent[0].record_progress(transfers.now());
         assert!(transfers.try_acquire("fifth").is_none(), "the resumed transfer takes the fourth slot");
         drop((silent, others));
@@ -381,11 +389,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silent_transfers_wait_and_leave_one_slot() {
-        let transfers = four();
+        let transfers = limiter_with_four_slots();
         drop({
             let held = transfers.acquire_slots(8).await;
-            pass(SILENCE_TIMEOUT).await;
-            transfers.shared.serve(transfers.shared.lock());
+            advance(SILENCE_TIMEOUT).await;
+            transfers.shared.grant_and_schedule(transfers.shared.lock());
             held
         });
         let acquire_slots: Vec<_> = (0..8).map(|index| transfers.wait(&format!("acquire_slots {index}"))).collect();
@@ -400,7 +408,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dropped_waiter_takes_no_slot() {
-        let transfers = four();
+        let transfers = limiter_with_four_slots();
         let held = transfers.acquire_slots(4).await;
         drop(transfers.wait("gone"));
         let kept = transfers.wait("kept");

@@ -7,7 +7,7 @@ use steadfast_core::store::Store;
 
 use super::Driver;
 use super::comparison::Comparison;
-use super::deadline_timer::LATENESS;
+use super::deadline_timer::MAX_TIMER_DELAY;
 use super::edits::Edit;
 use super::transfer::Transfer;
 
@@ -77,8 +77,11 @@ impl<K: Cacheable> Driver<K> {
             }
             if comparison.slot.is_none() {
                 let why = "more urgent lists use the slot of a version list".into();
-                let retry_after = Some(LATENESS);
-                self.responses.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None });
+                let retry_after = Some(MAX_TIMER_DELAY);
+                self.responses.fail_without_sending(
+                    id,
+                    Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None },
+                );
                 return;
             }
         }

@@ -11,10 +11,10 @@ use crate::connection::TransferSlot;
 
 /// Maximum number of removals remembered during a list. Beyond this number, listed objects that are missing from the
 /// cache are not reported as lost.
-const MAX_REMOVALS: usize = 100_000;
+const MAX_REMEMBERED_REMOVALS: usize = 100_000;
 
 /// Maximum number of lost objects that one comparison reports by name.
-const MAX_NAMED: usize = 1000;
+const MAX_REPORTED_OBJECTS: usize = 1000;
 
 /// A list of identities in progress, stored as its differences from the cache. An equal object costs one pointer.
 #[derive(Default)]
@@ -28,48 +28,50 @@ pub(super) struct Comparison {
     /// True if the list is complete. The comparison is evaluated when all earlier records are in the store.
     pub(super) is_due: bool,
     /// UIDs of objects that were equal when they were listed.
-    equal: HashSet<Uid>,
-    different: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,
+    equal_uids: HashSet<Uid>,
+    different_by_key: BTreeMap<ObjectKey, (Uid, ResourceVersion)>,
     /// UIDs of objects that the watch has removed since the list was requested.
-    removed: HashSet<Uid>,
-    lost: Vec<Diagnostic>,
+    removed_uids: HashSet<Uid>,
+    lost_diagnostics: Vec<Diagnostic>,
 }
 
 impl Comparison {
     /// Processes a listed identity.
-    pub(super) fn record_listed<K>(&mut self, held: &Snapshot<K>, listed: &Identity) {
+    pub(super) fn record_listed<K>(&mut self, cache: &Snapshot<K>, listed: &Identity) {
         let Identity { key, uid, version } = listed;
-        match held.entry(key.namespace(), key.name()) {
+        match cache.entry(key.namespace(), key.name()) {
             Some(entry) if entry.uid().is_same(uid) && entry.version() == version => {
-                self.equal.insert(entry.uid().clone());
+                self.equal_uids.insert(entry.uid().clone());
             }
             _ => {
-                self.different.insert(key.clone(), (uid.clone(), version.clone()));
+                self.different_by_key.insert(key.clone(), (uid.clone(), version.clone()));
             }
         }
     }
 
     /// Records that the watch has removed an object.
     pub(super) fn removed(&mut self, uid: &Uid) {
-        if self.removed.len() < MAX_REMOVALS {
-            self.removed.insert(uid.clone());
+        if self.removed_uids.len() < MAX_REMEMBERED_REMOVALS {
+            self.removed_uids.insert(uid.clone());
         }
     }
 
     /// Returns the current differences, apart from cached objects with versions above the list's.
-    pub(super) fn judge<K>(&mut self, held: &Snapshot<K>) -> Differences {
+    pub(super) fn judge<K>(&mut self, cache: &Snapshot<K>) -> Differences {
         let mut found = Differences::default();
-        self.lost.clear();
-        let Some(at) = self.version.clone() else { return found };
-        for (key, (uid, listed)) in &self.different {
-            let entry = held.entry(key.namespace(), key.name());
+        self.lost_diagnostics.clear();
+        let Some(list_version) = self.version.clone() else { return found };
+        for (key, (uid, listed)) in &self.different_by_key {
+            let entry = cache.entry(key.namespace(), key.name());
             let version = match entry {
                 // Changes after the list prove nothing about the time of the list.
-                Some(entry) if entry.version().is_newer_than(&at) => continue,
+                Some(entry) if entry.version().is_newer_than(&list_version) => continue,
                 Some(entry) if entry.uid().is_same(uid) && entry.version() == listed => continue,
                 // The object was listed and then deleted by the watch. If the limit of remembered removals is reached,
                 // no missing object is reported: a false report would be worse than a missed report.
-                None if self.removed.contains(uid) || self.removed.len() >= MAX_REMOVALS => continue,
+                None if self.removed_uids.contains(uid) || self.removed_uids.len() >= MAX_REMEMBERED_REMOVALS => {
+                    continue;
+                }
                 entry => entry.map(|entry| entry.version().clone()),
             };
             // The cache has a later state of the object than the list, although the list as a whole is newer. The server's
@@ -78,23 +80,23 @@ impl Comparison {
                 found.backwards = Some((version, listed.clone()));
             }
             let (key, uid, listed) = (key.clone(), uid.clone(), Some(listed.clone()));
-            self.lost.push(Diagnostic::Lost { key, uid, held: version, listed });
+            self.lost_diagnostics.push(Diagnostic::Lost { key, uid, held: version, listed });
         }
-        for entry in held.iter() {
+        for entry in cache.iter() {
             // A cached object that the list lacks: its deletion was lost.
-            let judged = self.equal.contains(entry.uid()) || self.different.contains_key(entry.key());
-            if !judged && !entry.version().is_newer_than(&at) {
+            let is_listed = self.equal_uids.contains(entry.uid()) || self.different_by_key.contains_key(entry.key());
+            if !is_listed && !entry.version().is_newer_than(&list_version) {
                 let Identity { key, uid, version } = entry.identity().clone();
                 let held = Some(version);
-                self.lost.push(Diagnostic::Lost { key, uid, held, listed: None });
+                self.lost_diagnostics.push(Diagnostic::Lost { key, uid, held, listed: None });
             }
         }
-        found.count = self.lost.len();
+        found.count = self.lost_diagnostics.len();
         found
     }
 
     /// Returns the lost objects of the last evaluation, at most 1,000.
     pub(super) fn take_lost(&mut self) -> impl Iterator<Item = Diagnostic> + use<> {
-        std::mem::take(&mut self.lost).into_iter().take(MAX_NAMED)
+        std::mem::take(&mut self.lost_diagnostics).into_iter().take(MAX_REPORTED_OBJECTS)
     }
 }

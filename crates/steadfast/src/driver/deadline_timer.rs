@@ -9,44 +9,44 @@ use crate::environment::SharedEnvironment;
 
 /// Delay of a timer that indicates a suspended process. Also the grace period in which arrived data
 /// is then read.
-pub(super) const LATENESS: Duration = Duration::from_secs(1);
+pub(super) const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 
 /// Timer for the next deadline.
 pub(super) struct DeadlineTimer {
     environment: SharedEnvironment,
-    set: Option<(Instant, BoxFuture<'static, ()>)>,
+    scheduled: Option<(Instant, BoxFuture<'static, ()>)>,
     /// True if the timer fired so late that the process was probably suspended. Arrived data is read first.
-    late: bool,
+    was_late: bool,
 }
 
 impl DeadlineTimer {
     /// Creates a timer without a deadline.
     pub(super) fn new(environment: SharedEnvironment) -> Self {
-        Self { environment, set: None, late: false }
+        Self { environment, scheduled: None, was_late: false }
     }
 
     /// Sets the deadline, if it differs. A timer that fires early only re-checks the deadline.
     pub(super) fn set(&mut self, due: Option<Instant>) {
         // The grace period after a suspension must not be extended or shortened.
-        if self.late {
+        if self.was_late {
             return;
         }
-        match (due, &self.set) {
-            (None, _) => self.set = None,
+        match (due, &self.scheduled) {
+            (None, _) => self.scheduled = None,
             // Deadlines move to later times with each record. A new sleep for each of them would cost more than one
             // early wake-up.
-            (Some(due), Some((set, _))) if *set <= due => {}
+            (Some(due), Some((scheduled, _))) if *scheduled <= due => {}
             (Some(due), _) => self.reset(due),
         }
     }
 
     fn reset(&mut self, due: Instant) {
-        self.set = Some((due, self.environment.sleep_until(due)));
+        self.scheduled = Some((due, self.environment.sleep_until(due)));
     }
 
     /// Waits for the deadline; forever without one.
     pub(super) async fn fired(&mut self) {
-        match &mut self.set {
+        match &mut self.scheduled {
             Some((_, sleep)) => sleep.await,
             None => std::future::pending().await,
         }
@@ -56,12 +56,12 @@ impl DeadlineTimer {
     /// because it may contain a proof of freshness.
     pub(super) fn is_due(&mut self) -> bool {
         let now = self.environment.now();
-        let due = self.set.take().map_or(now, |(due, _)| due);
+        let due = self.scheduled.take().map_or(now, |(due, _)| due);
         // At most one grace period: the next time the action runs, even if the timer is late again.
-        let is_late = now.since(due) > LATENESS && !self.late;
-        self.late = is_late;
+        let is_late = now.since(due) > MAX_TIMER_DELAY && !self.was_late;
+        self.was_late = is_late;
         if is_late {
-            self.reset(now + LATENESS);
+            self.reset(now + MAX_TIMER_DELAY);
         }
         !is_late
     }

@@ -44,25 +44,25 @@ pub(super) struct Decoding<K> {
     object_decoder: ObjectDecoder<K>,
     environment: SharedEnvironment,
     helpers: HelperThreads,
-    /// All objects in submission order; `first` is the number of the first.
+    /// All objects in submission order; `first_number` is the number of the first.
     in_flight: VecDeque<PendingObject<K>>,
-    first: u64,
+    first_number: u64,
     /// Number of objects not decoded yet.
-    undone: usize,
+    undecoded_count: usize,
     /// Number of objects for edits.
-    edits: usize,
+    edit_count: usize,
     /// Memory use of the objects in bytes.
-    held: usize,
+    held_bytes: usize,
     /// The most recent objects, not yet visible to helpers.
-    own: Vec<QueuedObject>,
-    own_bytes: usize,
+    unshared: Vec<QueuedObject>,
+    unshared_bytes: usize,
     queue: Arc<DecodeQueue<K>>,
 }
 
 struct PendingObject<K> {
     /// `None` after the object became obsolete.
     purpose: Option<DecodePurpose>,
-    held: usize,
+    held_bytes: usize,
     decoded: Option<Decoded<K>>,
 }
 
@@ -75,16 +75,16 @@ struct QueuedObject {
 struct DecodeQueue<K> {
     state: Mutex<State<K>>,
     /// Wakes the driver, which waits for objects that helpers are decoding.
-    done: Condvar,
+    result_ready: Condvar,
 }
 
 struct State<K> {
     waiting: VecDeque<QueuedObject>,
     /// Number of queued bytes.
     bytes: usize,
-    done: Vec<(u64, Decoded<K>)>,
+    results: Vec<(u64, Decoded<K>)>,
     /// Number of helpers that are decoding.
-    busy: usize,
+    busy_helpers: usize,
     /// Number of helpers.
     helper_count: usize,
 }
@@ -93,19 +93,19 @@ impl<K: Cacheable> Decoding<K> {
     /// Creates an empty queue. `object_decoder` decodes the objects.
     pub(super) fn new(object_decoder: ObjectDecoder<K>, environment: SharedEnvironment) -> Self {
         let helpers = if K::is_costly() { environment.helper_threads() } else { HelperThreads::default() };
-        let state = State { waiting: VecDeque::new(), bytes: 0, done: Vec::new(), busy: 0, helper_count: 0 };
+        let state = State { waiting: VecDeque::new(), bytes: 0, results: Vec::new(), busy_helpers: 0, helper_count: 0 };
         Self {
             object_decoder,
             environment,
             helpers,
             in_flight: VecDeque::new(),
-            first: 0,
-            undone: 0,
-            edits: 0,
-            held: 0,
-            own: Vec::new(),
-            own_bytes: 0,
-            queue: Arc::new(DecodeQueue { state: Mutex::new(state), done: Condvar::new() }),
+            first_number: 0,
+            undecoded_count: 0,
+            edit_count: 0,
+            held_bytes: 0,
+            unshared: Vec::new(),
+            unshared_bytes: 0,
+            queue: Arc::new(DecodeQueue { state: Mutex::new(state), result_ready: Condvar::new() }),
         }
     }
 
@@ -123,32 +123,32 @@ impl<K: Cacheable> Decoding<K> {
     /// Submits an object for decoding. The object keeps `further_bytes` in memory in
     /// addition to its own.
     pub(super) fn submit(&mut self, purpose: DecodePurpose, object: RawObject, further_bytes: usize) {
-        let number = self.first + self.in_flight.len() as u64;
-        let held = object.bytes.len() + further_bytes;
-        self.held += held;
-        self.undone += 1;
-        self.edits += usize::from(matches!(purpose, DecodePurpose::Edited { .. }));
-        self.own_bytes += object.bytes.len();
-        self.in_flight.push_back(PendingObject { purpose: Some(purpose), held, decoded: None });
-        self.own.push(QueuedObject { number, object });
-        if self.own_bytes >= self.helpers.min_bytes {
+        let number = self.first_number + self.in_flight.len() as u64;
+        let held_bytes = object.bytes.len() + further_bytes;
+        self.held_bytes += held_bytes;
+        self.undecoded_count += 1;
+        self.edit_count += usize::from(matches!(purpose, DecodePurpose::Edited { .. }));
+        self.unshared_bytes += object.bytes.len();
+        self.in_flight.push_back(PendingObject { purpose: Some(purpose), held_bytes, decoded: None });
+        self.unshared.push(QueuedObject { number, object });
+        if self.unshared_bytes >= self.helpers.min_bytes {
             self.share();
         }
         // The limit is enforced here, on the reading side: without further reads, HTTP/2 flow control pauses the server.
-        while self.held > MAX_DECODING_BYTES {
+        while self.held_bytes > MAX_DECODING_BYTES {
             self.decode_some();
         }
     }
 
     /// Returns true if an edit waits for its object.
     pub(super) fn has_edits(&self) -> bool {
-        self.edits > 0
+        self.edit_count > 0
     }
 
     /// Decodes all remaining objects. The caller then processes the [results](Self::settled).
     pub(super) fn finish(&mut self) {
         self.decode_own();
-        while self.undone > 0 {
+        while self.undecoded_count > 0 {
             self.decode_some();
         }
     }
@@ -165,9 +165,9 @@ impl<K: Cacheable> Decoding<K> {
                 continue;
             };
             let PendingObject { purpose, .. } = self.in_flight.pop_front()?;
-            self.first += 1;
+            self.first_number += 1;
             if let Some(purpose) = purpose {
-                self.edits -= usize::from(matches!(purpose, DecodePurpose::Edited { .. }));
+                self.edit_count -= usize::from(matches!(purpose, DecodePurpose::Edited { .. }));
                 return Some((purpose, decoded));
             }
         }
@@ -175,31 +175,32 @@ impl<K: Cacheable> Decoding<K> {
 
     /// Discards the objects of an obsolete list.
     pub(super) fn forget_listed(&mut self) {
-        let wanted = |in_flight: &PendingObject<K>| !matches!(in_flight.purpose, Some(DecodePurpose::Listed { .. }));
-        if self.in_flight.iter().all(wanted) {
+        let is_current =
+            |in_flight: &PendingObject<K>| !matches!(in_flight.purpose, Some(DecodePurpose::Listed { .. }));
+        if self.in_flight.iter().all(is_current) {
             return;
         }
-        let unwanted = {
+        let obsolete = {
             // Edits of the watch stay queued: they are valid without the list.
-            let (first, in_flight) = (self.first, &self.in_flight);
-            let is_wanted = |waiting: &QueuedObject| wanted(&in_flight[(waiting.number - first) as usize]);
+            let (first_number, in_flight) = (self.first_number, &self.in_flight);
+            let is_wanted = |waiting: &QueuedObject| is_current(&in_flight[(waiting.number - first_number) as usize]);
             let mut state = self.queue.lock();
-            let (kept, mut unwanted): (VecDeque<_>, VecDeque<_>) = state.waiting.drain(..).partition(is_wanted);
+            let (kept, mut obsolete): (VecDeque<_>, VecDeque<_>) = state.waiting.drain(..).partition(is_wanted);
             state.waiting = kept;
             state.bytes = state.waiting.iter().map(|waiting| waiting.object.bytes.len()).sum();
-            let (kept, own): (Vec<_>, Vec<_>) = self.own.drain(..).partition(is_wanted);
-            self.own_bytes = kept.iter().map(|waiting| waiting.object.bytes.len()).sum();
-            self.own = kept;
-            unwanted.extend(own);
-            unwanted
+            let (kept, unshared): (Vec<_>, Vec<_>) = self.unshared.drain(..).partition(is_wanted);
+            self.unshared_bytes = kept.iter().map(|waiting| waiting.object.bytes.len()).sum();
+            self.unshared = kept;
+            obsolete.extend(unshared);
+            obsolete
         };
-        for in_flight in self.in_flight.iter_mut().filter(|in_flight| !wanted(in_flight)) {
+        for in_flight in self.in_flight.iter_mut().filter(|in_flight| !is_current(in_flight)) {
             in_flight.purpose = None;
         }
         // Every number must get a result, because `settled` stops at the first missing result. Without a purpose,
         // `settled` discards the result.
-        for QueuedObject { number, object } in unwanted {
-            self.put(number, Err(Box::new((object.identity, String::new()))));
+        for QueuedObject { number, object } in obsolete {
+            self.store_result(number, Err(Box::new((object.identity, String::new()))));
         }
     }
 
@@ -207,8 +208,8 @@ impl<K: Cacheable> Decoding<K> {
     fn share(&mut self) {
         let needs_helper = {
             let mut state = self.queue.lock();
-            state.bytes += std::mem::take(&mut self.own_bytes);
-            state.waiting.extend(self.own.drain(..));
+            state.bytes += std::mem::take(&mut self.unshared_bytes);
+            state.waiting.extend(self.unshared.drain(..));
             // One helper at a time, and only if the queue exceeds the work of the current helpers.
             let needs_helper =
                 state.helper_count < self.helpers.threads && state.bytes > state.helper_count * self.helpers.min_bytes;
@@ -230,9 +231,9 @@ impl<K: Cacheable> Decoding<K> {
         let taken = state.take();
         if taken.is_empty() {
             // Helper threads that are only scheduled do not count as busy. The driver waits for no thread that may never run.
-            if state.busy > 0 {
-                let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
-                self.queue.done.wait_while(&mut state, unfinished);
+            if state.busy_helpers > 0 {
+                let unfinished = |state: &mut State<K>| state.results.is_empty() && state.busy_helpers > 0;
+                self.queue.result_ready.wait_while(&mut state, unfinished);
             } else {
                 drop(state);
                 self.decode_own();
@@ -244,34 +245,34 @@ impl<K: Cacheable> Decoding<K> {
     }
 
     fn decode_own(&mut self) {
-        self.own_bytes = 0;
-        let mut own = std::mem::take(&mut self.own);
-        self.decode_all(own.drain(..));
-        self.own = own;
+        self.unshared_bytes = 0;
+        let mut unshared = std::mem::take(&mut self.unshared);
+        self.decode_all(unshared.drain(..));
+        self.unshared = unshared;
     }
 
     fn decode_all(&mut self, waiting: impl IntoIterator<Item = QueuedObject>) {
         for QueuedObject { number, object } in waiting {
             let decoded = decode(&mut self.object_decoder, object);
-            self.put(number, decoded);
+            self.store_result(number, decoded);
         }
     }
 
     /// Collects the results of helpers. Returns true if there were any.
     fn collect(&mut self) -> bool {
-        let done = std::mem::take(&mut self.queue.lock().done);
-        let any = !done.is_empty();
-        for (number, decoded) in done {
-            self.put(number, decoded);
+        let results = std::mem::take(&mut self.queue.lock().results);
+        let any = !results.is_empty();
+        for (number, decoded) in results {
+            self.store_result(number, decoded);
         }
         any
     }
 
-    fn put(&mut self, number: u64, decoded: Decoded<K>) {
-        if let Some(in_flight) = self.in_flight.get_mut((number - self.first) as usize) {
+    fn store_result(&mut self, number: u64, decoded: Decoded<K>) {
+        if let Some(in_flight) = self.in_flight.get_mut((number - self.first_number) as usize) {
             // The result may stay in memory until earlier objects are done, but its input is freed.
-            self.held -= std::mem::take(&mut in_flight.held);
-            self.undone -= usize::from(in_flight.decoded.is_none());
+            self.held_bytes -= std::mem::take(&mut in_flight.held_bytes);
+            self.undecoded_count -= usize::from(in_flight.decoded.is_none());
             in_flight.decoded = Some(decoded);
         }
     }
@@ -285,9 +286,9 @@ impl<K> Drop for Decoding<K> {
     fn drop(&mut self) {
         // No thread should start to decode an obsolete object.
         let mut state = self.queue.lock();
-        let unwanted = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
+        let obsolete = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.results));
         drop(state);
-        drop_contained(unwanted);
+        drop_contained(obsolete);
     }
 }
 
@@ -325,7 +326,7 @@ impl<K: Cacheable> Helper<K> {
         let taken = {
             let mut state = self.queue.lock();
             let taken = state.take();
-            state.busy += usize::from(!taken.is_empty());
+            state.busy_helpers += usize::from(!taken.is_empty());
             taken
         };
         if taken.is_empty() {
@@ -335,13 +336,13 @@ impl<K: Cacheable> Helper<K> {
             .into_iter()
             .map(|QueuedObject { number, object }| (number, decode(&mut self.object_decoder, object)))
             .collect();
-        // `busy` decreases under the lock that delivers the results, so that the driver sees either a busy helper or
-        // its results.
+        // `busy_helpers` decreases under the lock that delivers the results, so that the driver sees either a busy
+        // helper or its results.
         let mut state = self.queue.lock();
-        state.busy -= 1;
-        state.done.extend(decoded);
+        state.busy_helpers -= 1;
+        state.results.extend(decoded);
         drop(state);
-        self.queue.done.notify_one();
+        self.queue.result_ready.notify_one();
         true
     }
 }
@@ -511,7 +512,7 @@ mod tests {
 
     /// Submits random objects for edits and lists, discards lists, and finishes at random. The results must equal those
     /// of a single thread, in the same order.
-    fn play(seed: u64, mut decoding: Decoding<Slow>) {
+    fn run_random_decoding(seed: u64, mut decoding: Decoding<Slow>) {
         let mut alone = object_decoder();
         let mut expected = VecDeque::new();
         let check = |decoding: &mut Decoding<Slow>, expected: &mut VecDeque<(DecodePurpose, Result<u64, String>)>| {
@@ -529,7 +530,11 @@ mod tests {
             };
             expected.push_back((purpose, described(&decode(&mut alone, object.clone()))));
             decoding.submit(purpose, object, place % 7 * 20_000);
-            assert!(decoding.held <= MAX_DECODING_BYTES, "seed {seed}: {} bytes are in decoding", decoding.held);
+            assert!(
+                decoding.held_bytes <= MAX_DECODING_BYTES,
+                "seed {seed}: {} bytes are in decoding",
+                decoding.held_bytes
+            );
             match (seed + number) % 61 {
                 0..30 => check(&mut decoding, &mut expected),
                 30..32 => {
@@ -547,7 +552,10 @@ mod tests {
         decoding.finish();
         check(&mut decoding, &mut expected);
         assert!(expected.is_empty(), "seed {seed}");
-        assert_eq!((decoding.held, decoding.undone, decoding.edits, decoding.own_bytes), (0, 0, 0, 0));
+        assert_eq!(
+            (decoding.held_bytes, decoding.undecoded_count, decoding.edit_count, decoding.unshared_bytes),
+            (0, 0, 0, 0)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -556,10 +564,10 @@ mod tests {
             let helpers =
                 HelperThreads { threads: 1 + seed as usize % 4, min_bytes: [1, 5_000, 64 * 1024][seed as usize % 3] };
             let racing = Racing::new(helpers);
-            play(seed, Decoding::new(object_decoder(), racing.clone()));
+            run_random_decoding(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();
             let local = Local::new(seed, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
-            play(seed, Decoding::new(object_decoder(), Arc::new(local.with_helpers(helpers))));
+            run_random_decoding(seed, Decoding::new(object_decoder(), Arc::new(local.with_helpers(helpers))));
         }
     }
 

@@ -7,7 +7,7 @@ use steadfast_core::reflector::Diagnostic;
 
 /// Maximum number of log lines that name an undecodable object within a [`WINDOW`]. The others are counted in a
 /// summary.
-const NAMED: u32 = 10;
+const MAX_NAMED_PER_WINDOW: u32 = 10;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -17,15 +17,15 @@ pub(super) struct LogThrottle {
     /// Diagnostics to deliver after the list is complete. An incomplete list may be repeated many times.
     staged: Vec<Diagnostic>,
     /// Number of staged diagnostics that were inserted late, because their objects were decoded later.
-    late: usize,
+    late_count: usize,
     /// Start of the current window.
-    since: Option<Instant>,
+    window_start: Option<Instant>,
     /// Number of named objects in the window.
-    named: u32,
+    named_count: u32,
     /// Number of unnamed objects since the last summary.
-    unnamed: u64,
+    unnamed_count: u64,
     /// True if the current window has a summary.
-    summed: bool,
+    has_summary: bool,
 }
 
 impl LogThrottle {
@@ -36,46 +36,46 @@ impl LogThrottle {
 
     /// Returns the number of diagnostics that arrived in order.
     pub(super) fn diagnostic_index(&self) -> usize {
-        self.staged.len() - self.late
+        self.staged.len() - self.late_count
     }
 
     /// Inserts a late diagnostic about a list's object after the first `diagnostic_index` diagnostics.
     pub(super) fn stage_late(&mut self, diagnostic_index: usize, diagnostic: Diagnostic) {
-        self.staged.insert(diagnostic_index + self.late, diagnostic);
-        self.late += 1;
+        self.staged.insert(diagnostic_index + self.late_count, diagnostic);
+        self.late_count += 1;
     }
 
     /// Takes the diagnostics of a complete list.
     pub(super) fn listed(&mut self) -> Vec<Diagnostic> {
-        self.late = 0;
+        self.late_count = 0;
         std::mem::take(&mut self.staged)
     }
 
     /// Returns true if the log may name one more object at `now`.
     pub(super) fn names(&mut self, now: Instant) -> bool {
         self.start_interval(now);
-        if self.named < NAMED {
-            self.named += 1;
+        if self.named_count < MAX_NAMED_PER_WINDOW {
+            self.named_count += 1;
             return true;
         }
         // Counted instead of named: a changed schema can make every object of a large cache undecodable at once.
-        self.unnamed += 1;
+        self.unnamed_count += 1;
         false
     }
 
     /// Returns the number of unnamed objects if a summary is due.
     pub(super) fn sum(&mut self, now: Instant) -> Option<u64> {
-        if self.unnamed == 0 {
+        if self.unnamed_count == 0 {
             return None;
         }
         self.start_interval(now);
-        let due = !std::mem::replace(&mut self.summed, true);
-        due.then(|| std::mem::take(&mut self.unnamed))
+        let due = !std::mem::replace(&mut self.has_summary, true);
+        due.then(|| std::mem::take(&mut self.unnamed_count))
     }
 
     fn start_interval(&mut self, now: Instant) {
-        if self.since.is_none_or(|since| now.since(since) >= WINDOW) {
-            (self.since, self.named, self.summed) = (Some(now), 0, false);
+        if self.window_start.is_none_or(|window_start| now.since(window_start) >= WINDOW) {
+            (self.window_start, self.named_count, self.has_summary) = (Some(now), 0, false);
         }
     }
 }

@@ -16,24 +16,24 @@ use steadfast_core::store::Snapshot;
 use steadfast_core::{ResourceVersion, Uid};
 
 /// Number of remembered deleted objects, whose repeated records are ignored.
-const MAX_ENDED: usize = 4096;
+const MAX_REMEMBERED_DELETIONS: usize = 4096;
 
 /// Maximum number of records that wait for the list.
-const MAX_DOUBTED: usize = 64;
+const MAX_PENDING_RECORDS: usize = 64;
 
 /// Number of consecutive lists that must confirm records if no stream had reached a higher version. A single such
 /// record may be a lost event that is repeated when a watch resumes.
-const CONFIRMING_LISTS: u32 = 3;
+const MIN_CONFIRMING_LISTS: u32 = 3;
 
 /// Observations about the order of versions.
 #[derive(Default)]
 pub(super) struct OrderingDetector {
     /// UIDs of deleted objects, oldest first.
-    ended: VecDeque<Uid>,
-    known_to_have_ended: HashSet<Uid>,
+    deleted_uids: VecDeque<Uid>,
+    deleted_uid_set: HashSet<Uid>,
     /// Records below the cache's version with an unknown state. The flag is true if the record's own stream had reached
     /// a higher version.
-    doubted: Vec<(RecordKind, Identity, bool)>,
+    pending_records: Vec<(RecordKind, Identity, bool)>,
     /// Number of consecutive lists that confirmed such records.
     consecutive_confirmations: u32,
     /// True if versions are known to be unordered.
@@ -44,57 +44,57 @@ impl OrderingDetector {
     /// Records the deletion of an object. Names without a UID are not recorded, because another object may reuse the
     /// name.
     pub(super) fn ended(&mut self, uid: &Uid) {
-        if !uid.is_given() || !self.known_to_have_ended.insert(uid.clone()) {
+        if !uid.is_given() || !self.deleted_uid_set.insert(uid.clone()) {
             return;
         }
-        self.ended.push_back(uid.clone());
-        if self.ended.len() > MAX_ENDED
-            && let Some(oldest) = self.ended.pop_front()
+        self.deleted_uids.push_back(uid.clone());
+        if self.deleted_uids.len() > MAX_REMEMBERED_DELETIONS
+            && let Some(oldest) = self.deleted_uids.pop_front()
         {
-            self.known_to_have_ended.remove(&oldest);
+            self.deleted_uid_set.remove(&oldest);
         }
     }
 
-    /// Returns true if a record below the cache's version has an unknown state. `held` is the UID and version of the
+    /// Returns true if a record below the cache's version has an unknown state. `cached` is the UID and version of the
     /// cached object of this name.
     pub(super) fn is_new_state(
         &self,
         kind: RecordKind,
         record: &Identity,
-        held: Option<(&Uid, &ResourceVersion)>,
+        cached: Option<(&Uid, &ResourceVersion)>,
     ) -> bool {
-        match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
+        match (kind, cached.filter(|(uid, _)| uid.is_same(&record.uid))) {
             // The cache still contains an older state of the object. The deletion, or the end of the match, is
             // therefore unknown.
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
             (_, Some((_, version))) => record.version.is_newer_than(version),
             // A resumed watch can repeat events of an object that was deleted since.
-            (_, None) => !self.known_to_have_ended.contains(&record.uid),
+            (_, None) => !self.deleted_uid_set.contains(&record.uid),
         }
     }
 
     /// Stores a record until a list decides. `reached_higher` is true if the record's own stream had reached a higher
     /// version.
-    pub(super) fn doubt(&mut self, kind: RecordKind, record: &Identity, reached_higher: bool) {
-        if self.doubted.len() < MAX_DOUBTED {
-            self.doubted.push((kind, record.clone(), reached_higher));
+    pub(super) fn defer(&mut self, kind: RecordKind, record: &Identity, reached_higher: bool) {
+        if self.pending_records.len() < MAX_PENDING_RECORDS {
+            self.pending_records.push((kind, record.clone(), reached_higher));
         }
     }
 
     /// Returns true if the new list confirms an out-of-order record. A list of another history proves nothing.
     pub(super) fn is_proven<K>(&mut self, listed: &Snapshot<K>, new_epoch: bool) -> bool {
-        let doubted = std::mem::take(&mut self.doubted);
+        let pending_records = std::mem::take(&mut self.pending_records);
         if new_epoch || self.is_known {
             return false;
         }
-        let mut confirmed = doubted.iter().filter(|(kind, record, _)| {
+        let mut confirmed = pending_records.iter().filter(|(kind, record, _)| {
             let entry = listed.entry(record.key.namespace(), record.key.name());
-            let same = entry.filter(|entry| entry.uid().is_same(&record.uid));
+            let same_object = entry.filter(|entry| entry.uid().is_same(&record.uid));
             match kind {
-                RecordKind::Deleted => same.is_none(),
+                RecordKind::Deleted => same_object.is_none(),
                 RecordKind::Added | RecordKind::Modified => {
-                    same.is_some_and(|entry| *entry.version() == record.version)
+                    same_object.is_some_and(|entry| *entry.version() == record.version)
                 }
             }
         });
@@ -107,7 +107,7 @@ impl OrderingDetector {
         self.consecutive_confirmations += 1;
         *first_reached_higher
             || confirmed.any(|(.., reached_higher)| *reached_higher)
-            || self.consecutive_confirmations >= CONFIRMING_LISTS
+            || self.consecutive_confirmations >= MIN_CONFIRMING_LISTS
     }
 
     /// Marks the version as unordered, if versions are known to be unordered.

@@ -21,18 +21,20 @@ impl<K: Cacheable> Driver<K> {
         while let Some(line) = framer.next() {
             let record = match &line {
                 StreamRecord::Complete(record) => {
-                    decode::watch_record(encoding, record, Some(&self.request_builder.wanted))
+                    decode::watch_record(encoding, record, Some(&self.request_builder.expected_kind))
                 }
-                StreamRecord::Overlong(record) => decode::overlong_record(record, Some(&self.request_builder.wanted)),
+                StreamRecord::Overlong(record) => {
+                    decode::overlong_record(record, Some(&self.request_builder.expected_kind))
+                }
             };
-            let (verdict, object) = match self.counted(record) {
+            let (verdict, object) = match self.with_ordering(record) {
                 // A stray object is not cached, and its version must not advance the cache either.
                 Ok(WatchRecord::Object { object, .. }) if self.request_builder.is_stray(&object.identity.key) => {
-                    self.stray(now, id, &object.identity);
+                    self.skip_stray(now, id, &object.identity);
                     continue;
                 }
                 Ok(WatchRecord::Object { kind, object }) => {
-                    self.meet(&object.identity);
+                    self.report_missing_uid(&object.identity);
                     let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
                     (verdict, Some((kind, object)))
                 }
@@ -49,18 +51,18 @@ impl<K: Cacheable> Driver<K> {
                 // Without a known type, the record proves no change of this resource. Its version must not become the
                 // cache's version.
                 Err(error) if error.kind.is_none() => {
-                    self.unidentified(now, id, &error);
+                    self.report_unidentified(now, id, &error);
                     continue;
                 }
                 Err(error) => {
-                    self.unreadable(now, id, &error);
+                    self.handle_unreadable(now, id, &error);
                     continue;
                 }
             };
             match (verdict, object) {
                 (Verdict::Apply, Some((kind, object))) => self.apply(kind, object),
                 (Verdict::Older { reached_higher }, Some((kind, object))) => {
-                    self.older(now, id, kind, &object.identity, reached_higher);
+                    self.handle_older_record(now, id, kind, &object.identity, reached_higher);
                 }
                 (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
                 (Verdict::Stage, Some((_, object))) => {
@@ -86,19 +88,20 @@ impl<K: Cacheable> Driver<K> {
     ) -> Result<(), Failure> {
         let encoding = framer.encoding();
         // Comparisons request metadata, independent of the cached form.
-        let compared = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
-        let expected = &self.request_builder.wanted;
-        let skimmed = self.skimmed == Some(id);
-        let wanted = ExpectedKind { metadata: expected.metadata || compared || skimmed, ..expected.clone() };
+        let is_comparison = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
+        let expected = &self.request_builder.expected_kind;
+        let is_metadata_list = self.skimmed == Some(id);
+        let wanted =
+            ExpectedKind { metadata: expected.metadata || is_comparison || is_metadata_list, ..expected.clone() };
         while let Some(part) = framer.next() {
             match part.map_err(|error| Failure::unreadable(error.to_string()))? {
                 ListPart::Item(item) => match decode::list_item(encoding, &item, Some(&wanted)) {
                     Ok(object) if self.request_builder.is_stray(&object.identity.key) => {
-                        self.stray(now, id, &object.identity);
+                        self.skip_stray(now, id, &object.identity);
                     }
                     Ok(mut object) => {
                         self.ordering.count(&mut object.identity.version);
-                        self.meet(&object.identity);
+                        self.report_missing_uid(&object.identity);
                         match self.reflector.list_item(now, id, &object.identity) {
                             Verdict::Stage => {
                                 self.stage(object);
@@ -114,15 +117,15 @@ impl<K: Cacheable> Driver<K> {
                             _ => {}
                         }
                     }
-                    Err(error) => self.unreadable(now, id, &error),
+                    Err(error) => self.handle_unreadable(now, id, &error),
                 },
-                ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item, Some(&wanted))),
+                ListPart::Overlong(item) => self.handle_unreadable(now, id, &decode::overlong(&item, Some(&wanted))),
                 // The encodings differ in the order: JSON may send `metadata` after `items`.
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
                 ListPart::End { kind, items } => {
                     self.request_builder.check_list(kind.as_deref(), items, meta.as_ref(), wanted.metadata)?;
-                    if skimmed {
+                    if is_metadata_list {
                         check_metadata(kind.as_deref())?;
                     }
                 }
@@ -140,10 +143,10 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Processes an unreadable record or item, as far as its object is known (R8).
-    fn unreadable(&mut self, now: Instant, id: RequestId, error: &RecordError) {
-        match tainted(error) {
+    fn handle_unreadable(&mut self, now: Instant, id: RequestId, error: &RecordError) {
+        match identified_object(error) {
             Some((kind, identity)) => self.tainted_record(now, id, kind, identity, error),
-            None => self.unidentified(now, id, error),
+            None => self.report_unidentified(now, id, error),
         }
     }
 
@@ -157,7 +160,7 @@ impl<K: Cacheable> Driver<K> {
         error: &RecordError,
     ) {
         self.ordering.count(&mut identity.version);
-        self.meet(&identity);
+        self.report_missing_uid(&identity);
         // The reflector returns `Skip` unless the request is a list in progress. With `Skip`, the record belongs to a
         // watch.
         let verdict = match self.reflector.list_item(now, id, &identity) {
@@ -180,20 +183,22 @@ impl<K: Cacheable> Driver<K> {
                 let outputs = self.offer(now, id, identity);
                 self.perform(outputs);
             }
-            (Verdict::Older { reached_higher }, _) => self.older(now, id, kind, &identity, reached_higher),
+            (Verdict::Older { reached_higher }, _) => {
+                self.handle_older_record(now, id, kind, &identity, reached_higher)
+            }
             (Verdict::Skip, _) => {}
         }
     }
 
     /// Reports objects without a UID once (C1).
-    fn meet(&mut self, identity: &Identity) {
+    fn report_missing_uid(&mut self, identity: &Identity) {
         if !identity.uid.is_given() && !std::mem::replace(&mut self.reported_missing_uid, true) {
             self.diagnostics.push(Diagnostic::IdentifiedByName { key: identity.key.clone() });
         }
     }
 
     /// Returns the record with its version, marked as unordered if the server's versions are.
-    fn counted(&self, mut record: Result<WatchRecord, RecordError>) -> Result<WatchRecord, RecordError> {
+    fn with_ordering(&self, mut record: Result<WatchRecord, RecordError>) -> Result<WatchRecord, RecordError> {
         match &mut record {
             Ok(WatchRecord::Object { object, .. }) => self.ordering.count(&mut object.identity.version),
             Ok(WatchRecord::Bookmark(bookmark)) => self.ordering.count(&mut bookmark.version),
@@ -203,14 +208,21 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Processes a record below the cache's version. If the record's state is not known already, a list decides.
-    fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, reached_higher: bool) {
+    fn handle_older_record(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        kind: RecordKind,
+        record: &Identity,
+        reached_higher: bool,
+    ) {
         let snapshot = self.shared.snapshot();
         // Unpublished edits are newer than the snapshot, and the last edit of an object counts.
         let pending = self.edits.iter().rev().find_map(|edit| match edit {
             Edit::Apply(kind, edited, _) if edited.key == record.key => Some((*kind, edited)),
             _ => None,
         });
-        let held = match pending {
+        let cached = match pending {
             // Without a UID, the record may be about another object of this name.
             Some((RecordKind::Deleted, edited)) if edited.uid == record.uid && record.uid.is_given() => return,
             Some((RecordKind::Deleted, _)) => None,
@@ -220,18 +232,18 @@ impl<K: Cacheable> Driver<K> {
                 entry.map(|entry| (entry.uid(), entry.version()))
             }
         };
-        if !self.ordering.is_new_state(kind, record, held) {
+        if !self.ordering.is_new_state(kind, record, cached) {
             return;
         }
-        self.ordering.doubt(kind, record, reached_higher);
-        let held = self.reflector.version().map_or("none", ResourceVersion::as_str);
+        self.ordering.defer(kind, record, reached_higher);
+        let cached = self.reflector.version().map_or("none", ResourceVersion::as_str);
         let change = match kind {
             RecordKind::Added => "was added",
             RecordKind::Modified => "was changed",
             RecordKind::Deleted => "was deleted",
         };
         let why = format!(
-            "{} {change} at version {}, below the cached version {held}, but the cache lacks this state",
+            "{} {change} at version {}, below the cached version {cached}, but the cache lacks this state",
             record.key, record.version
         );
         let outputs = self.reflector.step(now, Input::Contradicted(id, why.into()));
@@ -239,13 +251,13 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Skips an object outside the informer's scope: the server or a proxy returned unrequested data.
-    fn stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
-        let why = self.request_builder.why_stray(&identity.key);
+    fn skip_stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
+        let why = self.request_builder.stray_reason(&identity.key);
         let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
         self.perform(outputs);
     }
 
-    fn unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {
+    fn report_unidentified(&mut self, now: Instant, id: RequestId, error: &RecordError) {
         let outputs = self.reflector.step(now, Input::Unidentified(id, error.to_string().into()));
         self.perform(outputs);
     }
@@ -267,7 +279,7 @@ fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
 }
 
 /// Returns the object of an unreadable record, if its identity could be read.
-fn tainted(error: &RecordError) -> Option<(RecordKind, Identity)> {
+fn identified_object(error: &RecordError) -> Option<(RecordKind, Identity)> {
     // An object of another kind may share the name of a cached object.
     if let RecordProblem::OtherKind { .. } = error.problem {
         return None;

@@ -28,11 +28,11 @@ impl Parser {
 /// Progress of a response.
 enum ResponseProgress {
     /// No response yet.
-    Awaited { is_stream: bool },
+    AwaitingHead { is_stream: bool },
     /// Response body in progress.
-    Coming(Parser),
+    Body(Parser),
     /// A chunk is being parsed.
-    Read,
+    Parsing,
 }
 
 /// Requests in flight.
@@ -44,40 +44,42 @@ pub(super) struct Requests {
 impl Requests {
     /// Records a sent request.
     pub(super) fn sent(&mut self, id: RequestId, is_stream: bool) {
-        self.by_id.insert(id, ResponseProgress::Awaited { is_stream });
+        self.by_id.insert(id, ResponseProgress::AwaitingHead { is_stream });
     }
 
     /// Records a response head with `encoding`. Objects above `limit` bytes are skipped.
     pub(super) fn opened(&mut self, id: RequestId, encoding: Encoding, limit: usize) {
         let parser = match self.by_id.get(&id) {
-            Some(ResponseProgress::Awaited { is_stream: true }) => Parser::Stream(StreamFramer::new(encoding, limit)),
+            Some(ResponseProgress::AwaitingHead { is_stream: true }) => {
+                Parser::Stream(StreamFramer::new(encoding, limit))
+            }
             _ => Parser::List(ItemFramer::new(encoding, limit), None),
         };
-        self.by_id.insert(id, ResponseProgress::Coming(parser));
+        self.by_id.insert(id, ResponseProgress::Body(parser));
     }
 
     /// Takes the parser for a chunk of the body. Returns `None` for a cancelled request.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Parser> {
-        let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, ResponseProgress::Coming(_)))?;
+        let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, ResponseProgress::Body(_)))?;
         // The parser leaves the map during the chunk, because a record in the chunk may cancel its own request.
-        match std::mem::replace(progress, ResponseProgress::Read) {
-            ResponseProgress::Coming(parser) => Some(parser),
-            ResponseProgress::Awaited { .. } | ResponseProgress::Read => None,
+        match std::mem::replace(progress, ResponseProgress::Parsing) {
+            ResponseProgress::Body(parser) => Some(parser),
+            ResponseProgress::AwaitingHead { .. } | ResponseProgress::Parsing => None,
         }
     }
 
     /// Returns the parser after the chunk, unless the request has ended in the meantime.
     pub(super) fn give_back(&mut self, id: RequestId, parser: Parser) {
         if let Some(progress) = self.by_id.get_mut(&id) {
-            *progress = ResponseProgress::Coming(parser);
+            *progress = ResponseProgress::Body(parser);
         }
     }
 
     /// Removes a finished request. Returns its parser, if the response had started.
     pub(super) fn finish(&mut self, id: RequestId) -> Option<Parser> {
         match self.by_id.remove(&id)? {
-            ResponseProgress::Coming(parser) => Some(parser),
-            ResponseProgress::Awaited { .. } | ResponseProgress::Read => None,
+            ResponseProgress::Body(parser) => Some(parser),
+            ResponseProgress::AwaitingHead { .. } | ResponseProgress::Parsing => None,
         }
     }
 }

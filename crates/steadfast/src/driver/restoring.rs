@@ -112,9 +112,9 @@ impl<K: Cacheable> Driver<K> {
             }
         });
         // The limit may be lower than in the run that wrote the file.
-        let beyond = self.limits.memory.is_some_and(|limit| staging.held_bytes() > limit);
+        let exceeds_limit = self.limits.memory.is_some_and(|limit| staging.held_bytes() > limit);
         let restored = match kept {
-            Ok(_) if beyond => Err(Some(Arc::from("the checkpoint is larger than memory_limit"))),
+            Ok(_) if exceeds_limit => Err(Some(Arc::from("the checkpoint is larger than memory_limit"))),
             kept => kept,
         };
         let mut restored = match restored {

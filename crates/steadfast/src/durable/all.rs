@@ -20,12 +20,12 @@ pub(crate) struct Durables<K> {
     members: Mutex<BTreeMap<Arc<str>, Arc<Durable<K>>>>,
     dropped: Mutex<Vec<Dropped>>,
     /// Handlers to replace, with their successors.
-    successions: Mutex<BTreeMap<Arc<str>, Succession>>,
+    replacements: Mutex<BTreeMap<Arc<str>, Replacement>>,
     wake: Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>,
 }
 
 /// Successors of a replaced handler.
-struct Succession {
+struct Replacement {
     informer: String,
     successors: Vec<String>,
     environment: SharedEnvironment,
@@ -41,9 +41,9 @@ struct Dropped {
 /// Rows to write for one handler.
 pub(crate) enum OutboxRows<K> {
     /// Removes the rows of these keys, and the handler.
-    Nothing(Arc<str>, Vec<ObjectKey>),
+    Remove(Arc<str>, Vec<ObjectKey>),
     /// Writes these rows, and the record of the handler if the flag is set.
-    Rows(Arc<str>, bool, Rows<K>),
+    Write(Arc<str>, bool, Rows<K>),
 }
 
 /// Reason that a handler was rejected.
@@ -52,7 +52,7 @@ pub(crate) enum Rejected {
     /// The informer has no checkpoint.
     CheckpointUnsupported,
     /// A handler of this name exists.
-    Taken,
+    NameTaken,
 }
 
 impl<K> Default for Durables<K> {
@@ -61,7 +61,7 @@ impl<K> Default for Durables<K> {
             is_stored: AtomicBool::new(false),
             members: Mutex::default(),
             dropped: Mutex::default(),
-            successions: Mutex::default(),
+            replacements: Mutex::default(),
             wake: Arc::default(),
         }
     }
@@ -109,31 +109,31 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Marks all handlers of the file as [restored](Self::restore).
     pub(crate) fn restored(&self) {
-        let names: Vec<Arc<str>> = self.successions.lock().keys().cloned().collect();
+        let names: Vec<Arc<str>> = self.replacements.lock().keys().cloned().collect();
         for name in names {
-            self.succeed(&name);
+            self.copy_to_successors(&name);
         }
     }
 
     /// Replaces the handler `name` by `successors`, immediately or after the file is restored.
     pub(crate) fn replace(&self, informer: &str, name: &str, successors: &[&str], environment: &SharedEnvironment) {
         let (name, successors) = (Arc::<str>::from(name), successors.iter().map(|&name| name.to_owned()).collect());
-        let succession = Succession { informer: informer.to_owned(), successors, environment: environment.clone() };
-        self.successions.lock().insert(name.clone(), succession);
-        self.succeed(&name);
+        let replacement = Replacement { informer: informer.to_owned(), successors, environment: environment.clone() };
+        self.replacements.lock().insert(name.clone(), replacement);
+        self.copy_to_successors(&name);
     }
 
     /// Copies the pending deliveries of a handler to its successors and drops the handler, if it exists and is unused.
     ///
     /// The caller holds the lock under which a [write](Self::begin_write) starts, so the copy and the removal are written
     /// in one transaction.
-    fn succeed(&self, name: &str) {
+    fn copy_to_successors(&self, name: &str) {
         let Some(predecessor) = self.members.lock().get(name).cloned() else { return };
         // A handler in use acknowledges its deliveries itself; nothing is copied.
         if predecessor.stats().is_registered {
             return;
         }
-        let Some(Succession { informer, successors, environment }) = self.successions.lock().remove(name) else {
+        let Some(Replacement { informer, successors, environment }) = self.replacements.lock().remove(name) else {
             return;
         };
         for successor in &successors {
@@ -158,7 +158,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
             return Err(Rejected::CheckpointUnsupported);
         }
         let member = self.member(informer, name, environment);
-        if member.attach(calls) { Ok(member) } else { Err(Rejected::Taken) }
+        if member.attach(calls) { Ok(member) } else { Err(Rejected::NameTaken) }
     }
 
     /// Starts deliveries to all handlers. New handlers first get all of `view`.
@@ -199,11 +199,11 @@ impl<K: Send + Sync + 'static> Durables<K> {
         // Handlers that are dropped during the write are not marked, so `finish_write` keeps them for the next write.
         for dropped in &mut *self.dropped.lock() {
             dropped.is_being_removed = true;
-            pending_deliveries.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
+            pending_deliveries.push(OutboxRows::Remove(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
         }
         pending_deliveries.extend(members.into_iter().filter_map(|(name, member)| {
             let (is_new, rows) = member.begin_write(all);
-            (is_new || !rows.is_empty()).then_some(OutboxRows::Rows(name, is_new, rows))
+            (is_new || !rows.is_empty()).then_some(OutboxRows::Write(name, is_new, rows))
         }));
         pending_deliveries
     }

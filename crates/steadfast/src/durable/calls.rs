@@ -57,7 +57,7 @@ struct State<K> {
     calls: Option<Arc<Calls<K>>>,
     deliverable: Deliverable,
     /// True after the initial objects became pending deliveries. Before that nothing is pending.
-    is_viewed: bool,
+    has_initial_objects: bool,
     /// True if no further call may start.
     is_closed: bool,
     record_presence: RecordPresence,
@@ -96,7 +96,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             outbox: Outbox::default(),
             calls: None,
             deliverable: Deliverable::Nothing,
-            is_viewed: false,
+            has_initial_objects: false,
             is_closed: false,
             record_presence: RecordPresence::Unknown,
             ready: VecDeque::new(),
@@ -116,7 +116,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Restores the pending deliveries from the file. The handler had its initial view in an earlier run.
     pub(super) fn restore(&self, outbox: Vec<(ObjectKey, PendingDelivery<Object<K>>)>) {
         let mut state = self.lock();
-        (state.is_viewed, state.record_presence) = (true, RecordPresence::Written);
+        (state.has_initial_objects, state.record_presence) = (true, RecordPresence::Written);
         for (key, pending) in outbox {
             state.ready.push_back(key.clone());
             state.outbox.restore(key, pending);
@@ -128,15 +128,15 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Does nothing if this handler has a record of its own, from the file or from an initial view.
     pub(super) fn take_over_from(&self, other: &Self) {
         // Takes one lock at a time: no lock order exists between two handlers.
-        let (outbox, is_viewed) = {
+        let (outbox, has_initial_objects) = {
             let other = other.lock();
             let mut outbox = Outbox::default();
             outbox.copy_from(&other.outbox);
-            (outbox, other.is_viewed)
+            (outbox, other.has_initial_objects)
         };
         let mut state = self.lock();
-        if is_viewed && !state.is_viewed && state.record_presence == RecordPresence::Unknown {
-            (state.outbox, state.is_viewed) = (outbox, true);
+        if has_initial_objects && !state.has_initial_objects && state.record_presence == RecordPresence::Unknown {
+            (state.outbox, state.has_initial_objects) = (outbox, true);
         }
     }
 
@@ -158,7 +158,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         if state.deliverable == Deliverable::Nothing {
             state.deliverable = Deliverable::Written;
         }
-        if !std::mem::replace(&mut state.is_viewed, true) {
+        if !std::mem::replace(&mut state.has_initial_objects, true) {
             view.for_each(|change| state.outbox.record(&change));
         }
     }
@@ -166,7 +166,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Adds the net effect of `changes` to the pending deliveries.
     pub(super) fn record(&self, changes: &[Change<K>]) {
         let mut state = self.lock();
-        if state.is_viewed {
+        if state.has_initial_objects {
             for change in changes {
                 state.outbox.record(change);
             }
@@ -178,7 +178,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     pub(super) fn forget(&self) {
         let mut state = self.lock();
         // Running calls continue. Their acknowledgements find no delivery, and change nothing.
-        state.is_viewed = false;
+        state.has_initial_objects = false;
         state.outbox.forget();
         state.ready.clear();
         state.shares.deferred.clear();
@@ -285,18 +285,18 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     /// Schedules a retry of the event with increasing backoff.
     fn schedule_retry(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, why: &str) {
-        let wait = {
+        let delay = {
             let mut state = self.lock();
             let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
             let State { failures, random, .. } = &mut *state;
             failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.backoff)).fail(random)
         };
         let (informer, name) = (&self.informer, &self.name);
-        tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; the event is delivered again in {wait:?}");
+        tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; the event is delivered again in {delay:?}");
         // Weak, so that a delayed retry does not keep a dropped handler alive.
         let (durable, environment) = (Arc::downgrade(self), self.environment.clone());
         self.environment.spawn(Box::pin(async move {
-            environment.sleep_until(environment.now() + wait).await;
+            environment.sleep_until(environment.now() + delay).await;
             if let Some(durable) = durable.upgrade() {
                 durable.lock().ready.push_back(key);
                 durable.start();
@@ -338,8 +338,8 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Returns the lowest version that is not acknowledged, if any, and true if the handler has had its initial view.
     pub(crate) fn first_pending(&self) -> (Option<ResourceVersion>, bool) {
         let state = self.lock();
-        let is_viewed = state.is_viewed && state.deliverable != Deliverable::Nothing;
-        (state.outbox.first_pending().cloned(), is_viewed)
+        let has_initial_objects = state.has_initial_objects && state.deliverable != Deliverable::Nothing;
+        (state.outbox.first_pending().cloned(), has_initial_objects)
     }
 
     pub(crate) fn stats(&self) -> DurableStats {
@@ -363,8 +363,8 @@ impl<K> State<K> {
     fn release(&mut self, key: &ObjectKey) {
         if self.busy.remove(key) {
             let share = self.calls.as_ref().and_then(|calls| calls.namespace_share);
-            let freed = self.shares.finish_call(key, share);
-            self.ready.extend(freed);
+            let resumed = self.shares.finish_call(key, share);
+            self.ready.extend(resumed);
         }
     }
 
@@ -393,9 +393,9 @@ struct NamespaceShares {
 impl NamespaceShares {
     /// Returns the maximum number of concurrent calls of one namespace.
     fn limit(&self, namespace: &str, share: usize) -> usize {
-        let others = self.running.keys().filter(|other| *other != namespace).count();
+        let other_namespaces = self.running.keys().filter(|other| *other != namespace).count();
         // One share stays free for a namespace without a running call.
-        (share / (others + 2)).max(1)
+        (share / (other_namespaces + 2)).max(1)
     }
 
     /// Records the start of a call, or holds the object back and returns `false`.
@@ -421,18 +421,18 @@ impl NamespaceShares {
             }
         }
         let Some(share) = share else { return Vec::new() };
-        let mut freed = Vec::new();
+        let mut resumed = Vec::new();
         let namespaces: Vec<String> = self.deferred.keys().cloned().collect();
         for namespace in namespaces {
             let running = self.running.get(&namespace).copied().unwrap_or_default();
-            let space = self.limit(&namespace, share).saturating_sub(running);
+            let free_calls = self.limit(&namespace, share).saturating_sub(running);
             let Some(deferred) = self.deferred.get_mut(&namespace) else { continue };
-            freed.extend(deferred.drain(..space.min(deferred.len())));
+            resumed.extend(deferred.drain(..free_calls.min(deferred.len())));
             if deferred.is_empty() {
                 self.deferred.remove(&namespace);
             }
         }
-        freed
+        resumed
     }
 }
 

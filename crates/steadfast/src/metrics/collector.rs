@@ -103,7 +103,7 @@ fn informer_labels(server: &LabelSet, informer: InformerLabels) -> LabelSet {
 }
 
 /// Returns `labels` with `more` appended.
-fn with<const N: usize>(labels: &LabelSet, more: [(&'static str, &str); N]) -> LabelSet {
+fn with_labels<const N: usize>(labels: &LabelSet, more: [(&'static str, &str); N]) -> LabelSet {
     labels.iter().cloned().chain(more.map(|(name, value)| (name, value.to_owned()))).collect()
 }
 
@@ -114,7 +114,7 @@ impl Scrape {
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         family::CONNECTIONS.write(encoder, Gauge, |samples| {
             for server in &self.servers {
-                for (labels, count) in server.counted() {
+                for (labels, count) in server.connection_counts() {
                     samples.gauge(&labels, count as f64)?;
                 }
             }
@@ -125,7 +125,7 @@ impl Scrape {
                 for (role, watches) in ROLES {
                     let of_role = server.connections.iter().filter(|report| report.watches == watches);
                     let streams: usize = of_role.map(|report| report.streams).sum();
-                    samples.gauge(&with(&server.labels, [("role", role)]), streams as f64)?;
+                    samples.gauge(&with_labels(&server.labels, [("role", role)]), streams as f64)?;
                 }
             }
             Ok(())
@@ -134,7 +134,7 @@ impl Scrape {
         family::FAILED_DIALS.write(encoder, Counter, |samples| {
             for server in &self.servers {
                 for (cause, count) in &server.totals.failed_dials {
-                    samples.counter(&with(&server.labels, [("cause", cause)]), *count)?;
+                    samples.counter(&with_labels(&server.labels, [("cause", cause)]), *count)?;
                 }
             }
             Ok(())
@@ -142,16 +142,16 @@ impl Scrape {
         family::CLOSED.write(encoder, Counter, |samples| {
             for server in &self.servers {
                 for (cause, count) in &server.totals.closed {
-                    samples.counter(&with(&server.labels, [("cause", cause)]), *count)?;
+                    samples.counter(&with_labels(&server.labels, [("cause", cause)]), *count)?;
                 }
             }
             Ok(())
         })?;
-        self.longest(encoder, &family::ROUND_TRIP, |report| report.round_trip)?;
+        self.max_per_server(encoder, &family::ROUND_TRIP, |report| report.round_trip)?;
         // A connection in its dial has not received anything yet.
         let silence =
             |report: &ConnectionReport| (report.state != ConnectionState::Connecting).then_some(report.silence);
-        self.longest(encoder, &family::SILENCE, silence)?;
+        self.max_per_server(encoder, &family::SILENCE, silence)?;
         self.per_server(encoder, &family::RECEIVED, |server| {
             // Totals contain closed connections only. Open ones are added, so that the counter never falls.
             server.totals.received + server.connections.iter().map(|report| report.received).sum::<u64>()
@@ -169,7 +169,7 @@ impl Scrape {
                         Code::Status(status) => status.to_string(),
                         Code::Error(error) => (*error).to_owned(),
                     };
-                    samples.counter(&with(&server.labels, [("verb", verb), ("code", &code)]), *count)?;
+                    samples.counter(&with_labels(&server.labels, [("verb", verb), ("code", &code)]), *count)?;
                 }
             }
             Ok(())
@@ -177,7 +177,7 @@ impl Scrape {
         family::DURATION.write(encoder, Histogram, |samples| {
             for server in &self.servers {
                 for (verb, latencies) in &server.totals.latencies {
-                    samples.latencies(&with(&server.labels, [("verb", verb)]), latencies)?;
+                    samples.latencies(&with_labels(&server.labels, [("verb", verb)]), latencies)?;
                 }
             }
             Ok(())
@@ -190,8 +190,8 @@ impl Scrape {
             for (labels, informer) in &self.informers {
                 // One series per state, as the Prometheus convention for enums requires: absent states are zero.
                 for state in STATES {
-                    let is = u8::from(informer.freshness.name() == state);
-                    samples.gauge(&with(labels, [("state", state)]), is.into())?;
+                    let value = u8::from(informer.freshness.name() == state);
+                    samples.gauge(&with_labels(labels, [("state", state)]), value.into())?;
                 }
             }
             Ok(())
@@ -206,7 +206,7 @@ impl Scrape {
             for (labels, informer) in &self.informers {
                 let Memory { objects, keys, indexes, queues } = informer.memory;
                 for (part, bytes) in [("objects", objects), ("keys", keys), ("indexes", indexes), ("queues", queues)] {
-                    samples.gauge(&with(labels, [("part", part)]), bytes as f64)?;
+                    samples.gauge(&with_labels(labels, [("part", part)]), bytes as f64)?;
                 }
             }
             Ok(())
@@ -220,10 +220,12 @@ impl Scrape {
         self.counters(encoder, &family::SENT_REQUESTS, purposes, |counted| &counted.sent)?;
         self.counters(encoder, &family::OPENED_REQUESTS, purposes, |counted| &counted.opened)?;
         let outcome = ("outcome", &OUTCOMES[..]);
-        self.tables(encoder, &family::ENDED_REQUESTS, purposes, outcome, |counted, row| &counted.finished[row])?;
+        self.counters_with_two_labels(encoder, &family::ENDED_REQUESTS, purposes, outcome, |counted, row| {
+            &counted.finished[row]
+        })?;
         self.counters(encoder, &family::TRANSFERS, ("cause", &CAUSES), |counted| &counted.transfers)?;
         let (kind, source) = (("type", &informer_counters::EVENTS[..]), ("source", &SOURCES[..]));
-        self.tables(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;
+        self.counters_with_two_labels(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;
         self.counters(encoder, &family::UNREAD, ("record", &UNREAD), |counted| &counted.unread)?;
         self.counters(encoder, &family::NOTES, ("note", &NOTES), |counted| &counted.diagnostics)
     }
@@ -232,8 +234,8 @@ impl Scrape {
         family::CALLS.write(encoder, Counter, |samples| {
             for (labels, handler) in self.each_handler() {
                 let counts = handler.counts;
-                samples.counter(&with(&labels, [("result", "returned")]), counts.returned)?;
-                samples.counter(&with(&labels, [("result", "panicked")]), counts.panicked)?;
+                samples.counter(&with_labels(&labels, [("result", "returned")]), counts.returned)?;
+                samples.counter(&with_labels(&labels, [("result", "panicked")]), counts.panicked)?;
             }
             Ok(())
         })?;
@@ -264,7 +266,7 @@ impl Scrape {
     }
 
     /// Returns the maximum of a time among a server's connections, or `None` without values.
-    fn longest(
+    fn max_per_server(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         family: &Family,
@@ -307,7 +309,7 @@ impl Scrape {
         family.write(encoder, Counter, |samples| {
             for (labels, informer) in &self.informers {
                 for (value, counter) in values.iter().zip(counters(&informer.counted)) {
-                    samples.counter(&with(labels, [(label, value)]), counter.get())?;
+                    samples.counter(&with_labels(labels, [(label, value)]), counter.get())?;
                 }
             }
             Ok(())
@@ -315,7 +317,7 @@ impl Scrape {
     }
 
     /// Writes counters that differ in two labels.
-    fn tables(
+    fn counters_with_two_labels(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         family: &Family,
@@ -325,9 +327,9 @@ impl Scrape {
     ) -> fmt::Result {
         family.write(encoder, Counter, |samples| {
             for (labels, informer) in &self.informers {
-                for (place, value) in rows.iter().enumerate() {
-                    for (other, counter) in columns.iter().zip(counters(&informer.counted, place)) {
-                        samples.counter(&with(labels, [(row, value), (column, other)]), counter.get())?;
+                for (row_index, value) in rows.iter().enumerate() {
+                    for (column_value, counter) in columns.iter().zip(counters(&informer.counted, row_index)) {
+                        samples.counter(&with_labels(labels, [(row, value), (column, column_value)]), counter.get())?;
                     }
                 }
             }
@@ -350,7 +352,7 @@ impl Scrape {
         self.informers.iter().flat_map(|(labels, informer)| {
             informer.handlers.iter().map(|handler| {
                 let ordinal = handler.ordinal.to_string();
-                let mut labels = with(labels, [("handler", ordinal.as_str())]);
+                let mut labels = with_labels(labels, [("handler", ordinal.as_str())]);
                 labels.extend(handler.name.iter().map(|name| ("handler_name", name.to_string())));
                 (labels, handler)
             })
@@ -360,13 +362,13 @@ impl Scrape {
 
 impl ServerReading {
     /// Returns the number of connections by role, protocol and state.
-    fn counted(&self) -> Vec<(LabelSet, usize)> {
+    fn connection_counts(&self) -> Vec<(LabelSet, usize)> {
         let mut counts: Vec<(LabelSet, usize)> = Vec::new();
         for report in &self.connections {
             let role = if report.watches { "watches" } else { "requests" };
             let protocol = report.protocol.map_or_else(String::new, |protocol| protocol.to_string());
             let state = report.state.to_string();
-            let labels = with(&self.labels, [("role", role), ("protocol", &protocol), ("state", &state)]);
+            let labels = with_labels(&self.labels, [("role", role), ("protocol", &protocol), ("state", &state)]);
             match counts.iter_mut().find(|(counted, _)| *counted == labels) {
                 Some((_, count)) => *count += 1,
                 None => counts.push((labels, 1)),

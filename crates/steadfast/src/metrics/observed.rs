@@ -16,13 +16,13 @@ use crate::scope::Scope;
 
 /// The informers of one connection, by weak references. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Observed {
-    informers: Arc<Mutex<Register<InformerLabels, Weak<dyn Observe>>>>,
+pub(crate) struct InformerRegistry {
+    informers: Arc<Mutex<Register<InformerLabels, Weak<dyn ReadInformer>>>>,
 }
 
 /// Registration of an informer for scrapes, until it is dropped.
 pub(crate) struct Observation {
-    observed: Observed,
+    observed: InformerRegistry,
     labels: InformerLabels,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct InformerReading {
 }
 
 /// Source of readings at a scrape. The scraping thread reads the clock.
-pub(crate) trait Observe: Send + Sync {
+pub(crate) trait ReadInformer: Send + Sync {
     /// Returns the current state.
     fn read(&self) -> InformerReading;
 }
@@ -94,9 +94,9 @@ fn hash(parts: &[&str]) -> u64 {
     hash.finish()
 }
 
-impl Observed {
+impl InformerRegistry {
     /// Registers an informer until the observation is dropped. The cost is independent of the number of informers.
-    pub(crate) fn add(&self, labels: InformerLabels, informer: Weak<dyn Observe>) -> Observation {
+    pub(crate) fn add(&self, labels: InformerLabels, informer: Weak<dyn ReadInformer>) -> Observation {
         let ordinal = self.lock().add(InformerLabels { ordinal: 0, ..labels.clone() }, informer);
         Observation { observed: self.clone(), labels: InformerLabels { ordinal, ..labels } }
     }
@@ -105,7 +105,7 @@ impl Observed {
     pub(crate) fn read(&self) -> Vec<(InformerLabels, InformerReading)> {
         let living: Vec<_> = {
             let informers = self.lock();
-            let living = |(labels, ordinal, informer): (&InformerLabels, usize, &Weak<dyn Observe>)| {
+            let living = |(labels, ordinal, informer): (&InformerLabels, usize, &Weak<dyn ReadInformer>)| {
                 Some((InformerLabels { ordinal, ..labels.clone() }, informer.upgrade()?))
             };
             informers.iter().filter_map(living).collect()
@@ -114,7 +114,7 @@ impl Observed {
         living.into_iter().map(|(labels, informer)| (labels, informer.read())).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Register<InformerLabels, Weak<dyn Observe>>> {
+    fn lock(&self) -> MutexGuard<'_, Register<InformerLabels, Weak<dyn ReadInformer>>> {
         self.informers.lock()
     }
 }

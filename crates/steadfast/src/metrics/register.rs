@@ -30,7 +30,7 @@ impl<L: Ord, T> Register<L, T> {
     pub(super) fn remove(&mut self, labels: &L, ordinal: usize) {
         let Some(group) = self.groups.get_mut(labels) else { return };
         if group.items.remove(&ordinal).is_some() {
-            group.ordinals.give_back(ordinal);
+            group.ordinals.release_id(ordinal);
         }
         if group.items.is_empty() {
             self.groups.remove(labels);

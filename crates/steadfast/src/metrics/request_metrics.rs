@@ -9,26 +9,26 @@ use super::informer_counters::InformerCounters;
 
 /// Requests in flight, by index in [`REQUESTS`](super::informer_counters::REQUESTS).
 pub(crate) struct RequestMetrics {
-    counted: Arc<InformerCounters>,
-    running: BTreeMap<RequestId, usize>,
+    counters: Arc<InformerCounters>,
+    kinds_in_flight: BTreeMap<RequestId, usize>,
     /// Cause of the next full transfer, as an index in [`CAUSES`](super::informer_counters::CAUSES).
     cause: usize,
 }
 
 /// Index in `CAUSES` of the first list of an informer.
-const FIRST: usize = 0;
+const CAUSE_FIRST_LIST: usize = 0;
 /// Index in `CAUSES` of a new epoch.
-const NEW_EPOCH: usize = 9;
+const CAUSE_NEW_EPOCH: usize = 9;
 /// Index in `CAUSES` of a proof of freshness.
-const PROOF: usize = 10;
+const CAUSE_PROOF: usize = 10;
 /// Index in `CAUSES` of lost events.
-const LOST: usize = 11;
+const CAUSE_LOST_EVENTS: usize = 11;
 /// Index in `OUTCOMES` of a cancelled request.
-const CANCELLED: usize = 9;
+const OUTCOME_CANCELLED: usize = 9;
 
 impl RequestMetrics {
-    pub(crate) fn new(counted: Arc<InformerCounters>) -> Self {
-        Self { counted, running: BTreeMap::new(), cause: FIRST }
+    pub(crate) fn new(counters: Arc<InformerCounters>) -> Self {
+        Self { counters, kinds_in_flight: BTreeMap::new(), cause: CAUSE_FIRST_LIST }
     }
 
     /// Records a sent request.
@@ -44,22 +44,22 @@ impl RequestMetrics {
             Request::Metadata { .. } => 6,
             Request::State { .. } => 7,
         };
-        self.counted.sent[kind].count();
-        self.running.insert(id, kind);
+        self.counters.sent[kind].count();
+        self.kinds_in_flight.insert(id, kind);
         // The later pages belong to the transfer that the first page started.
-        let goes_on = matches!(
+        let continues_transfer = matches!(
             request,
             Request::Page { continue_token: Some(_), .. } | Request::Metadata { continue_token: Some(_), .. }
         );
-        if request.is_full_transfer() && !goes_on {
-            self.counted.transfers[self.cause].count();
+        if request.is_full_transfer() && !continues_transfer {
+            self.counters.transfers[self.cause].count();
         }
     }
 
     /// Records a successful response head.
     pub(crate) fn opened(&self, id: RequestId) {
-        if let Some(kind) = self.running.get(&id) {
-            self.counted.opened[*kind].count();
+        if let Some(kind) = self.kinds_in_flight.get(&id) {
+            self.counters.opened[*kind].count();
         }
     }
 
@@ -70,7 +70,7 @@ impl RequestMetrics {
 
     /// Records a failed request or an interrupted response.
     pub(crate) fn failed(&mut self, id: RequestId, kind: FailureKind) {
-        let place = match kind {
+        let outcome = match kind {
             FailureKind::Unreachable => 1,
             FailureKind::Expired => 2,
             FailureKind::TooLarge => 3,
@@ -82,33 +82,33 @@ impl RequestMetrics {
         };
         // A failed proof causes no list. A failed watch or list may cause one, and so may a failed delta list.
         let leads_to_a_list = |request| request <= 2 || request >= 6;
-        if self.finish(id, place).is_some_and(leads_to_a_list) && self.cause != NEW_EPOCH {
-            self.cause = place;
+        if self.finish(id, outcome).is_some_and(leads_to_a_list) && self.cause != CAUSE_NEW_EPOCH {
+            self.cause = outcome;
         }
     }
 
     /// Records a cancelled request.
     pub(crate) fn cancelled(&mut self, id: RequestId) {
-        self.finish(id, CANCELLED);
+        self.finish(id, OUTCOME_CANCELLED);
     }
 
     /// Processes a diagnostic of the informer.
     pub(crate) fn diagnostic(&mut self, diagnostic: &Diagnostic) {
-        self.counted.diagnostic(diagnostic);
+        self.counters.diagnostic(diagnostic);
         match diagnostic {
             // A later failure does not replace this cause: the new epoch requires a list in any case.
-            Diagnostic::NewEpoch { .. } => self.cause = NEW_EPOCH,
-            Diagnostic::Lost { .. } => self.cause = LOST,
+            Diagnostic::NewEpoch { .. } => self.cause = CAUSE_NEW_EPOCH,
+            Diagnostic::Lost { .. } => self.cause = CAUSE_LOST_EVENTS,
             // A list without a preceding failure serves as a proof of freshness, or follows a record whose object could
             // not be identified.
-            Diagnostic::Synced { .. } | Diagnostic::Relisted { .. } => self.cause = PROOF,
+            Diagnostic::Synced { .. } | Diagnostic::Relisted { .. } => self.cause = CAUSE_PROOF,
             _ => {}
         }
     }
 
     fn finish(&mut self, id: RequestId, outcome: usize) -> Option<usize> {
-        let kind = self.running.remove(&id)?;
-        self.counted.finished[kind][outcome].count();
+        let kind = self.kinds_in_flight.remove(&id)?;
+        self.counters.finished[kind][outcome].count();
         Some(kind)
     }
 }

@@ -8,7 +8,7 @@ use crate::scope::Scope;
 
 /// The informers of one connection.
 #[derive(Clone, Default)]
-pub(crate) struct Observed;
+pub(crate) struct InformerRegistry;
 
 /// Registration of an informer.
 pub(crate) struct Observation;
@@ -17,9 +17,9 @@ pub(crate) struct Observation;
 pub(crate) struct InformerLabels;
 
 /// Source of readings.
-pub(crate) trait Observe: Send + Sync {}
+pub(crate) trait ReadInformer: Send + Sync {}
 
-impl<T: Send + Sync> Observe for T {}
+impl<T: Send + Sync> ReadInformer for T {}
 
 impl InformerLabels {
     /// Returns no labels.
@@ -28,9 +28,9 @@ impl InformerLabels {
     }
 }
 
-impl Observed {
+impl InformerRegistry {
     /// Registers nothing.
-    pub(crate) fn add(&self, _labels: InformerLabels, _informer: Weak<dyn Observe>) -> Observation {
+    pub(crate) fn add(&self, _labels: InformerLabels, _informer: Weak<dyn ReadInformer>) -> Observation {
         Observation
     }
 }

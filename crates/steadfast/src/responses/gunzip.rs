@@ -6,14 +6,14 @@ use bytes::{Buf, Bytes};
 use flate2::write::MultiGzDecoder;
 
 /// Number of input bytes decompressed at once. At gzip's maximum ratio of about 1,000 the output is one megabyte.
-const STEP: usize = 1024;
+const STEP_BYTES: usize = 1024;
 
 /// Minimum size of an output chunk, if enough data is available.
-const PIECE: usize = 64 * 1024;
+const MIN_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Maximum number of input bytes for one output chunk. Some bodies produce no output, for example many empty gzip
 /// members, each of which costs as much as hundreds of its bytes.
-const MAX_INPUT_BYTES: usize = 16 * STEP;
+const MAX_INPUT_BYTES: usize = 16 * STEP_BYTES;
 
 /// Decompressor of one body.
 ///
@@ -24,18 +24,18 @@ pub(super) struct Gunzip {
     /// Input that is not decompressed yet.
     input: Bytes,
     /// True if written data may not have been flushed.
-    is_wet: bool,
+    needs_flush: bool,
 }
 
 impl Default for Gunzip {
     fn default() -> Self {
-        Self { decoder: MultiGzDecoder::new(Vec::new()), input: Bytes::new(), is_wet: false }
+        Self { decoder: MultiGzDecoder::new(Vec::new()), input: Bytes::new(), needs_flush: false }
     }
 }
 
 impl Gunzip {
     /// Decompresses the first `limit` bytes of a complete body, or fewer if it is corrupt.
-    pub(super) fn beginning(body: Bytes, limit: usize) -> Bytes {
+    pub(super) fn decompressed_prefix(body: Bytes, limit: usize) -> Bytes {
         let mut gunzip = Self::default();
         gunzip.feed(body);
         let mut text = Vec::new();
@@ -56,7 +56,7 @@ impl Gunzip {
 
     /// Returns true if the input may contain another chunk.
     pub(super) fn has_more(&self) -> bool {
-        self.is_wet || !self.input.is_empty()
+        self.needs_flush || !self.input.is_empty()
     }
 
     /// Returns the next output chunk, or `None` if the processed input produced no output.
@@ -65,24 +65,24 @@ impl Gunzip {
     ///
     /// Returns an error if the body is not valid gzip, or has other data after its end.
     pub(super) fn next_chunk(&mut self) -> io::Result<Option<Bytes>> {
-        let least = self.input.len().saturating_sub(MAX_INPUT_BYTES);
-        while self.decoder.get_ref().len() < PIECE && self.input.len() > least {
-            let step = self.input.len().min(STEP);
+        let min_remaining = self.input.len().saturating_sub(MAX_INPUT_BYTES);
+        while self.decoder.get_ref().len() < MIN_CHUNK_BYTES && self.input.len() > min_remaining {
+            let step = self.input.len().min(STEP_BYTES);
             self.decoder.write_all(&self.input[..step])?;
             self.input.advance(step);
-            self.is_wet = true;
+            self.needs_flush = true;
         }
         if self.input.is_empty() {
             // An event may be buffered in the decoder, with no input behind it for a long time.
             self.decoder.flush()?;
-            self.is_wet = false;
+            self.needs_flush = false;
         }
         let chunk = std::mem::take(self.decoder.get_mut());
         Ok((!chunk.is_empty()).then(|| chunk.into()))
     }
 
     /// Returns true if the body ended at the end of a gzip member with a correct checksum.
-    pub(super) fn is_whole(&mut self) -> bool {
+    pub(super) fn is_complete(&mut self) -> bool {
         self.decoder.try_finish().is_ok()
     }
 }
@@ -113,22 +113,22 @@ mod tests {
     fn chunking_does_not_change_body() {
         let text: Vec<u8> = (0..200_000u32).flat_map(|number| number.wrapping_mul(number).to_le_bytes()).collect();
         let packed = packed(&text);
-        for size in [1, 7, 100, STEP, STEP + 1, packed.len()] {
+        for size in [1, 7, 100, STEP_BYTES, STEP_BYTES + 1, packed.len()] {
             let mut gunzip = Gunzip::default();
             let mut output = Vec::new();
             for chunk in packed.chunks(size) {
                 output.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
             }
-            assert!(output == text && gunzip.is_whole(), "cut by {size}");
+            assert!(output == text && gunzip.is_complete(), "cut by {size}");
         }
     }
 
     #[test]
     fn complete_body_has_decompressed_prefix() {
         let text = b"a refusal ".repeat(100);
-        assert_eq!(Gunzip::beginning(packed(&text).into(), 5_000), text);
-        assert_eq!(Gunzip::beginning(packed(&text).into(), 15), text[..15]);
-        assert_eq!(Gunzip::beginning(Bytes::from_static(b"a plain refusal"), 15), b""[..]);
+        assert_eq!(Gunzip::decompressed_prefix(packed(&text).into(), 5_000), text);
+        assert_eq!(Gunzip::decompressed_prefix(packed(&text).into(), 15), text[..15]);
+        assert_eq!(Gunzip::decompressed_prefix(Bytes::from_static(b"a plain refusal"), 15), b""[..]);
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             let output = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("valid gzip");
             assert_eq!(output, event.as_bytes());
         }
-        assert!(!gunzip.is_whole());
+        assert!(!gunzip.is_complete());
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             for chunk in stream.chunks(size) {
                 output.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
             }
-            assert!(output == events.concat().as_bytes() && gunzip.is_whole(), "cut by {size}");
+            assert!(output == events.concat().as_bytes() && gunzip.is_complete(), "cut by {size}");
         }
         let mut gunzip = Gunzip::default();
         for event in events {
@@ -199,13 +199,16 @@ mod tests {
             damaged[place] ^= 0x55;
             let mut gunzip = Gunzip::default();
             let output = unpacked(&mut gunzip, &damaged);
-            assert!(output.is_err() || !gunzip.is_whole() || output.is_ok_and(|output| output == text), "at {place}");
+            assert!(
+                output.is_err() || !gunzip.is_complete() || output.is_ok_and(|output| output == text),
+                "at {place}"
+            );
         }
         let mut cut = Gunzip::default();
         unpacked(&mut cut, &whole[..whole.len() - 9]).expect("the available part is valid gzip");
-        assert!(!cut.is_whole());
+        assert!(!cut.is_complete());
         let mut more = Gunzip::default();
-        assert!(unpacked(&mut more, &[&whole[..], b"more"].concat()).is_err() || !more.is_whole());
+        assert!(unpacked(&mut more, &[&whole[..], b"more"].concat()).is_err() || !more.is_complete());
         assert!(unpacked(&mut Gunzip::default(), &[&whole[..], b"more than a head"].concat()).is_err());
         let mut damaged = whole.clone();
         let sum = damaged.len() - 8;

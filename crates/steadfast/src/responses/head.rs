@@ -45,9 +45,9 @@ pub(super) struct ResponseHead {
 /// Expected properties of a response head.
 pub(super) struct Expected {
     /// Permissions that a forbidden request requires, for messages.
-    pub(super) needs: String,
+    pub(super) permission_advice: String,
     /// Advice for a resource that does not exist.
-    pub(super) missing: String,
+    pub(super) not_found_advice: String,
     /// True if protobuf is accepted.
     pub(super) protobuf: bool,
     /// True if compression is accepted.
@@ -65,12 +65,13 @@ pub(super) async fn read_head(
     let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
     if !head.status.is_success() {
         // Only the form in seconds is parsed: Kubernetes sends no dates.
-        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let retry_after_seconds =
+            head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let code = head.status.as_u16();
         let text = Limited::new(body, MAX_STATUS_BYTES).collect().await.map(http_body_util::Collected::to_bytes);
         // Without its body, an error still has a status code and `Retry-After`.
         let text = text.unwrap_or_default();
-        let text = if gzip { Gunzip::beginning(text, MAX_STATUS_BYTES) } else { text };
+        let text = if gzip { Gunzip::decompressed_prefix(text, MAX_STATUS_BYTES) } else { text };
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // Some servers declare JSON bodies as text.
         let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
@@ -78,12 +79,12 @@ pub(super) async fn read_head(
         // A 410 for an expired token contains another token, for the rest of the list at a newer version.
         let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));
         let status = Status { code, ..status.unwrap_or_default() };
-        let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));
+        let mut failure = Failure::from_status(&status, retry_after_seconds.map(Duration::from_secs));
         if head.status == StatusCode::FORBIDDEN {
-            failure.why = format!("{} ({})", failure.why, expected.needs).into();
+            failure.why = format!("{} ({})", failure.why, expected.permission_advice).into();
         }
         if head.status == StatusCode::NOT_FOUND {
-            failure.why = format!("{} ({})", failure.why, expected.missing).into();
+            failure.why = format!("{} ({})", failure.why, expected.not_found_advice).into();
         }
         return Err(ErrorResponse { failure, continue_token });
     }

@@ -20,7 +20,9 @@ use crate::connection::{Connection, SendError};
 use crate::probes::Probed;
 use crate::resource::Collection;
 use crate::scope::Scope;
-use crate::transport::{self, Awaited, Carrier, Deadlines, Placement, Reader, ResponseBody, TransportError};
+use crate::transport::{
+    self, CarryingConnection, Deadlines, Placement, Reader, ResponseBody, ResponsivenessWatch, TransportError,
+};
 
 /// Maximum metadata size of a single object in a probe's response, in bytes.
 const MAX_METADATA_BYTES: usize = 4 * 1024 * 1024;
@@ -34,14 +36,14 @@ pub(crate) struct RequestBuilder {
     /// Required `kind` of lists, if known.
     pub(crate) list_kind: Option<String>,
     /// Expected kinds of objects.
-    pub(crate) wanted: ExpectedKind,
+    pub(crate) expected_kind: ExpectedKind,
     /// Required namespace of all objects, `None` for any.
     pub(crate) namespace: Option<String>,
     /// Resource name in RBAC rules, for messages.
     pub(crate) resource: String,
     pub(crate) selectors: String,
     /// Selectors that match no object.
-    pub(crate) selectors_of_nothing: String,
+    pub(crate) selectors_matching_nothing: String,
     /// Scope of the selectors, for requests that add an object name.
     pub(crate) scope: Scope,
     pub(crate) metadata_only: bool,
@@ -62,11 +64,11 @@ impl RequestBuilder {
             path: collection.path().to_owned(),
             all_namespaces_path: collection.all_namespaces_path().to_owned(),
             list_kind: collection.list_kind().map(str::to_owned),
-            wanted: collection.wanted(K::metadata_only()),
+            expected_kind: collection.expected_kind(K::metadata_only()),
             namespace: scope.in_namespace().map(str::to_owned),
             resource: collection.name().to_owned(),
             selectors: scope.query(),
-            selectors_of_nothing: scope.query_of_nothing(),
+            selectors_matching_nothing: scope.query_matching_nothing(),
             scope: scope.clone(),
             metadata_only: K::metadata_only(),
             protobuf: false,
@@ -99,12 +101,12 @@ impl RequestBuilder {
     pub(crate) fn check_list(
         &self,
         kind: Option<&str>,
-        items: bool,
+        has_items: bool,
         meta: Option<&ListMeta>,
         metadata: bool,
     ) -> Result<(), Failure> {
         let found_kind: String = kind.unwrap_or("document without a kind").chars().take(128).collect();
-        if !items && !self.is_empty_list(kind, meta) {
+        if !has_items && !self.is_empty_list(kind, meta) {
             return Err(Failure::unreadable(format!(
                 "the response is not a list: it is a {found_kind:?} without items"
             )));
@@ -112,8 +114,8 @@ impl RequestBuilder {
         // Lists of metadata have a kind of their own, independent of the resource.
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
-            (Some(wanted), Some(kind)) if kind != wanted => Err(Failure::unreadable(format!(
-                "the response is a {found_kind:?}, not the {wanted} that was requested"
+            (Some(list_kind), Some(kind)) if kind != list_kind => Err(Failure::unreadable(format!(
+                "the response is a {found_kind:?}, not the {list_kind} that was requested"
             ))),
             _ => Ok(()),
         }
@@ -123,24 +125,24 @@ impl RequestBuilder {
         // Without this check, `{}` from a misconfigured proxy would delete every cached object.
         let Some(kind) = kind else { return false };
         let is_requested = match &self.list_kind {
-            Some(wanted) => kind == wanted,
+            Some(list_kind) => kind == list_kind,
             // A CRD may choose another list kind, but only built-in types omit their items.
-            None => kind.strip_suffix("List") == Some(&self.wanted.kind),
+            None => kind.strip_suffix("List") == Some(&self.expected_kind.kind),
         };
         is_requested && meta.is_some_and(|meta| meta.version.is_some())
     }
 
     /// Returns true if an object belongs to another namespace than the requested one.
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
-        let wanted = self.namespace.as_deref();
+        let requested_namespace = self.namespace.as_deref();
         // Cluster-scoped objects have no namespace, and are never stray.
-        wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
+        requested_namespace.is_some_and(|requested| key.namespace().is_some_and(|namespace| namespace != requested))
     }
 
     /// Returns the message for an object that [is stray](Self::is_stray).
-    pub(crate) fn why_stray(&self, key: &ObjectKey) -> String {
-        let wanted = self.namespace.as_deref().unwrap_or_default();
-        format!("{key} is not in the namespace {wanted} that was requested")
+    pub(crate) fn stray_reason(&self, key: &ObjectKey) -> String {
+        let requested_namespace = self.namespace.as_deref().unwrap_or_default();
+        format!("{key} is not in the namespace {requested_namespace} that was requested")
     }
 
     /// Sends `request`. If the stream of the informer is `doubted`, probes and short watches use a connection that was
@@ -149,12 +151,12 @@ impl RequestBuilder {
         self.send_with_events(request, doubted, None)
     }
 
-    /// Sends `request` and reports connection events to `awaited` until the response head.
+    /// Sends `request` and reports connection events to `responsiveness_watch` until the response head.
     pub(super) fn send_with_events(
         &self,
         request: &Request,
         doubted: bool,
-        awaited: Option<Awaited>,
+        responsiveness_watch: Option<ResponsivenessWatch>,
     ) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
         // Short responses are not compressed, because this saves neither the client nor the server any work. A streamed
         // list is compressed. If a proxy then delays its later events, a proof is missed, and the next watch is
@@ -165,8 +167,8 @@ impl RequestBuilder {
             if gzip {
                 request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
             }
-            if let Some(awaited) = awaited {
-                request.extensions_mut().insert(awaited);
+            if let Some(responsiveness_watch) = responsiveness_watch {
+                request.extensions_mut().insert(responsiveness_watch);
             }
             request
         });
@@ -177,7 +179,12 @@ impl RequestBuilder {
         let uri = match request {
             // Within a namespace the server finds the object by its name; otherwise it would scan all objects.
             Request::State { key, .. } => {
-                format!("{}?{}{}", self.path_in(key.namespace()), request.query(), self.scope.query_of_one(key.name()))
+                format!(
+                    "{}?{}{}",
+                    self.path_in(key.namespace()),
+                    request.query(),
+                    self.scope.query_for_name(key.name())
+                )
             }
             _ => format!("{}?{}{}", self.path, request.query(), self.selectors),
         };
@@ -189,13 +196,13 @@ impl RequestBuilder {
             Request::Probe { .. } => Placement::AnyRole,
             _ => Placement::Any,
         };
-        let built = http::Request::get(uri)
+        let http_request = http::Request::get(uri)
             .header(ACCEPT, self.accept(request))
             .extension(deadlines)
             .extension(placement)
             .extension(self.reader)
             .body(Body::empty());
-        built.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
+        http_request.map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))
     }
 
     /// Returns the path of the resource in a namespace.
@@ -231,7 +238,7 @@ impl RequestBuilder {
 
     /// Returns true if responses may be protobuf, for which the message types must be known.
     pub(crate) fn requests_protobuf(&self) -> bool {
-        let known = || MessageId::of_kind(&self.wanted.api_version, &self.wanted.kind).is_some();
+        let known = || MessageId::of_kind(&self.expected_kind.api_version, &self.expected_kind.kind).is_some();
         self.protobuf && known() && self.protobuf_works()
     }
 
@@ -241,40 +248,40 @@ impl RequestBuilder {
     }
 
     /// Sends a short watch on the connection on which the server has proven that it has reached the target version.
-    pub(super) fn watch_shortly(
+    pub(super) fn send_short_watch(
         &self,
-        short: &Request,
+        short_watch: &Request,
         target: &ResourceVersion,
         method: ProbeMethod,
         doubted: bool,
     ) -> BoxFuture<'static, Result<ResponseHead, Failure>> {
-        let Some(query) = short.reach_query() else { return self.send(short, doubted) };
-        let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
-        let streamed = method == ProbeMethod::Streamed;
-        let requests = self.request(short, doubted).and_then(|short| {
+        let Some(query) = short_watch.reach_query() else { return self.send(short_watch, doubted) };
+        let uri = format!("{}?{query}{}", self.path, self.selectors_matching_nothing);
+        let is_streamed = method == ProbeMethod::Streamed;
+        let requests = self.request(short_watch, doubted).and_then(|short_watch| {
             let uri =
                 uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
             let mut reach_request =
-                transport::copy_request(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
+                transport::copy_request(&short_watch).ok_or_else(|| Failure::unreadable("the request has a body"))?;
             *reach_request.uri_mut() = uri;
-            if !streamed {
+            if !is_streamed {
                 reach_request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
                 reach_request.extensions_mut().insert(if doubted { Placement::Recent } else { Placement::AnyRole });
             }
-            Ok((reach_request, short))
+            Ok((reach_request, short_watch))
         });
-        let (connection, expected, target) = (self.connection.clone(), self.expected(short), target.clone());
+        let (connection, expected, target) = (self.connection.clone(), self.expected(short_watch), target.clone());
         Box::pin(async move {
-            let (reach_request, mut short) = requests?;
+            let (reach_request, mut short_watch) = requests?;
             let response = send(&connection, reach_request).await?;
             // With several API servers behind a load balancer, each connection may lead to another server. The proof
             // holds only for the server that sent it.
-            let carrier = response.extensions().get::<Carrier>().copied();
-            if streamed && response.version() != Version::HTTP_2 {
+            let carrier = response.extensions().get::<CarryingConnection>().copied();
+            if is_streamed && response.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("an abandoned stream ends its HTTP/1.1 connection"));
             }
             let ResponseHead { encoding, body, .. } = read_head(response, &expected).await?;
-            let reached = if streamed {
+            let reached = if is_streamed {
                 read_initial_events_end(encoding, body).await?
             } else {
                 read_version(encoding, body).await?
@@ -286,22 +293,22 @@ impl RequestBuilder {
             let Some(carrier) = carrier else {
                 return Err(Failure::unreadable("the connection of the response is unknown"));
             };
-            short.extensions_mut().insert(carrier);
-            let response = connection.send(short).await.map_err(|error| connection_failure(&error))?;
+            short_watch.extensions_mut().insert(carrier);
+            let response = connection.send(short_watch).await.map_err(|error| connection_failure(&error))?;
             Ok(read_head(response, &expected).await?)
         })
     }
 
     /// Returns the expected response head of `request`.
     fn expected(&self, request: &Request) -> Expected {
-        let (needs, missing) = (self.required_permissions(request), self.missing());
-        Expected { needs, missing, protobuf: self.requests_as_protobuf(request), gzip: false }
+        let (permission_advice, not_found_advice) = (self.required_permissions(request), self.not_found_advice());
+        Expected { permission_advice, not_found_advice, protobuf: self.requests_as_protobuf(request), gzip: false }
     }
 
     /// Returns the explanation of a 404 for the whole resource, for error messages. A list of a missing namespace is
     /// empty and returns no 404.
-    fn missing(&self) -> String {
-        let ExpectedKind { api_version, kind, .. } = &self.wanted;
+    fn not_found_advice(&self) -> String {
+        let ExpectedKind { api_version, kind, .. } = &self.expected_kind;
         let remedy = match api_version.split_once('/') {
             // The kinds of the core group always exist.
             None => "check the URL of the server".to_owned(),

@@ -50,7 +50,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             let attached = self.durables.attach(&self.name, name, calls, &self.environment);
             let durable = attached.map_err(|refused| match refused {
                 Rejected::CheckpointUnsupported => HandlerError::CheckpointUnsupported { resource },
-                Rejected::Taken => HandlerError::Taken { resource, name: name.to_owned() },
+                Rejected::NameTaken => HandlerError::Taken { resource, name: name.to_owned() },
             })?;
             if self.is_visible_to_handlers() {
                 durable.open(first_view(&self.snapshot()));

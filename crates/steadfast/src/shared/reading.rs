@@ -3,9 +3,9 @@
 #![cfg(feature = "metrics")]
 
 use super::Shared;
-use crate::metrics::observed::{InformerReading, Observe};
+use crate::metrics::observed::{InformerReading, ReadInformer};
 
-impl<K: Send + Sync + 'static> Observe for Shared<K> {
+impl<K: Send + Sync + 'static> ReadInformer for Shared<K> {
     fn read(&self) -> InformerReading {
         let now = self.environment.now();
         let (evidence, snapshot) = (self.evidence(), self.snapshot());

@@ -46,7 +46,7 @@ enum BodySource {
         incoming: Incoming,
         slot: Option<Http1Slot>,
     },
-    Over,
+    Ended,
 }
 
 impl ResponseBody {
@@ -78,11 +78,11 @@ impl ResponseBody {
     }
 
     /// Detaches the connection, for use with another protocol. The body then ends.
-    pub(super) fn give_up(&mut self) -> Option<StreamSlot> {
+    pub(super) fn detach_connection(&mut self) -> Option<StreamSlot> {
         // An HTTP/2 connection carries other streams as well, so only an HTTP/1.1 connection can be detached.
-        match std::mem::replace(&mut self.source, BodySource::Over) {
+        match std::mem::replace(&mut self.source, BodySource::Ended) {
             BodySource::Http1 { slot, .. } => slot?.stream_slot.take(),
-            BodySource::Http2 { .. } | BodySource::Over => None,
+            BodySource::Http2 { .. } | BodySource::Ended => None,
         }
     }
 
@@ -93,7 +93,7 @@ impl ResponseBody {
 
     /// Returns a stream of connection events. `responsive` is the last known responsiveness of the server; only changes
     /// from this value are reported.
-    pub(crate) fn notices(&self, responsive: bool) -> BoxStream<'static, ConnectionEvent> {
+    pub(crate) fn connection_events(&self, responsive: bool) -> BoxStream<'static, ConnectionEvent> {
         let Some(connection) = self.source.connection() else { return stream::pending().boxed() };
         let leave = changes(connection.leave_signal(), false).map(ConnectionEvent::Leave);
         let responsive = changes(connection.responsiveness(), responsive).map(ConnectionEvent::Responsive);
@@ -112,7 +112,7 @@ impl BodySource {
         let stream_slot = match self {
             Self::Http2 { stream_slot, .. } => Some(stream_slot),
             Self::Http1 { slot, .. } => slot.as_ref().and_then(|slot| slot.stream_slot.as_ref()),
-            Self::Over => None,
+            Self::Ended => None,
         };
         stream_slot.map(|stream_slot| &*stream_slot.connection)
     }
@@ -149,13 +149,13 @@ impl BodySource {
                             unreachable!("an HTTP/1.1 slot lasts until the end of its response")
                         };
                         // The rest of the response is lost, and so is the boundary to the next response.
-                        let lost = stream_slot.connection.lost(how.clone(), true);
+                        let lost = stream_slot.connection.lost_error(how.clone(), true);
                         stream_slot.connection.end(End::Failed(how));
                         lost
                     })
                 }))
             }
-            Self::Over => Poll::Ready(None),
+            Self::Ended => Poll::Ready(None),
         }
     }
 }
@@ -174,7 +174,7 @@ impl Body for ResponseBody {
             Poll::Pending => {
                 let waited = ready!(this.stall_timer.poll(context, &this.environment));
                 // Dropping the source cancels the response, so that a stalled response does not occupy a stream.
-                this.source = BodySource::Over;
+                this.source = BodySource::Ended;
                 let stalled = TransportError::BodyStalled { peer: this.peer.clone(), waited };
                 return Poll::Ready(Some(Err(stalled)));
             }
@@ -186,14 +186,14 @@ impl Body for ResponseBody {
         }
         match &frame {
             Some(Ok(_)) => {}
-            Some(Err(_)) => this.source = BodySource::Over,
+            Some(Err(_)) => this.source = BodySource::Ended,
             None => {
                 if let BodySource::Http1 { slot, .. } = &mut this.source
                     && let Some(slot) = slot.take()
                 {
                     slot.finish(&this.environment);
                 }
-                this.source = BodySource::Over;
+                this.source = BodySource::Ended;
             }
         }
         Poll::Ready(frame)
@@ -203,7 +203,7 @@ impl Body for ResponseBody {
         match &self.source {
             BodySource::Http2 { stream, .. } => stream.is_end_stream(),
             BodySource::Http1 { incoming, .. } => incoming.is_end_stream(),
-            BodySource::Over => true,
+            BodySource::Ended => true,
         }
     }
 
@@ -211,7 +211,7 @@ impl Body for ResponseBody {
         match &self.source {
             BodySource::Http1 { incoming, .. } => incoming.size_hint(),
             BodySource::Http2 { .. } => SizeHint::default(),
-            BodySource::Over => SizeHint::with_exact(0),
+            BodySource::Ended => SizeHint::with_exact(0),
         }
     }
 }
@@ -241,13 +241,13 @@ impl fmt::Debug for ResponseBody {
 #[derive(Default)]
 struct StallTimer {
     limit: Option<Duration>,
-    since: Option<Instant>,
+    pending_since: Option<Instant>,
     timer: Option<BoxFuture<'static, ()>>,
 }
 
 impl StallTimer {
     fn progress(&mut self) {
-        self.since = None;
+        self.pending_since = None;
     }
 
     /// Completes when the current read reaches the timeout. Returns the waiting time.
@@ -255,7 +255,7 @@ impl StallTimer {
         let Some(limit) = self.limit else { return Poll::Pending };
         loop {
             let now = environment.now();
-            let waited = now.since(*self.since.get_or_insert(now));
+            let waited = now.since(*self.pending_since.get_or_insert(now));
             let Some(rest) = limit.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
                 return Poll::Ready(waited);
             };

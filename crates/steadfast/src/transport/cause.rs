@@ -12,7 +12,7 @@ pub(super) fn cut(connection: &TransportConnection, error: &h2::Error, maybe_sen
     if error.is_reset() {
         TransportError::Reset { peer: connection.peer(), reason: http2(error), maybe_sent }
     } else {
-        connection.lost(http2(error), maybe_sent)
+        connection.lost_error(http2(error), maybe_sent)
     }
 }
 

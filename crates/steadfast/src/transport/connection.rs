@@ -408,17 +408,17 @@ impl TransportConnection {
     }
 
     /// Records a ping response.
-    pub(super) fn pinged(&self, round_trip: Duration) {
+    pub(super) fn record_round_trip(&self, round_trip: Duration) {
         self.lock().round_trip = Some(round_trip);
     }
 
     /// Returns the error of a request whose connection has ended. The cause is the connection's own reason if known, or
     /// else `how`.
-    pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
+    pub(super) fn lost_error(&self, how: String, maybe_sent: bool) -> TransportError {
         // With TLS 1.3, a server rejects the client certificate after the handshake. The alert then arrives instead of
         // a response, and is the real reason.
-        if let Some(refusal) = self.refusal() {
-            return refusal;
+        if let Some(tls_rejection) = self.tls_rejection() {
+            return tls_rejection;
         }
         let peer = self.peer();
         if self.traffic.is_fenced() {
@@ -435,8 +435,8 @@ impl TransportConnection {
 
     /// Returns the error if the server ended the TLS session because it rejected the client. In this case the server
     /// has processed no request.
-    pub(super) fn refusal(&self) -> Option<TransportError> {
-        let alert = self.traffic.refusal()?;
+    pub(super) fn tls_rejection(&self) -> Option<TransportError> {
+        let alert = self.traffic.tls_rejection()?;
         Some(TransportError::tls(self.server.clone(), io::Error::new(io::ErrorKind::InvalidData, alert)))
     }
 

@@ -29,9 +29,9 @@ pub(super) fn changes(receiver: watch::Receiver<bool>, before: bool) -> impl Str
 ///
 /// The end of the connection is not reported here: the response still arrives, or the request fails.
 #[derive(Clone, Debug)]
-pub(crate) struct Awaited(watch::Sender<bool>);
+pub(crate) struct ResponsivenessWatch(watch::Sender<bool>);
 
-impl Awaited {
+impl ResponsivenessWatch {
     /// Creates the extension of a request, and the stream of its events.
     pub(crate) fn new() -> (Self, impl Stream<Item = ConnectionEvent> + Send + 'static) {
         let sender = watch::Sender::new(true);

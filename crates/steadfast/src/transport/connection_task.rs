@@ -71,7 +71,7 @@ async fn open_and_drive(
         Ok(opened) => drive(opened, &connection, &pool_handle, &liveness_probes, &environment, &settings).await,
         Err(error) => {
             // A rejected client certificate first shows as a failed handshake of HTTP. The TLS alert is the reason.
-            let error = connection.refusal().unwrap_or(error);
+            let error = connection.tls_rejection().unwrap_or(error);
             let end = End::Failed(error.to_string());
             record.error = Some(error);
             end
@@ -93,7 +93,7 @@ async fn open(
     streams: usize,
     stage: &Stage,
 ) -> Result<OpenedConnection, TransportError> {
-    let Wire { stream, protocol, peer, reached } =
+    let Wire { stream, protocol, peer, unproven_address } =
         connector.open(&connection.environment, connection.traffic.clone(), stage).await?;
     let broken = |protocol: &'static str, detail: String| TransportError::Protocol {
         peer: connector.name(),
@@ -105,7 +105,7 @@ async fn open(
         let handshake = http1::handshake(stream).await;
         let (sender, driver) = handshake.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
         // HTTP/1.1 has no handshake: nothing more can be proven before the first request.
-        reached.prove();
+        unproven_address.prove();
         return Ok(OpenedConnection::Http1 { peer, sender, driver: Box::new(driver) });
     }
     stage.enter("the first HTTP/2 response");
@@ -121,7 +121,7 @@ async fn open(
         pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| cause::http2(&error)),
     };
     greeting.map_err(|detail| broken("HTTP/2", detail))?;
-    reached.prove();
+    unproven_address.prove();
     Ok(OpenedConnection::Http2 { peer, sender, driver: Box::new(driver), pings })
 }
 

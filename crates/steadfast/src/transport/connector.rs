@@ -69,7 +69,7 @@ pub(super) struct Wire {
     pub(super) peer: String,
     /// Address that the first response proves to work. Without a response, the next connection tries another address
     /// first.
-    pub(super) reached: UnprovenAddress,
+    pub(super) unproven_address: UnprovenAddress,
 }
 
 /// Step of a connection attempt, for messages.
@@ -132,17 +132,18 @@ impl Connector {
 
     async fn open_offering(
         &self,
-        only: Option<Protocol>,
+        only_protocol: Option<Protocol>,
         environment: &SharedEnvironment,
         traffic: Arc<Traffic>,
         stage: &Stage,
     ) -> Result<Wire, TransportError> {
         // Loaded once: a route that changes during the dial applies from the next dial on.
         let route = self.route.load_full();
-        let next = route.proxy.as_ref().map_or(&self.target, |proxy| &proxy.target);
-        let dialled = race::dial(&self.addresses, environment, &next.host, next.port, || stage.enter("TCP")).await;
-        let (socket, reached) = dialled.map_err(|error| match &route.proxy {
-            Some(proxy) => self.refused(proxy, format!("it cannot be reached: {error}")),
+        let first_hop = route.proxy.as_ref().map_or(&self.target, |proxy| &proxy.target);
+        let dialled =
+            race::dial(&self.addresses, environment, &first_hop.host, first_hop.port, || stage.enter("TCP")).await;
+        let (socket, unproven_address) = dialled.map_err(|error| match &route.proxy {
+            Some(proxy) => self.proxy_error(proxy, format!("it cannot be reached: {error}")),
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
         })?;
         // Set before the first byte: the kernel must discard unsent data of a fenced socket in time.
@@ -154,23 +155,23 @@ impl Connector {
         if let Some(proxy) = &route.proxy {
             stage.enter("the proxy");
             let passed = proxy.pass(stream, &self.target).await;
-            stream = passed.map_err(|detail| self.refused(proxy, detail))?;
+            stream = passed.map_err(|detail| self.proxy_error(proxy, detail))?;
         }
         let Some((connector, name)) = &route.tls else {
-            return Ok(Wire { stream, protocol: only.unwrap_or(route.plain), peer, reached });
+            return Ok(Wire { stream, protocol: only_protocol.unwrap_or(route.plain), peer, unproven_address });
         };
         stage.enter("TLS");
-        let connecting = match only {
+        let connecting = match only_protocol {
             Some(Protocol::Http1) => connector.with_alpn(vec![b"http/1.1".to_vec()]).connect(name.clone(), stream),
             _ => connector.connect(name.clone(), stream),
         };
         let stream = connecting.await.map_err(|error| TransportError::tls(self.name(), error))?;
         let agreed = stream.get_ref().1.alpn_protocol();
         let protocol = if agreed == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        Ok(Wire { stream: Box::new(RejectionRecorder::new(stream, traffic)), protocol, peer, reached })
+        Ok(Wire { stream: Box::new(RejectionRecorder::new(stream, traffic)), protocol, peer, unproven_address })
     }
 
-    fn refused(&self, proxy: &Proxy, detail: String) -> TransportError {
+    fn proxy_error(&self, proxy: &Proxy, detail: String) -> TransportError {
         TransportError::Proxy { peer: self.name(), proxy: proxy.name(), detail }
     }
 }

@@ -10,7 +10,7 @@ use kube::client::Body;
 
 use super::body::ResponseBody;
 use super::connection::RequestSender;
-use super::connection_event::Awaited;
+use super::connection_event::ResponsivenessWatch;
 use super::connection_runtime::ConnectionRuntime;
 use super::error::TransportError;
 use super::failure::{Failure, RetrySafety};
@@ -18,48 +18,52 @@ use super::liveness_probes::MakeProbeRequest;
 use super::placement_request::PlacementRequest;
 use super::pool::Pool;
 use super::purpose::{Purpose, Role};
-use super::settings::{Carrier, Deadlines, Placement, Reader};
+use super::settings::{CarryingConnection, Deadlines, Placement, Reader};
 use super::state::ConnectionState;
 use super::{http1, http2, upgrade};
 use crate::metrics::pool_counters::verb;
 
 /// Maximum number of attempts on different connections for a request that no server has processed.
-const ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
 /// Properties of a response derived from the request's path and query.
 #[derive(Clone, Copy)]
 struct ResponseKind {
     /// Endless stream of events.
-    watch: bool,
+    is_watch: bool,
     /// The response body can be silent for long.
-    long: bool,
+    may_be_silent: bool,
     /// The response head can be late too. A kubelet sends the head of a followed log with the first line, and the API
     /// server does not control responses through a proxy.
-    late: bool,
+    may_start_late: bool,
 }
 
 impl ResponseKind {
     fn of(uri: &Uri) -> Self {
         // API servers treat every value of such a parameter as true, except `0` and `false`.
-        let set = |name: &str| {
+        let is_set = |name: &str| {
             let value = uri.query().unwrap_or_default().split('&').find_map(|pair| {
                 let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
                 (key == name).then_some(value)
             });
             value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
         };
-        let watch = set("watch");
+        let is_watch = is_set("watch");
         let path = uri.path();
         let last = path.rsplit('/').next().unwrap_or_default();
-        let streamed = matches!(last, "attach" | "exec" | "log" | "portforward");
-        let passed_on = last == "proxy" || path.contains("/proxy/");
-        Self { watch, long: watch || streamed || passed_on, late: passed_on || (last == "log" && set("follow")) }
+        let is_streamed = matches!(last, "attach" | "exec" | "log" | "portforward");
+        let is_proxied = last == "proxy" || path.contains("/proxy/");
+        Self {
+            is_watch,
+            may_be_silent: is_watch || is_streamed || is_proxied,
+            may_start_late: is_proxied || (last == "log" && is_set("follow")),
+        }
     }
 }
 
 /// Returns true if the response for `uri` can be silent for long.
 pub(crate) fn is_long_lived(uri: &Uri) -> bool {
-    ResponseKind::of(uri).long
+    ResponseKind::of(uri).may_be_silent
 }
 
 impl Pool {
@@ -78,24 +82,23 @@ impl Pool {
         // While the fence is open, reads are not tracked: only a write can take effect after the end of the leadership.
         let in_flight = match &self.inner.fence {
             Some(fence) if fence.is_open() && is_read => None,
-            Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.closed_error())?),
+            Some(fence) => Some(fence.begin_request().ok_or_else(|| self.inner.closed_error())?),
             None => None,
         };
-        let deadlines = request
-            .extensions()
-            .get()
-            .copied()
-            .unwrap_or(Deadlines { headers: None, progress: (!kind.long).then_some(settings.progress_timeout) });
+        let deadlines = request.extensions().get().copied().unwrap_or(Deadlines {
+            headers: None,
+            progress: (!kind.may_be_silent).then_some(settings.progress_timeout),
+        });
         let placement = request.extensions().get().copied().unwrap_or_default();
-        let role = if kind.watch { Role::Watches } else { Role::Requests };
+        let role = if kind.is_watch { Role::Watches } else { Role::Requests };
         let reader = request.extensions().get().copied().unwrap_or_default();
         let placement_request = PlacementRequest::new(Purpose { role, reader }, placement);
         let limit = deadlines.headers.unwrap_or(settings.headers_timeout);
-        let (verb, started_at) = (verb(request.method(), kind.watch), self.inner.environment.now());
+        let (verb, started_at) = (verb(request.method(), kind.is_watch), self.inner.environment.now());
         let response = if upgrade::is_upgrade(&request) {
             self.upgrade(request, limit).await
         } else {
-            self.attempts(request, placement_request, limit, kind.late && deadlines.headers.is_none()).await
+            self.attempts(request, placement_request, limit, kind.may_start_late && deadlines.headers.is_none()).await
         };
         if let Some(in_flight) = in_flight.filter(|_| is_settled(&response)) {
             in_flight.settle();
@@ -128,33 +131,33 @@ impl Pool {
         request: Request<Body>,
         placement_request: PlacementRequest,
         limit: Duration,
-        late: bool,
+        may_start_late: bool,
     ) -> Result<Response<ResponseBody>, TransportError> {
         let environment = &self.inner.environment;
-        let begun = environment.now();
+        let started_at = environment.now();
         // One deadline for all attempts, including the wait for a connection with a free stream.
-        let mut deadline = environment.sleep_until(begun + limit);
-        let safe = is_safe(request.method());
-        let carrier = request.extensions().get::<Carrier>().copied();
-        let awaited = request.extensions().get::<Awaited>().cloned();
+        let mut deadline = environment.sleep_until(started_at + limit);
+        let is_safe_method = is_safe(request.method());
+        let carrier = request.extensions().get::<CarryingConnection>().copied();
+        let responsiveness_watch = request.extensions().get::<ResponsivenessWatch>().cloned();
         let runtime = request.extensions().get::<ConnectionRuntime>().cloned().unwrap_or_default();
-        let mut next = Some(request);
+        let mut next_request = Some(request);
         let mut attempt = 0;
-        let mut avoid = Vec::new();
+        let mut avoided = Vec::new();
         loop {
-            let Some(request) = next.take() else { unreachable!("each further attempt has a request") };
+            let Some(request) = next_request.take() else { unreachable!("each further attempt has a request") };
             attempt += 1;
             // Copied before the attempt, which consumes the request. A streamed body cannot be copied, so such a
             // request is not retried.
             let request_copy = copy_request(&request);
             let (stream_slot, sender) = tokio::select! {
                 biased;
-                place = async {
+                assignment = async {
                     match carrier {
-                        Some(carrier) => self.place_on(carrier, placement_request.purpose()),
-                        None => self.place(placement_request, &runtime, &avoid).await,
+                        Some(carrier) => self.acquire_slot_on(carrier, placement_request.purpose()),
+                        None => self.acquire_slot(placement_request, &runtime, &avoided).await,
                     }
-                } => place?,
+                } => assignment?,
                 () = &mut deadline => return Err(self.busy_error(limit)),
             };
             let connection = stream_slot.connection.clone();
@@ -162,8 +165,8 @@ impl Pool {
             let sent_before = connection.traffic.sent();
             let is_exclusive = matches!(sender, RequestSender::Http1(_));
             let forwarding = async {
-                match &awaited {
-                    Some(awaited) => awaited.follow(&connection).await,
+                match &responsiveness_watch {
+                    Some(responsiveness_watch) => responsiveness_watch.follow(&connection).await,
                     None => std::future::pending().await,
                 }
             };
@@ -179,13 +182,13 @@ impl Pool {
                 biased;
                 sent = sent => match sent {
                     Ok(mut response) => {
-                        response.extensions_mut().insert(Carrier(connection.id));
+                        response.extensions_mut().insert(CarryingConnection(connection.id));
                         connection.record_response_data();
                         return Ok(response);
                     }
                     Err(failure) => failure,
                 },
-                () = &mut deadline, if !late => {
+                () = &mut deadline, if !may_start_late => {
                     // On HTTP/2 the request may still be written, because the connection serves others.
                     let maybe_sent = !(is_exclusive && connection.traffic.seal_at(sent_before));
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
@@ -196,22 +199,22 @@ impl Pool {
                 // A server that rejects the client would also reject it on another connection.
                 return Err(error);
             }
-            if attempt == ATTEMPTS && retry_safety == RetrySafety::Safe {
+            if attempt == MAX_ATTEMPTS && retry_safety == RetrySafety::Safe {
                 return Err(error.refused(self.server(), attempt));
             }
             let may_retry = match retry_safety {
                 RetrySafety::Safe => true,
                 // A server may close an idle connection just as a request is sent. Only this race is retried.
-                RetrySafety::BeforeHead => safe && attempt < ATTEMPTS && connection.report().requests > 1,
+                RetrySafety::BeforeHead => is_safe_method && attempt < MAX_ATTEMPTS && connection.report().requests > 1,
                 RetrySafety::Never => false,
             };
-            next = request_copy.filter(|_| may_retry);
-            if next.is_none() {
+            next_request = request_copy.filter(|_| may_retry);
+            if next_request.is_none() {
                 return Err(error);
             }
             tracing::debug!(connection = connection.id, attempt, %error, "moved to another connection");
             // A connection that is shutting down may reject again before the pool records the shutdown.
-            avoid.push(connection.id);
+            avoided.push(connection.id);
         }
     }
 

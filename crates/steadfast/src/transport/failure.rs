@@ -35,7 +35,7 @@ impl Failure {
     }
 
     /// Creates any other failure.
-    pub(super) fn of(error: TransportError) -> Self {
+    pub(super) fn without_retry(error: TransportError) -> Self {
         Self { error, retry_safety: RetrySafety::Never }
     }
 }

@@ -42,15 +42,15 @@ struct Shared {
     until: AtomicU64,
     /// Notified at the close.
     closing: Notify,
-    sent: Mutex<Sent>,
+    unanswered: Mutex<UnansweredRequests>,
 }
 
 /// Sent requests without a response.
 #[derive(Default)]
-struct Sent {
-    under_way: usize,
+struct UnansweredRequests {
+    in_flight: usize,
     /// Time at which a request was last abandoned without a response.
-    given_up: Option<Instant>,
+    last_abandoned: Option<Instant>,
 }
 
 /// A request in flight behind a fence. A request that is dropped before its response counts as unanswered.
@@ -66,7 +66,7 @@ impl Fence {
     /// Data sent before `until` reaches the server's kernel at most `lateness` later. Only Linux guarantees this.
     pub fn new(environment: SharedEnvironment, until: Instant, lateness: Duration) -> Self {
         let until = AtomicU64::new(nanos(until).max(CLOSED + 1));
-        let shared = Shared { environment, lateness, until, closing: Notify::new(), sent: Mutex::default() };
+        let shared = Shared { environment, lateness, until, closing: Notify::new(), unanswered: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -133,8 +133,8 @@ impl Fence {
     ///
     /// A leader that hands over before the fence's limit plus lateness must take this time into account.
     pub fn last_unconfirmed_request(&self) -> Option<Instant> {
-        let sent = self.lock();
-        if sent.under_way > 0 { Some(self.shared.environment.boot_time()) } else { sent.given_up }
+        let unanswered = self.lock();
+        if unanswered.in_flight > 0 { Some(self.shared.environment.boot_time()) } else { unanswered.last_abandoned }
     }
 
     /// Returns the maximum delay between a write and its arrival at the server's kernel.
@@ -143,18 +143,18 @@ impl Fence {
     }
 
     /// Registers a request in flight, if the fence is open.
-    pub(super) fn depart(&self) -> Option<FencedRequest> {
-        let mut sent = self.lock();
+    pub(super) fn begin_request(&self) -> Option<FencedRequest> {
+        let mut unanswered = self.lock();
         // Checked under the lock: a caller may close the fence and then check the requests in flight. The caller must
         // then find this request, or the request must find the fence closed.
         self.is_open().then(|| {
-            sent.under_way += 1;
+            unanswered.in_flight += 1;
             FencedRequest { fence: self.clone(), is_settled: false }
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sent> {
-        self.shared.sent.lock()
+    fn lock(&self) -> MutexGuard<'_, UnansweredRequests> {
+        self.shared.unanswered.lock()
     }
 }
 
@@ -168,10 +168,10 @@ impl FencedRequest {
 impl Drop for FencedRequest {
     fn drop(&mut self) {
         let now = self.fence.shared.environment.boot_time();
-        let mut sent = self.fence.lock();
-        sent.under_way -= 1;
+        let mut unanswered = self.fence.lock();
+        unanswered.in_flight -= 1;
         if !self.is_settled {
-            sent.given_up = Some(now);
+            unanswered.last_abandoned = Some(now);
         }
     }
 }
@@ -233,17 +233,17 @@ mod tests {
     async fn fence_reports_unanswered_requests() {
         let environment = environment();
         let fence = fence(&environment, Duration::from_secs(10));
-        let (completed, given_up) = (fence.depart().expect("open"), fence.depart().expect("open"));
+        let (completed, abandoned) = (fence.begin_request().expect("open"), fence.begin_request().expect("open"));
         completed.settle();
         assert_eq!(fence.last_unconfirmed_request(), Some(environment.boot_time()), "one request is in flight");
-        drop(given_up);
+        drop(abandoned);
         let at = environment.boot_time();
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(fence.last_unconfirmed_request(), Some(at));
         fence.close();
-        assert!(fence.depart().is_none());
+        assert!(fence.begin_request().is_none());
         let other = self::fence(&environment, Duration::from_secs(10));
-        other.depart().expect("open").settle();
+        other.begin_request().expect("open").settle();
         assert_eq!(other.last_unconfirmed_request(), None);
     }
 }

@@ -13,10 +13,10 @@ use super::stream_slot::PoolHandle;
 use crate::environment::SharedEnvironment;
 
 /// Ping interval of a busy connection, to verify that it also carries data to the server.
-const WHEN_BUSY: Duration = Duration::from_secs(30);
+const BUSY_PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Delay of a timer that indicates a suspended process instead of a dead peer.
-const LATENESS: Duration = Duration::from_secs(1);
+const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 
 /// Factor of the ping timeout while other data arrives.
 const BUSY_TIMEOUT_FACTOR: u32 = 4;
@@ -35,7 +35,7 @@ pub(super) async fn beat(
     let mut acknowledged_at = environment.now();
     loop {
         // Received bytes prove only one direction, so a busy connection is pinged as well.
-        let due = (connection.traffic.last_received() + settings.ping_after).min(acknowledged_at + WHEN_BUSY);
+        let due = (connection.traffic.last_received() + settings.ping_after).min(acknowledged_at + BUSY_PING_INTERVAL);
         // Received data moves `due` during the sleep, so it is computed again.
         if environment.now() < due {
             environment.sleep_until(due).await;
@@ -65,35 +65,35 @@ async fn ping(
     };
     let started_at = environment.now();
     let mut sent = started_at;
-    let mut suspected = false;
+    let mut is_suspected = false;
     let pong = pings.ping(Ping::opaque());
     tokio::pin!(pong);
     loop {
         let alive = connection.traffic.last_received().max(sent);
         // A ping response waits behind data that the server has queued. While bytes arrive, the timeout is longer.
-        let given_up = sent + timeout * BUSY_TIMEOUT_FACTOR;
-        let next = given_up.min(alive + if suspected { timeout } else { timeout / 2 });
+        let deadline = sent + timeout * BUSY_TIMEOUT_FACTOR;
+        let next_check = deadline.min(alive + if is_suspected { timeout } else { timeout / 2 });
         tokio::select! {
             biased;
             pong = &mut pong => match pong {
                 Ok(_) => {
-                    connection.pinged(environment.now().since(started_at));
-                    signal(Signal::Heard);
+                    connection.record_round_trip(environment.now().since(started_at));
+                    signal(Signal::Recovered);
                     return Ok(());
                 }
                 // The connection has ended; its driver reports the reason.
                 Err(_) => std::future::pending().await,
             },
-            () = environment.sleep_until(next) => {}
+            () = environment.sleep_until(next_check) => {}
         }
         let now = environment.now();
-        if now.since(next) > LATENESS {
+        if now.since(next_check) > MAX_TIMER_DELAY {
             // The process was suspended, and data that arrived in that time was not read yet.
             sent = now;
             continue;
         }
         let last_received = connection.traffic.last_received();
-        if now >= given_up {
+        if now >= deadline {
             return Err(format!(
                 "no response to a ping within {} s, although data arrives",
                 (timeout * BUSY_TIMEOUT_FACTOR).as_secs()
@@ -104,10 +104,10 @@ async fn ping(
             let silence = now.since(last_received);
             return Err(format!("silent for {:.1} s, and no response to a ping", silence.as_secs_f64()));
         }
-        let late = silence >= timeout / 2;
-        if late != suspected {
-            suspected = late;
-            signal(if late { Signal::Late } else { Signal::Heard });
+        let is_late = silence >= timeout / 2;
+        if is_late != is_suspected {
+            is_suspected = is_late;
+            signal(if is_late { Signal::PingOverdue } else { Signal::Recovered });
         }
     }
 }

@@ -22,7 +22,7 @@ use super::stream_slot::StreamSlot;
 use crate::environment::SharedEnvironment;
 
 /// Read-ahead buffer in bytes.
-const BUFFER: usize = 1 << 20;
+const MAX_BUFFER_BYTES: usize = 1 << 20;
 
 /// Sender of requests on a connection.
 pub(super) type Http1Sender = http1::SendRequest<Body>;
@@ -32,7 +32,7 @@ pub(super) type Http1Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Body>;
 
 /// Prepares the connection; nothing is sent before the first request.
 pub(super) async fn handshake(stream: Box<dyn Stream>) -> hyper::Result<(Http1Sender, Http1Driver)> {
-    http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await
+    http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(stream)).await
 }
 
 /// Sends `request` and waits for the response head.
@@ -43,7 +43,7 @@ pub(super) async fn send(
     mut request: Request<Body>,
 ) -> Result<Response<ResponseBody>, Failure> {
     let mut slot = Http1Slot { stream_slot: Some(stream_slot), sender: Some(sender) };
-    shape(&mut request);
+    convert_to_http1(&mut request);
     let Http1Slot { stream_slot: Some(stream_slot), sender: Some(sender) } = &mut slot else {
         unreachable!("the slot has both until its end")
     };
@@ -51,19 +51,19 @@ pub(super) async fn send(
         // The consumer of a request body may be slow. A request without a body is written immediately or never.
         stream_slot.connection.traffic.allow_slow_peer(!request.body().is_end_stream());
     }
-    let mark = stream_slot.connection.traffic.sent();
+    let sent_before = stream_slot.connection.traffic.sent();
     match sender.try_send_request(request).await {
         Ok(response) => Ok(response.map(|incoming| ResponseBody::http1(incoming, slot, environment.clone()))),
         Err(mut failed) => {
             // hyper returns the request if the connection was closed before any byte of the request was written.
-            let given_back = failed.take_message().is_some();
+            let was_returned = failed.take_message().is_some();
             let error = failed.error();
             let peer = stream_slot.connection.peer();
             if error.is_user() {
                 let detail = root_cause(error);
                 // Among the caller's errors, only a body error has a source.
                 let invalid = error.source().is_none();
-                return Err(Failure::of(if invalid {
+                return Err(Failure::without_retry(if invalid {
                     TransportError::Invalid { peer, detail }
                 } else {
                     TransportError::Upload { peer, detail }
@@ -73,13 +73,18 @@ pub(super) async fn send(
                 let detail = root_cause(error);
                 stream_slot.connection.end(End::Failed(format!("the response is not HTTP/1.1: {detail}")));
                 let protocol = "HTTP/1.1";
-                return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
+                return Err(Failure::without_retry(TransportError::Protocol {
+                    peer,
+                    protocol,
+                    detail,
+                    maybe_sent: true,
+                }));
             }
             // The socket is sealed before the decision. Otherwise the driver could write the request after the
             // decision.
-            let unsent = given_back || stream_slot.connection.traffic.seal_at(mark);
+            let unsent = was_returned || stream_slot.connection.traffic.seal_at(sent_before);
             let how = cause::http1(error);
-            let lost = stream_slot.connection.lost(how.clone(), !unsent);
+            let lost = stream_slot.connection.lost_error(how.clone(), !unsent);
             stream_slot.connection.end(End::Failed(how));
             Err(if unsent { Failure::unsent(lost) } else { Failure::before_head(lost) })
         }
@@ -87,7 +92,7 @@ pub(super) async fn send(
 }
 
 /// Converts the request to HTTP/1.1 form: path only, and the server's name in the `Host` header.
-fn shape(request: &mut Request<Body>) {
+fn convert_to_http1(request: &mut Request<Body>) {
     *request.version_mut() = Version::HTTP_11;
     // The origin form of RFC 9112, section 3.2.1; the absolute form is for proxies.
     let uri = std::mem::take(request.uri_mut());

@@ -27,17 +27,17 @@ use super::windows::windows;
 use crate::environment::SharedEnvironment;
 
 /// Maximum frame size in bytes; large, so that objects arrive in few chunks.
-const FRAME: u32 = 1 << 20;
+const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 /// Maximum size of response headers in bytes.
-const HEADER_LIST: u32 = 256 << 10;
+const MAX_HEADER_LIST_BYTES: u32 = 256 << 10;
 
 /// Limit for small unread frames before the connection counts as attacked, as a multiple of the connection window.
 /// Events of a watch are small, and full windows of them must not count as an attack.
-const FRAME_BUDGET: usize = 4;
+const FRAME_BUDGET_WINDOWS: usize = 4;
 
 /// Number of dropped streams to remember, so that late frames for them are not an error.
-const DROPPED_STREAMS: usize = 1024;
+const MAX_REMEMBERED_RESETS: usize = 1024;
 
 /// Starts the handshake, which the driver completes. At most `streams` run concurrently.
 pub(super) async fn handshake(
@@ -46,21 +46,27 @@ pub(super) async fn handshake(
     connection: Arc<TransportConnection>,
     pool_handle: Weak<dyn PoolHandle>,
 ) -> Result<(SendRequest<Bytes>, Http2Driver, PingPong), h2::Error> {
-    let (window, together) = windows(streams);
+    let (window, connection_window) = windows(streams);
     let (sender, mut h2) = h2::client::Builder::new()
         .initial_window_size(window)
-        .initial_connection_window_size(together)
-        .max_frame_size(FRAME)
-        .max_header_list_size(HEADER_LIST)
-        .max_concurrent_reset_streams(DROPPED_STREAMS)
-        .data_frame_budget(FRAME_BUDGET.saturating_mul(together as usize))
+        .initial_connection_window_size(connection_window)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .max_concurrent_reset_streams(MAX_REMEMBERED_RESETS)
+        .data_frame_budget(FRAME_BUDGET_WINDOWS.saturating_mul(connection_window as usize))
         // API servers push nothing.
         .enable_push(false)
         .handshake(stream)
         .await?;
     let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are not taken yet") };
-    let driver =
-        Http2Driver { h2, probe: Some(sender.clone()), allowed: 0, received_goaway: false, connection, pool_handle };
+    let driver = Http2Driver {
+        h2,
+        goaway_probe: Some(sender.clone()),
+        allowed_streams: 0,
+        received_goaway: false,
+        connection,
+        pool_handle,
+    };
     Ok((sender, driver, pings))
 }
 
@@ -68,9 +74,9 @@ pub(super) async fn handshake(
 pub(super) struct Http2Driver {
     h2: h2::client::Connection<Box<dyn Stream>, Bytes>,
     /// Detects a GOAWAY frame, which h2 reports only to a sender.
-    probe: Option<SendRequest<Bytes>>,
+    goaway_probe: Option<SendRequest<Bytes>>,
     /// Maximum number of streams allowed by the server.
-    allowed: usize,
+    allowed_streams: usize,
     /// True if the server announced an orderly close.
     received_goaway: bool,
     connection: Arc<TransportConnection>,
@@ -80,7 +86,7 @@ pub(super) struct Http2Driver {
 impl Http2Driver {
     /// Lets the connection close after its last stream.
     pub(super) fn start_close(&mut self) {
-        self.probe = None;
+        self.goaway_probe = None;
     }
 }
 
@@ -97,15 +103,15 @@ impl Future for Http2Driver {
             });
         }
         // h2 does not notify of a raised stream limit without a pending stream.
-        let allowed = self.probe.as_ref().map_or(0, SendRequest::current_max_send_streams);
-        if std::mem::replace(&mut self.allowed, allowed) < allowed
+        let allowed_streams = self.goaway_probe.as_ref().map_or(0, SendRequest::current_max_send_streams);
+        if std::mem::replace(&mut self.allowed_streams, allowed_streams) < allowed_streams
             && let Some(pool_handle) = self.pool_handle.upgrade()
         {
             pool_handle.serve();
         }
-        let probed = self.probe.as_mut().map(|probe| probe.poll_ready(context));
+        let probed = self.goaway_probe.as_mut().map(|goaway_probe| goaway_probe.poll_ready(context));
         if let Some(Poll::Ready(Err(error))) = probed {
-            self.probe = None;
+            self.goaway_probe = None;
             self.received_goaway = error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
             if self.connection.signal(Signal::Retired) {
                 tracing::debug!(connection = self.connection.id, %error, "the server accepts no more requests on this connection");
@@ -129,10 +135,10 @@ pub(super) async fn send(
 ) -> Result<Response<ResponseBody>, Failure> {
     let peer = stream_slot.connection.peer();
     let (head, body) = request.into_parts();
-    let mut bare = Request::from_parts(head, ());
-    *bare.version_mut() = Version::HTTP_2;
+    let mut head_request = Request::from_parts(head, ());
+    *head_request.version_mut() = Version::HTTP_2;
     let length = body.size_hint().exact();
-    let headers = bare.headers_mut();
+    let headers = head_request.headers_mut();
     // RFC 9113, section 8.2.2, forbids connection-specific headers. `:authority` replaces `Host`.
     for hop in [CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(hop);
@@ -140,17 +146,17 @@ pub(super) async fn send(
     if let Some(length) = length.filter(|length| *length > 0) {
         headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
-    let empty = body.is_end_stream();
-    let mark = stream_slot.connection.traffic.sent();
-    let (response, mut stream) = match sender.send_request(bare, empty) {
+    let has_no_body = body.is_end_stream();
+    let sent_before = stream_slot.connection.traffic.sent();
+    let (response, mut stream) = match sender.send_request(head_request, has_no_body) {
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
-            return Err(Failure::unsent(stream_slot.connection.lost(cause::http2(&error), false)));
+            return Err(Failure::unsent(stream_slot.connection.lost_error(cause::http2(&error), false)));
         }
-        Err(error) => return Err(Failure::of(TransportError::Invalid { peer, detail: error.to_string() })),
+        Err(error) => return Err(Failure::without_retry(TransportError::Invalid { peer, detail: error.to_string() })),
     };
     let upload = match upload::buffered(body) {
-        _ if empty => None,
+        _ if has_no_body => None,
         Ok(data) => {
             // h2 keeps the data until the window allows it. A failure to queue the data is a failure of the stream, which the
             // response reports.
@@ -165,19 +171,20 @@ pub(super) async fn send(
         }
         // A failed upload resets the stream. The source's error explains the reset.
         Err(error) => match upload.as_ref().and_then(|upload| upload.failed(&peer)) {
-            Some(failed) => Err(Failure::of(failed)),
-            None => Err(failure(&stream_slot.connection, &error, mark)),
+            Some(failed) => Err(Failure::without_retry(failed)),
+            None => Err(failure(&stream_slot.connection, &error, sent_before)),
         },
     }
 }
 
-/// Returns the failure of a request submitted at `mark`, for an error before the response head.
-fn failure(connection: &TransportConnection, error: &h2::Error, mark: u64) -> Failure {
+/// Returns the failure of a request submitted at `sent_before`, for an error before the response head.
+fn failure(connection: &TransportConnection, error: &h2::Error, sent_before: u64) -> Failure {
     // RFC 9113, section 8.7: REFUSED_STREAM guarantees that the request was not processed. So does a GOAWAY for a stream
     // above its last stream ID; h2 completes lower streams normally.
-    let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
-    let unprocessed =
-        refused || (error.is_go_away() && error.is_remote()) || (!error.is_reset() && connection.traffic.seal_at(mark));
-    let error = cut(connection, error, !unprocessed);
-    if unprocessed { Failure::unsent(error) } else { Failure::of(error) }
+    let is_refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
+    let is_unprocessed = is_refused
+        || (error.is_go_away() && error.is_remote())
+        || (!error.is_reset() && connection.traffic.seal_at(sent_before));
+    let error = cut(connection, error, !is_unprocessed);
+    if is_unprocessed { Failure::unsent(error) } else { Failure::without_retry(error) }
 }

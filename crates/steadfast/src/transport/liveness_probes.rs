@@ -91,10 +91,12 @@ pub(super) async fn probe_while_silent(
         let (probe_time, responsive) = match connection.probe_path() {
             ProbePath::SameConnection(sender) => {
                 let deadline = started_at + settings.probe_timeout;
-                probe_here(connection, sender, liveness_probes, environment, deadline).await;
+                probe_on_connection(connection, sender, liveness_probes, environment, deadline).await;
                 (environment.now(), true)
             }
-            ProbePath::OtherConnection => probe_over_other(started_at, liveness_probes, environment, settings).await,
+            ProbePath::OtherConnection => {
+                probe_on_other_connection(started_at, liveness_probes, environment, settings).await
+            }
             ProbePath::None => (started_at, true),
         };
         probed_at = probe_time;
@@ -105,7 +107,7 @@ pub(super) async fn probe_while_silent(
 
 /// Probes on the connection itself. From `deadline` the connection is in doubt, until a response or watch data arrives.
 /// A second probe in that time would prove nothing.
-async fn probe_here(
+async fn probe_on_connection(
     connection: &TransportConnection,
     mut sender: SendRequest<Bytes>,
     liveness_probes: &LivenessProbes,
@@ -174,7 +176,7 @@ async fn status_of(response: ResponseFuture, environment: &SharedEnvironment) ->
 
 /// Probes on another connection, or reuses a probe that was sent shortly before `now` or later. Returns the time of the
 /// probe and its success.
-async fn probe_over_other(
+async fn probe_on_other_connection(
     now: Instant,
     liveness_probes: &LivenessProbes,
     environment: &SharedEnvironment,

@@ -20,7 +20,7 @@ use super::liveness_probes::LivenessProbes;
 use super::placement_request::PlacementRequest;
 use super::purpose::{Purpose, Role};
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
-use super::settings::{Carrier, Placement, Reader, Settings};
+use super::settings::{CarryingConnection, Placement, Reader, Settings};
 use super::state::ConnectionState;
 use super::stream_slot::{PoolHandle, StreamSlot};
 use super::waiting::{Assignment, WaitingRequest, WaitingRequests};
@@ -29,7 +29,7 @@ use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::pool_counters::PoolCounters;
 
 /// Maximum number of concurrent dials for one role.
-const DIALS: usize = 8;
+const MAX_CONCURRENT_DIALS: usize = 8;
 
 /// Maximum age of a connection that is used to verify a doubted stream.
 const MAX_RECENT_AGE: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ pub(super) struct Inner {
     /// Time limit for sending.
     pub(super) fence: Option<Fence>,
     /// Task that waits for the fence to close.
-    guard: OnceLock<Task>,
+    fence_task: OnceLock<Task>,
     /// Pools to the same server behind fences, which drain together with this one.
     fenced: Mutex<Vec<Weak<Inner>>>,
 }
@@ -71,21 +71,21 @@ struct State {
     connections: Vec<Arc<TransportConnection>>,
     waiting: WaitingRequests,
     /// Number of requests that the next connection is expected to serve.
-    expected: usize,
+    streams_per_connection: usize,
     dial_count: u64,
     closed: bool,
     /// True if a re-check for a dial is scheduled.
     recheck_scheduled: bool,
     /// True after a failure, until the server responds again.
-    failing: bool,
+    is_failing: bool,
     /// Time of the last notification that the server responds again after a failure.
     notified_at: Option<Instant>,
     /// Last closed connections with time and reason, oldest first.
-    ended: VecDeque<(Instant, ConnectionReport, String)>,
+    closed_reports: VecDeque<(Instant, ConnectionReport, String)>,
 }
 
 /// Purpose of a dedicated connection.
-const DEDICATED: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
+const UPGRADE_PURPOSE: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
 
 impl State {
     /// Returns the connections for `purpose` on `runtime`.
@@ -122,13 +122,13 @@ impl Pool {
         }
         // Weak: the guard must not keep a dropped pool alive until its fence closes.
         let inner = Arc::downgrade(&fenced.inner);
-        let guard = self.inner.environment.spawn(Box::pin(async move {
+        let fence_task = self.inner.environment.spawn(Box::pin(async move {
             fence.closed().await;
             if let Some(inner) = inner.upgrade() {
                 inner.abort();
             }
         }));
-        fenced.inner.guard.get_or_init(|| guard);
+        fenced.inner.fence_task.get_or_init(|| fence_task);
         fenced
     }
 
@@ -136,13 +136,13 @@ impl Pool {
         let state = State {
             connections: Vec::new(),
             waiting: WaitingRequests::new(),
-            expected: settings.max_streams,
+            streams_per_connection: settings.max_streams,
             dial_count: 0,
             closed: false,
             recheck_scheduled: false,
-            failing: false,
+            is_failing: false,
             notified_at: None,
-            ended: VecDeque::new(),
+            closed_reports: VecDeque::new(),
         };
         let traffic = Arc::new(PoolCounters::default());
         let inner = Inner {
@@ -154,7 +154,7 @@ impl Pool {
             liveness_probes: Arc::new(LivenessProbes::new(traffic.clone())),
             traffic,
             fence,
-            guard: OnceLock::new(),
+            fence_task: OnceLock::new(),
             fenced: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -177,7 +177,7 @@ impl Pool {
             ago: now.since(*at),
             why: why.clone(),
         };
-        state.ended.iter().rev().map(closed_connection).collect()
+        state.closed_reports.iter().rev().map(closed_connection).collect()
     }
 
     /// Drains all connections: requests in flight can finish, watches move to new connections, no new requests are
@@ -233,23 +233,29 @@ impl Pool {
     }
 
     /// Waits for a slot for one request on a connection of `runtime`. Dials a new connection if all connections are
-    /// full, apart from those in `avoid`.
-    pub(super) async fn place(
+    /// full, apart from those in `avoided`.
+    pub(super) async fn acquire_slot(
         &self,
         placement_request: PlacementRequest,
         runtime: &ConnectionRuntime,
-        avoid: &[u64],
+        avoided: &[u64],
     ) -> Result<Assignment, TransportError> {
-        let place = {
+        let assignment = {
             let mut state = self.inner.lock();
             if state.closed {
                 return Err(self.inner.closed_error());
             }
             // A request that avoids connections does not block other requests.
-            let first =
-                state.waiting.at(runtime).queue(placement_request).iter().all(|waiter| !waiter.avoid.is_empty());
-            if let Some(place) = first.then(|| self.inner.choose(&state, placement_request, runtime, avoid)).flatten() {
-                return Ok(place);
+            let first = state
+                .waiting
+                .on_runtime(runtime)
+                .queue(placement_request)
+                .iter()
+                .all(|waiter| !waiter.avoided.is_empty());
+            if let Some(assignment) =
+                first.then(|| self.inner.choose(&state, placement_request, runtime, avoided)).flatten()
+            {
+                return Ok(assignment);
             }
             // The limit counts per reader: callers that flood the pool must not cause the rejection of informers'
             // requests.
@@ -259,27 +265,31 @@ impl Pool {
                 let detail = format!("{waiting} requests are already waiting; send fewer at once");
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
-            let (sender, place) = oneshot::channel();
+            let (sender, assignment) = oneshot::channel();
             state
                 .waiting
-                .at(runtime)
+                .on_runtime(runtime)
                 .queue(placement_request)
-                .push_back(WaitingRequest { avoid: avoid.to_vec(), assignment: sender });
+                .push_back(WaitingRequest { avoided: avoided.to_vec(), assignment: sender });
             self.inner.dial(&mut state, runtime, placement_request.purpose());
-            place
+            assignment
         };
-        place.await.unwrap_or_else(|_| Err(self.inner.closed_error()))
+        assignment.await.unwrap_or_else(|_| Err(self.inner.closed_error()))
     }
 
     /// Returns a slot on the connection `carrier`, if a slot is free.
-    pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Assignment, TransportError> {
+    pub(super) fn acquire_slot_on(
+        &self,
+        carrier: CarryingConnection,
+        purpose: Purpose,
+    ) -> Result<Assignment, TransportError> {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
-        let place = carrying.and_then(|connection| {
+        let assignment = carrying.and_then(|connection| {
             let sender = connection.admit(self.inner.settings.max_streams, purpose)?;
             Some((StreamSlot::new(connection.clone(), self.inner.pool_handle()), sender))
         });
-        place.ok_or_else(|| {
+        assignment.ok_or_else(|| {
             let detail = "the connection that must also carry this request accepts no more requests".to_owned();
             TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO }
         })
@@ -340,10 +350,10 @@ impl Inner {
         state: &State,
         placement_request: PlacementRequest,
         runtime: &ConnectionRuntime,
-        avoid: &[u64],
+        avoided: &[u64],
     ) -> Option<Assignment> {
         let now = self.environment.now();
-        let behind = inject!(self.settings.faults, QueuedBehindWatches);
+        let is_queued_behind_watches = inject!(self.settings.faults, QueuedBehindWatches);
         // Watches and other requests use separate connections, so that neither group takes the streams and windows of
         // the other. An HTTP/1.1 connection serves one request at a time, and needs no separation.
         let find = |any_role: bool| {
@@ -352,14 +362,14 @@ impl Inner {
                 let fits = reader == placement_request.purpose().reader
                     && connection.runtime == *runtime
                     && (any_role
-                        || behind
+                        || is_queued_behind_watches
                         || role == placement_request.purpose().role
                         || connection.protocol() == Some(Protocol::Http1));
-                let other = placement_request.placement() != Placement::Recent
+                let is_eligible = placement_request.placement() != Placement::Recent
                     || now.since(connection.dialled_at) <= MAX_RECENT_AGE;
-                let other = other && !avoid.contains(&connection.id);
+                let is_eligible = is_eligible && !avoided.contains(&connection.id);
                 let admitted = || connection.admit(self.settings.max_streams, placement_request.purpose());
-                let sender = (fits && other).then(admitted).flatten()?;
+                let sender = (fits && is_eligible).then(admitted).flatten()?;
                 Some((StreamSlot::new(connection.clone(), self.pool_handle()), sender))
             })
         };
@@ -368,8 +378,8 @@ impl Inner {
 
     /// Dials as many connections for `purpose` on `runtime` as the waiting requests are expected to need.
     fn dial(self: &Arc<Self>, state: &mut State, runtime: &ConnectionRuntime, purpose: Purpose) {
-        let wanted = state.waiting.at(runtime).count(|other| other == purpose);
-        if wanted == 0 || self.is_held_off(state, runtime, purpose) {
+        let waiting_count = state.waiting.on_runtime(runtime).count(|candidate| candidate == purpose);
+        if waiting_count == 0 || self.is_held_off(state, runtime, purpose) {
             return;
         }
         let same = |connection: &Arc<TransportConnection>| {
@@ -385,8 +395,8 @@ impl Inner {
         // therefore opens few connections.
         let connecting = |connection: &&Arc<TransportConnection>| connection.state() == ConnectionState::Connecting;
         let mut dialling = state.connections_for(runtime, purpose).filter(connecting).count();
-        while dialling < DIALS
-            && dialling.saturating_mul(state.expected) < wanted
+        while dialling < MAX_CONCURRENT_DIALS
+            && dialling.saturating_mul(state.streams_per_connection) < waiting_count
             && self.may_open(state, purpose.reader)
         {
             dialling += 1;
@@ -455,12 +465,13 @@ impl Inner {
         if state.closed {
             return Err(self.closed_error());
         }
-        if !self.may_open(&state, DEDICATED.reader) {
+        if !self.may_open(&state, UPGRADE_PURPOSE.reader) {
             let detail = format!("{} connections are open; raise `Settings::max_connections`", state.connections.len());
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.dial_count += 1;
-        let connection = Arc::new(self.connection(state.dial_count, DEDICATED, ConnectionRuntime::Environment, server));
+        let connection =
+            Arc::new(self.connection(state.dial_count, UPGRADE_PURPOSE, ConnectionRuntime::Environment, server));
         connection.occupy();
         state.connections.push(connection.clone());
         let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
@@ -476,22 +487,22 @@ impl Inner {
         placement_request: PlacementRequest,
         assigned: &mut Vec<(WaitingRequest, Assignment)>,
     ) {
-        let mut queue = std::mem::take(state.waiting.at(runtime).queue(placement_request));
+        let mut queue = std::mem::take(state.waiting.on_runtime(runtime).queue(placement_request));
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
             // A closed receiver belongs to a cancelled request.
             if waiter.assignment.is_closed() {
                 queue.remove(index);
-            } else if let Some(place) = self.choose(state, placement_request, runtime, &waiter.avoid) {
-                assigned.extend(queue.remove(index).map(|waiter| (waiter, place)));
-            } else if waiter.avoid.is_empty() {
+            } else if let Some(assignment) = self.choose(state, placement_request, runtime, &waiter.avoided) {
+                assigned.extend(queue.remove(index).map(|waiter| (waiter, assignment)));
+            } else if waiter.avoided.is_empty() {
                 // Without a slot for this request, later requests get none either: their requirements are the same.
                 break;
             } else {
                 index += 1;
             }
         }
-        *state.waiting.at(runtime).queue(placement_request) = queue;
+        *state.waiting.on_runtime(runtime).queue(placement_request) = queue;
     }
 
     /// Records a response of the server.
@@ -499,8 +510,8 @@ impl Inner {
         let now = self.environment.now();
         let mut state = self.lock();
         let due = state.notified_at.is_none_or(|at| now.since(at) >= MIN_NOTIFICATION_INTERVAL);
-        if state.failing && due {
-            state.failing = false;
+        if state.is_failing && due {
+            state.is_failing = false;
             state.notified_at = Some(now);
             drop(state);
             self.reachable.send_modify(|count| *count += 1);
@@ -523,24 +534,24 @@ impl PoolHandle for Inner {
                 }
                 for placement_request in PlacementRequest::all() {
                     // If no further connection can be opened, an avoided connection is better than none.
-                    let avoids = |waiter: &WaitingRequest| !waiter.avoid.is_empty();
-                    if state.waiting.at(runtime).queue(placement_request).iter().any(avoids)
+                    let avoids = |waiter: &WaitingRequest| !waiter.avoided.is_empty();
+                    if state.waiting.on_runtime(runtime).queue(placement_request).iter().any(avoids)
                         && !state.is_connecting(runtime, placement_request.purpose())
                     {
                         state
                             .waiting
-                            .at(runtime)
+                            .on_runtime(runtime)
                             .queue(placement_request)
                             .iter_mut()
-                            .for_each(|waiter| waiter.avoid.clear());
+                            .for_each(|waiter| waiter.avoided.clear());
                         self.assign_waiting(&mut state, runtime, placement_request, &mut assigned);
                     }
                 }
             }
         }
-        for (waiter, place) in assigned {
+        for (waiter, assignment) in assigned {
             // If the request was cancelled, dropping the slot releases it.
-            drop(waiter.assignment.send(Ok(place)));
+            drop(waiter.assignment.send(Ok(assignment)));
         }
     }
 
@@ -554,11 +565,11 @@ impl PoolHandle for Inner {
         let to_replace: Vec<_> = state.connections.iter().filter(watches).cloned().collect();
         for connection in to_replace {
             let (runtime, purpose) = (&connection.runtime, connection.purpose);
-            let other = |connection: &Arc<TransportConnection>| {
+            let candidate = |connection: &Arc<TransportConnection>| {
                 matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
             };
             if !state.closed
-                && !state.connections_for(runtime, purpose).any(other)
+                && !state.connections_for(runtime, purpose).any(candidate)
                 && self.may_open(&state, purpose.reader)
             {
                 self.dial_one(&mut state, purpose, runtime.clone());
@@ -576,7 +587,7 @@ impl PoolHandle for Inner {
         {
             let mut state = self.lock();
             // The established protocol shows how many requests one connection can serve.
-            state.expected = match connection.protocol() {
+            state.streams_per_connection = match connection.protocol() {
                 Some(Protocol::Http1) => 1,
                 _ => self.settings.max_streams,
             };
@@ -594,32 +605,33 @@ impl PoolHandle for Inner {
             if !inject!(self.settings.faults, ReusedDeadConnection) {
                 state.connections.retain(|connection| connection.id != closed.id);
             }
-            if state.ended.len() == MAX_CLOSED_REPORTS {
-                state.ended.pop_front();
+            if state.closed_reports.len() == MAX_CLOSED_REPORTS {
+                state.closed_reports.pop_front();
             }
             let why = error.as_ref().map(ToString::to_string).or_else(|| Some(closed.ended()?.to_string()));
-            state.ended.push_back((self.environment.now(), closed.report(), why.unwrap_or_default()));
+            state.closed_reports.push_back((self.environment.now(), closed.report(), why.unwrap_or_default()));
             closed.count_end(&self.traffic, error.as_ref());
-            let lost = matches!(closed.ended(), Some(End::Failed(_)));
+            let is_lost = matches!(closed.ended(), Some(End::Failed(_)));
             // Orderly ends, for example of idle connections, prove nothing about the server's health.
-            state.failing |= lost || error.is_some();
-            let others = state.is_connecting(&closed.runtime, closed.purpose);
-            let well = state.connections_for(&closed.runtime, closed.purpose).any(|other| other.state().accepts());
+            state.is_failing |= is_lost || error.is_some();
+            let has_other_dials = state.is_connecting(&closed.runtime, closed.purpose);
+            let has_usable_connection =
+                state.connections_for(&closed.runtime, closed.purpose).any(|candidate| candidate.state().accepts());
             if error.is_some() && !closed.was_superseded() {
                 // The requests that this connection would have served fail with it; without other dials in flight all
                 // waiting requests fail. An immediate redial would be a hot loop.
-                let mut share = if others { state.expected.max(1) } else { usize::MAX };
+                let mut share = if has_other_dials { state.streams_per_connection.max(1) } else { usize::MAX };
                 for placement_request in
                     PlacementRequest::all().filter(|placement_request| placement_request.purpose() == closed.purpose)
                 {
-                    let queue = state.waiting.at(&closed.runtime).queue(placement_request);
+                    let queue = state.waiting.on_runtime(&closed.runtime).queue(placement_request);
                     let taken = queue.len().min(share);
                     share -= taken;
                     for mut waiter in queue.drain(..taken).rev().collect::<Vec<_>>() {
-                        if well && !waiter.avoid.is_empty() {
+                        if has_usable_connection && !waiter.avoided.is_empty() {
                             // The connection may accept the request now. If it rejects the request again, that error is
                             // reported.
-                            waiter.avoid.clear();
+                            waiter.avoided.clear();
                             queue.push_front(waiter);
                         } else {
                             failed.push(waiter);
@@ -648,8 +660,8 @@ fn clear_suspects(state: &State) {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.get() {
-            guard.abort();
+        if let Some(fence_task) = self.fence_task.get() {
+            fence_task.abort();
         }
         let state = self.state.get_mut();
         state.closed = true;

@@ -117,7 +117,7 @@ pub(crate) enum Reader {
 /// Connection that carried a response, as a response extension. As a request extension, it selects the connection of
 /// the request, so that the same server responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Carrier(pub(super) u64);
+pub(crate) struct CarryingConnection(pub(super) u64);
 
 /// Requirement on the connection of a request, set as a request extension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

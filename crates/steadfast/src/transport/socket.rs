@@ -20,29 +20,29 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Flag in [`Traffic::sent`]: a write is in progress.
-const WRITING: u64 = 1;
+const WRITING_FLAG: u64 = 1;
 
 /// Flag in [`Traffic::sent`]: no further write may start.
-const SEALED: u64 = 2;
+const SEALED_FLAG: u64 = 2;
 
 /// Position of the byte count in [`Traffic::sent`], in bits.
-const COUNT: u32 = 2;
+const COUNT_SHIFT: u32 = 2;
 
 /// Traffic of a socket.
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
-    /// Byte count, in the bits above [`WRITING`] and [`SEALED`]. Count and flags share one word, so that no write can
-    /// start between the check and the seal.
+    /// Byte count, in the bits above [`WRITING_FLAG`] and [`SEALED_FLAG`]. Count and flags share one word, so that no
+    /// write can start between the check and the seal.
     sent: AtomicU64,
     /// Time of the last received byte, in nanoseconds since the clock's zero.
     last_received: AtomicU64,
     /// Value of `sent` at the last received byte.
     sent_at_last_receipt: AtomicU64,
     /// True if the peer may read slowly.
-    slow: AtomicBool,
+    allows_slow_peer: AtomicBool,
     /// TLS alert of a peer that rejected the client.
-    refusal: OnceLock<rustls::Error>,
+    tls_rejection: OnceLock<rustls::Error>,
     /// Time limit for writes.
     fence: Option<Fence>,
 }
@@ -55,8 +55,8 @@ impl Traffic {
             sent: AtomicU64::new(0),
             last_received: AtomicU64::new(nanos(now)),
             sent_at_last_receipt: AtomicU64::new(0),
-            slow: AtomicBool::new(false),
-            refusal: OnceLock::new(),
+            allows_slow_peer: AtomicBool::new(false),
+            tls_rejection: OnceLock::new(),
             fence,
         }
     }
@@ -68,23 +68,23 @@ impl Traffic {
 
     /// Returns the sent bytes.
     pub(super) fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed) >> COUNT
+        self.sent.load(Ordering::Relaxed) >> COUNT_SHIFT
     }
 
-    /// Prevents further writes if nothing was written since [`sent`](Self::sent) returned `mark`. Returns true on
-    /// success.
-    pub(super) fn seal_at(&self, mark: u64) -> bool {
-        let still = mark << COUNT;
-        match self.sent.compare_exchange(still, still | SEALED, Ordering::SeqCst, Ordering::SeqCst) {
+    /// Prevents further writes if nothing was written since [`sent`](Self::sent) returned `sent_before`. Returns true
+    /// on success.
+    pub(super) fn seal_at(&self, sent_before: u64) -> bool {
+        let expected = sent_before << COUNT_SHIFT;
+        match self.sent.compare_exchange(expected, expected | SEALED_FLAG, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => true,
             // A write that starts after the seal detects the seal and writes nothing. So its flag may be set here.
-            Err(found) => found & !WRITING == still | SEALED,
+            Err(found) => found & !WRITING_FLAG == expected | SEALED_FLAG,
         }
     }
 
     /// Allows or forbids the peer to read slowly. Always forbidden behind a fence.
     pub(super) fn allow_slow_peer(&self, allowed: bool) {
-        self.slow.store(allowed && self.fence.is_none(), Ordering::SeqCst);
+        self.allows_slow_peer.store(allowed && self.fence.is_none(), Ordering::SeqCst);
     }
 
     /// Returns the time limit for writes.
@@ -98,18 +98,18 @@ impl Traffic {
     }
 
     /// Records that the peer rejected the client before it processed any request.
-    pub(super) fn refused(&self, alert: rustls::Error) {
-        self.refusal.get_or_init(|| alert);
+    pub(super) fn record_tls_rejection(&self, alert: rustls::Error) {
+        self.tls_rejection.get_or_init(|| alert);
     }
 
     /// Returns the alert of a peer that rejected the client.
-    pub(super) fn refusal(&self) -> Option<rustls::Error> {
-        self.refusal.get().cloned()
+    pub(super) fn tls_rejection(&self) -> Option<rustls::Error> {
+        self.tls_rejection.get().cloned()
     }
 
     /// Runs one `write`, unless writes are sealed.
     fn count(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if self.sent.fetch_or(WRITING, Ordering::SeqCst) & SEALED != 0 {
+        if self.sent.fetch_or(WRITING_FLAG, Ordering::SeqCst) & SEALED_FLAG != 0 {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::BrokenPipe,
                 "the requests on the connection were cancelled",
@@ -126,7 +126,7 @@ impl Traffic {
         };
         let bytes = if let Poll::Ready(Ok(bytes)) = &written { *bytes as u64 } else { 0 };
         // A socket has one writer, so this write has set the flag.
-        self.sent.fetch_add((bytes << COUNT).wrapping_sub(WRITING), Ordering::SeqCst);
+        self.sent.fetch_add((bytes << COUNT_SHIFT).wrapping_sub(WRITING_FLAG), Ordering::SeqCst);
         written
     }
 
@@ -147,20 +147,20 @@ pub(super) struct CountingSocket {
     traffic: Arc<Traffic>,
     environment: SharedEnvironment,
     /// Last slow-peer setting of the socket.
-    slow: bool,
+    allows_slow_peer: bool,
 }
 
 impl CountingSocket {
     /// Wraps `socket` and counts its traffic in `traffic`.
     pub(super) fn new(socket: Box<dyn Socket>, traffic: Arc<Traffic>, environment: SharedEnvironment) -> Self {
-        Self { socket, traffic, environment, slow: false }
+        Self { socket, traffic, environment, allows_slow_peer: false }
     }
 
     /// Applies a changed slow-peer setting to the socket before the next write.
     fn apply_slow_setting(&mut self) {
-        let slow = self.traffic.slow.load(Ordering::SeqCst);
-        if std::mem::replace(&mut self.slow, slow) != slow {
-            self.socket.allow_slow_peer(slow);
+        let allows_slow_peer = self.traffic.allows_slow_peer.load(Ordering::SeqCst);
+        if std::mem::replace(&mut self.allows_slow_peer, allows_slow_peer) != allows_slow_peer {
+            self.socket.allow_slow_peer(allows_slow_peer);
         }
     }
 }

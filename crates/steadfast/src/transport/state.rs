@@ -24,9 +24,9 @@ pub(super) enum Signal {
     /// The peer responded in the negotiated protocol.
     Established,
     /// A ping is overdue.
-    Late,
+    PingOverdue,
     /// The peer responded after all.
-    Heard,
+    Recovered,
     /// The peer accepts no more requests, or this side sends no more.
     Retired,
     /// The connection failed or was closed.
@@ -39,9 +39,9 @@ impl ConnectionState {
         match (self, signal) {
             (Self::Dead, _) | (_, Signal::Lost) => Self::Dead,
             (Self::Draining, _) | (_, Signal::Retired) => Self::Draining,
-            (Self::Connecting, Signal::Established) | (Self::Suspect, Signal::Heard) => Self::Ready,
-            (Self::Ready, Signal::Late) => Self::Suspect,
-            (state, Signal::Established | Signal::Late | Signal::Heard) => state,
+            (Self::Connecting, Signal::Established) | (Self::Suspect, Signal::Recovered) => Self::Ready,
+            (Self::Ready, Signal::PingOverdue) => Self::Suspect,
+            (state, Signal::Established | Signal::PingOverdue | Signal::Recovered) => state,
         }
     }
 
@@ -67,7 +67,8 @@ impl fmt::Display for ConnectionState {
 mod tests {
     use super::{ConnectionState, Signal};
 
-    const SIGNALS: [Signal; 5] = [Signal::Established, Signal::Late, Signal::Heard, Signal::Retired, Signal::Lost];
+    const SIGNALS: [Signal; 5] =
+        [Signal::Established, Signal::PingOverdue, Signal::Recovered, Signal::Retired, Signal::Lost];
 
     /// Returns every state reachable from `from`.
     fn reach(from: ConnectionState) -> Vec<ConnectionState> {
@@ -93,9 +94,9 @@ mod tests {
 
     #[test]
     fn received_data_ends_suspicion() {
-        let suspect = ConnectionState::Ready.after(Signal::Late);
+        let suspect = ConnectionState::Ready.after(Signal::PingOverdue);
         assert_eq!(suspect, ConnectionState::Suspect);
         assert!(!suspect.accepts());
-        assert_eq!(suspect.after(Signal::Heard), ConnectionState::Ready);
+        assert_eq!(suspect.after(Signal::Recovered), ConnectionState::Ready);
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
 /// Values owned by an upgraded stream.
 struct StreamResources {
     _stream_slot: StreamSlot,
-    _keep: Option<KeptValues>,
+    _kept_values: Option<KeptValues>,
 }
 
 impl Pool {
@@ -65,12 +65,12 @@ impl Pool {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let environment = &self.inner.environment;
         let mut deadline = environment.sleep_until(environment.now() + limit);
-        let keep = request.extensions_mut().remove();
+        let kept_values = request.extensions_mut().remove();
         let resources = Arc::new(OnceLock::new());
         let (opened, opening) = oneshot::channel();
-        let (connect, slot) = (self.inner.settings.connect_timeout, resources.clone());
+        let (connect_timeout, slot) = (self.inner.settings.connect_timeout, resources.clone());
         let stream_slot = self.inner.dial_alone(|connection, connector, pool_handle| {
-            UpgradeTask { connection, connector, pool_handle, connect }.run(slot, opened)
+            UpgradeTask { connection, connector, pool_handle, connect_timeout }.run(slot, opened)
         })?;
         let connection = stream_slot.connection.clone();
         let sender = tokio::select! {
@@ -83,20 +83,20 @@ impl Pool {
                 return Err(TransportError::ConnectTimeout { peer: connection.peer(), stage, waited: limit });
             }
         };
-        let mark = connection.traffic.sent();
+        let sent_before = connection.traffic.sent();
         let mut response = tokio::select! {
             biased;
             response = http1::send(sender, stream_slot, environment, request) => response.map_err(Failure::into_error)?,
             () = &mut deadline => {
-                let maybe_sent = !connection.traffic.seal_at(mark);
+                let maybe_sent = !connection.traffic.seal_at(sent_before);
                 return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
             }
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            && let Some(stream_slot) = response.body_mut().give_up()
+            && let Some(stream_slot) = response.body_mut().detach_connection()
         {
             // If the stream was already dropped, the slot ends here.
-            drop(resources.set(StreamResources { _stream_slot: stream_slot, _keep: keep }));
+            drop(resources.set(StreamResources { _stream_slot: stream_slot, _kept_values: kept_values }));
         }
         Ok(response)
     }
@@ -107,7 +107,7 @@ struct UpgradeTask {
     connection: Arc<TransportConnection>,
     connector: Arc<Connector>,
     pool_handle: Weak<dyn PoolHandle>,
-    connect: Duration,
+    connect_timeout: Duration,
 }
 
 type SenderReply = oneshot::Sender<Result<http1::Http1Sender, TransportError>>;
@@ -117,12 +117,12 @@ impl UpgradeTask {
         let connection = &self.connection;
         let mut record = Record::new(connection.clone(), self.pool_handle.clone());
         // Dropping this sender, at the latest with the task, cuts the stream.
-        let (_going_on, cut) = oneshot::channel();
+        let (_cut_sender, cut_signal) = oneshot::channel();
         let outcome = tokio::select! {
             biased;
-            outcome = self.open(resources, cut) => outcome,
+            outcome = self.open(resources, cut_signal) => outcome,
             () = connection.end_requested.notified() => return,
-            () = left(connection) => return connection.end(End::Abandoned),
+            () = wait_until_unused(connection) => return connection.end(End::Abandoned),
         };
         let (driver, address) = match outcome {
             Ok((sender, driver, address)) => {
@@ -136,12 +136,12 @@ impl UpgradeTask {
                 return;
             }
         };
-        let served = async {
+        let serving = async {
             match driver.with_upgrades().await {
                 // The driver has finished. The upgraded stream or a response body remains until the request's slot
                 // ends.
                 Ok(()) => {
-                    left(connection).await;
+                    wait_until_unused(connection).await;
                     End::Drained
                 }
                 Err(error) => End::Failed(cause::http1(&error)),
@@ -149,7 +149,7 @@ impl UpgradeTask {
         };
         let end = tokio::select! {
             biased;
-            end = served => end,
+            end = serving => end,
             how = wait_until_peer_is_dead(&connection.traffic, address, self.connector.environment()) => End::Failed(how),
             () = connection.end_requested.notified() => connection.ended().unwrap_or(End::Closed),
         };
@@ -159,7 +159,7 @@ impl UpgradeTask {
     async fn open(
         &self,
         resources: Arc<OnceLock<StreamResources>>,
-        cut: oneshot::Receiver<()>,
+        cut_signal: oneshot::Receiver<()>,
     ) -> Result<(http1::Http1Sender, http1::Http1Driver, SocketAddr), TransportError> {
         let connection = &self.connection;
         let environment = self.connector.environment();
@@ -170,17 +170,22 @@ impl UpgradeTask {
         let wire = tokio::select! {
             biased;
             wire = self.connector.open_http1(connection.traffic.clone(), &stage) => wire,
-            () = environment.sleep_until(connection.dialled_at + self.connect) => Err(TransportError::ConnectTimeout {
+            () = environment.sleep_until(connection.dialled_at + self.connect_timeout) => Err(TransportError::ConnectTimeout {
                 peer: connection.peer(),
                 stage: stage.current(),
-                waited: self.connect,
+                waited: self.connect_timeout,
             }),
         };
-        let Wire { stream, peer, reached, .. } = wire?;
-        let address = reached.address();
-        reached.prove();
+        let Wire { stream, peer, unproven_address, .. } = wire?;
+        let address = unproven_address.address();
+        unproven_address.prove();
         connection.establish_occupied(peer);
-        let stream = Owned { stream, cut: Some(cut), connection: connection.clone(), _held: resources };
+        let stream = UpgradedStream {
+            stream,
+            cut_signal: Some(cut_signal),
+            connection: connection.clone(),
+            _resources: resources,
+        };
         let handshake = http1::handshake(Box::new(stream)).await.map_err(|error| TransportError::Protocol {
             peer: connection.peer(),
             protocol: "HTTP/1.1",
@@ -192,42 +197,42 @@ impl UpgradeTask {
 }
 
 /// Completes after the only request has ended. A draining connection also notifies while the request is running.
-async fn left(connection: &TransportConnection) {
+async fn wait_until_unused(connection: &TransportConnection) {
     while connection.unused_since().is_none() {
         connection.became_unused.notified().await;
     }
 }
 
 /// Upgraded stream, which may outlive the task that opened it, but not the connection.
-struct Owned {
+struct UpgradedStream {
     stream: Box<dyn Stream>,
     /// Completes when the connection is ended by the pool; `None` afterwards.
-    cut: Option<oneshot::Receiver<()>>,
+    cut_signal: Option<oneshot::Receiver<()>>,
     connection: Arc<TransportConnection>,
-    _held: Arc<OnceLock<StreamResources>>,
+    _resources: Arc<OnceLock<StreamResources>>,
 }
 
-impl Owned {
+impl UpgradedStream {
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         // The sender never sends. So a ready receiver means that the task has dropped the sender at its end.
-        let is_cut = self.cut.as_mut().is_none_or(|cut| Pin::new(cut).poll(context).is_ready());
+        let is_cut = self.cut_signal.as_mut().is_none_or(|cut_signal| Pin::new(cut_signal).poll(context).is_ready());
         if !is_cut {
             return Ok(());
         }
-        self.cut = None;
-        let error = self.connection.lost("the connection was ended".to_owned(), true);
+        self.cut_signal = None;
+        let error = self.connection.lost_error("the connection was ended".to_owned(), true);
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, error))
     }
 }
 
-impl AsyncRead for Owned {
+impl AsyncRead for UpgradedStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.check(context)?;
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
 
-impl AsyncWrite for Owned {
+impl AsyncWrite for UpgradedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)

@@ -17,7 +17,7 @@ pub(super) type Assignment = (StreamSlot, RequestSender);
 /// A request that waits for a connection.
 pub(super) struct WaitingRequest {
     /// Connections that rejected the request.
-    pub(super) avoid: Vec<u64>,
+    pub(super) avoided: Vec<u64>,
     pub(super) assignment: oneshot::Sender<Result<Assignment, TransportError>>,
 }
 
@@ -70,7 +70,7 @@ impl WaitingRequests {
     }
 
     /// Returns the requests that wait for connections of `runtime`.
-    pub(super) fn at(&mut self, runtime: &ConnectionRuntime) -> &mut RuntimeQueues {
+    pub(super) fn on_runtime(&mut self, runtime: &ConnectionRuntime) -> &mut RuntimeQueues {
         let known = self.by_runtime.iter().position(|at| at.runtime == *runtime);
         let index = known.unwrap_or_else(|| {
             // Removed only here, where their order does not matter. A runtime that has ended must not stay known for ever.

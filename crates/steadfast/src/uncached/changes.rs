@@ -94,7 +94,7 @@ pub struct Changes<K> {
     evidence: Arc<ArcSwap<Evidence>>,
     environment: SharedEnvironment,
     resource: String,
-    begun_at: ResourceVersion,
+    start_version: ResourceVersion,
 }
 
 impl<K: Cacheable> Changes<K> {
@@ -119,19 +119,19 @@ impl<K: Cacheable> Changes<K> {
         let reading = WatchReader {
             source,
             evidence: evidence.clone(),
-            at: version.clone(),
-            open: None,
+            position: version.clone(),
+            open_watch: None,
             needs_new_connection: false,
-            unchecked: true,
-            ended: false,
+            needs_position_check: true,
+            is_ended: false,
         };
         let items = stream::unfold(reading, |mut reading| async move { Some((reading.next::<K>().await?, reading)) });
-        Self { items: items.boxed(), evidence, environment, resource, begun_at: version.clone() }
+        Self { items: items.boxed(), evidence, environment, resource, start_version: version.clone() }
     }
 
     /// Returns the version up to which all changes were returned. A later stream can resume there.
     pub fn version(&self) -> ResourceVersion {
-        self.evidence.load().version.clone().unwrap_or_else(|| self.begun_at.clone())
+        self.evidence.load().version.clone().unwrap_or_else(|| self.start_version.clone())
     }
 
     /// Returns the freshness of the returned changes. The stream reads only while it is polled.
@@ -159,47 +159,47 @@ struct WatchReader {
     source: StreamRequests,
     evidence: Arc<ArcSwap<Evidence>>,
     /// Version up to which all changes were returned.
-    at: ResourceVersion,
-    open: Option<OpenWatch>,
+    position: ResourceVersion,
+    open_watch: Option<OpenWatch>,
     /// True if the next watch must use a new connection.
     needs_new_connection: bool,
     /// True until a response proves that the server has reached this version. The server may have been replaced, or
     /// restored from a backup.
-    unchecked: bool,
-    ended: bool,
+    needs_position_check: bool,
+    is_ended: bool,
 }
 
 /// A watch with its response body in progress.
 struct OpenWatch {
     body: Pin<Box<ResponseBody>>,
-    notices: BoxStream<'static, ConnectionEvent>,
+    connection_events: BoxStream<'static, ConnectionEvent>,
     framer: StreamFramer,
     opened: steadfast_core::Instant,
     last_received: steadfast_core::Instant,
 }
 
 /// Next event of a watch.
-enum Next {
+enum WatchStep {
     Line(StreamRecord),
     /// Resume on another connection.
-    Leave(&'static str),
+    NeedsNewConnection(&'static str),
     Ended,
     Failed(Failure),
 }
 
 impl OpenWatch {
-    async fn next(&mut self, environment: &SharedEnvironment) -> Next {
+    async fn next(&mut self, environment: &SharedEnvironment) -> WatchStep {
         loop {
             if let Some(line) = self.framer.next() {
-                return Next::Line(line);
+                return WatchStep::Line(line);
             }
             // Bookmarks arrive about once a minute even without changes (KEP-956), so silence means a broken stream.
             let silent = environment.sleep_until(self.last_received + PERIOD * 2);
             tokio::select! {
                 biased;
                 frame = self.body.frame() => match frame {
-                    None => return Next::Ended,
-                    Some(Err(error)) => return Next::Failed(Failure::unreachable(error.cause())),
+                    None => return WatchStep::Ended,
+                    Some(Err(error)) => return WatchStep::Failed(Failure::unreachable(error.cause())),
                     Some(Ok(frame)) => {
                         self.last_received = environment.now();
                         if let Ok(chunk) = frame.into_data() {
@@ -207,12 +207,12 @@ impl OpenWatch {
                         }
                     }
                 },
-                Some(notice) = self.notices.next() => match notice {
-                    ConnectionEvent::Leave(true) => return Next::Leave("the connection ends, or does not respond"),
-                    ConnectionEvent::Responsive(false) => return Next::Leave("the server does not respond on the connection of the watch"),
+                Some(event) = self.connection_events.next() => match event {
+                    ConnectionEvent::Leave(true) => return WatchStep::NeedsNewConnection("the connection ends, or does not respond"),
+                    ConnectionEvent::Responsive(false) => return WatchStep::NeedsNewConnection("the server does not respond on the connection of the watch"),
                     ConnectionEvent::Leave(false) | ConnectionEvent::Responsive(true) => {}
                 },
-                () = silent => return Next::Leave("no change and no bookmark for two minutes"),
+                () = silent => return WatchStep::NeedsNewConnection("no change and no bookmark for two minutes"),
             }
         }
     }
@@ -220,30 +220,30 @@ impl OpenWatch {
 
 impl WatchReader {
     async fn next<K: Cacheable>(&mut self) -> Option<Result<WatchEvent<K>, StreamError>> {
-        while !self.ended {
-            let Some(open) = &mut self.open else {
+        while !self.is_ended {
+            let Some(open) = &mut self.open_watch else {
                 if let Err(error) = self.open().await {
                     return Some(Err(self.end(error)));
                 }
                 continue;
             };
             match open.next(&self.source.environment).await {
-                Next::Line(line) => {
+                WatchStep::Line(line) => {
                     let encoding = open.framer.encoding();
                     if let Some(item) = self.line(encoding, &line).await {
                         return Some(item);
                     }
                 }
-                Next::Leave(why) => {
+                WatchStep::NeedsNewConnection(why) => {
                     // The next connection may lead to another API server, whose cache may be behind.
                     self.needs_new_connection = true;
-                    self.unchecked = true;
+                    self.needs_position_check = true;
                     self.set_condition(Condition::Resuming, why.into());
                     self.ended().await;
                 }
-                Next::Ended => self.ended().await,
-                Next::Failed(failure) => {
-                    self.open = None;
+                WatchStep::Ended => self.ended().await,
+                WatchStep::Failed(failure) => {
+                    self.open_watch = None;
                     self.failed(&failure).await;
                 }
             }
@@ -254,7 +254,7 @@ impl WatchReader {
     /// Processes the regular end of a watch, or a change of connection. A watch that ends immediately does not reset
     /// the backoff.
     async fn ended(&mut self) {
-        let Some(open) = self.open.take() else { return };
+        let Some(open) = self.open_watch.take() else { return };
         if self.source.environment.now().since(open.opened) < HEALTHY_AFTER {
             self.failed(&Failure::unreachable("the watch ended as soon as it was opened")).await;
         } else {
@@ -264,30 +264,30 @@ impl WatchReader {
 
     /// Opens a watch at the current version, or returns the error that ends the stream.
     async fn open(&mut self) -> Result<(), StreamError> {
-        if matches!(self.at.as_str(), "" | "0") {
+        if matches!(self.position.as_str(), "" | "0") {
             let why = format!(
                 "{:?} is not a version that a watch can start from; use the version of a list or of an object",
-                self.at.as_str()
+                self.position.as_str()
             );
             return Err(StreamError::Rejected { resource: self.source.name(), why: why.into() });
         }
-        if self.unchecked {
+        if self.needs_position_check {
             // A server that has not reached the version would hold the watch open silently, so the server's version is
             // checked first.
             let now = self.source.request_builder.connection.environment().now();
             match self.source.request_builder.newest(now).await {
-                Ok(Some(newest)) if newest.is_older_than(&self.at) => {
+                Ok(Some(newest)) if newest.is_older_than(&self.position) => {
                     let why = format!("the server is at {newest}: its history is a different one");
                     return Err(self.expired(why.into()));
                 }
-                Ok(_) => self.unchecked = false,
+                Ok(_) => self.needs_position_check = false,
                 Err(failure) => return self.not_opened(failure).await,
             }
         }
         // Random, so that the watches of a process do not all end at the same time.
         let timeout = self.source.random.between(MIN_WATCH_TIMEOUT, MIN_WATCH_TIMEOUT * 2);
         let request = Request::Watch {
-            from: self.at.clone(),
+            from: self.position.clone(),
             timeout_seconds: u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX),
             new_connection: std::mem::take(&mut self.needs_new_connection),
         };
@@ -295,15 +295,21 @@ impl WatchReader {
         match self.source.request_builder.request_for_caller(&request, None).await {
             Ok((encoding, body)) => {
                 let framer = StreamFramer::new(encoding, OBJECT_LIMIT);
-                let notices = body.notices(true);
-                self.open = Some(OpenWatch { body: Box::pin(body), notices, framer, opened: now, last_received: now });
+                let connection_events = body.connection_events(true);
+                self.open_watch = Some(OpenWatch {
+                    body: Box::pin(body),
+                    connection_events,
+                    framer,
+                    opened: now,
+                    last_received: now,
+                });
                 // A watch that follows a regular end leaves the stream fresh.
                 if self.evidence.load().condition != Condition::Streaming {
                     self.set_condition(Condition::Suspect, "a watch is open, but has received no data yet".into());
                 }
                 Ok(())
             }
-            Err(refusal) => self.not_opened(refusal.failure).await,
+            Err(error_response) => self.not_opened(error_response.failure).await,
         }
     }
 
@@ -311,8 +317,8 @@ impl WatchReader {
         if failure.kind == FailureKind::Expired {
             return Err(self.expired(failure.why));
         }
-        if let Some(refused) = self.source.refusal(&failure) {
-            return Err(refused);
+        if let Some(rejection) = self.source.permanent_error(&failure) {
+            return Err(rejection);
         }
         self.failed(&failure).await;
         Ok(())
@@ -320,7 +326,7 @@ impl WatchReader {
 
     /// Records a failure and waits before the next attempt.
     async fn failed(&mut self, failure: &Failure) {
-        self.unchecked = true;
+        self.needs_position_check = true;
         self.set_condition(Condition::Resuming, failure.why.clone());
         self.source.wait(failure).await;
     }
@@ -331,7 +337,7 @@ impl WatchReader {
         encoding: Encoding,
         line: &StreamRecord,
     ) -> Option<Result<WatchEvent<K>, StreamError>> {
-        let wanted = Some(&self.source.request_builder.wanted);
+        let wanted = Some(&self.source.request_builder.expected_kind);
         let record = match line {
             StreamRecord::Complete(record) => decode::watch_record(encoding, record, wanted),
             StreamRecord::Overlong(record) => decode::overlong_record(record, wanted),
@@ -347,13 +353,13 @@ impl WatchReader {
                     RecordKind::Deleted => WatchEvent::Deleted(object),
                 }))
             }
-            Ok(WatchRecord::Bookmark(bookmark)) if bookmark.version.is_older_than(&self.at) => None,
+            Ok(WatchRecord::Bookmark(bookmark)) if bookmark.version.is_older_than(&self.position) => None,
             Ok(WatchRecord::Bookmark(bookmark)) => {
                 self.reach(&bookmark.version);
                 Some(Ok(WatchEvent::Bookmark(bookmark.version)))
             }
             Ok(WatchRecord::Error(status)) => {
-                self.open = None;
+                self.open_watch = None;
                 let failure = Failure::from_status(&status, None);
                 self.not_opened(failure).await.err().map(|error| Err(self.end(error)))
             }
@@ -375,20 +381,20 @@ impl WatchReader {
     ///
     /// A server or a proxy may repeat events. Versions that cannot be compared follow the order of the wire.
     fn is_new_state(&self, version: &ResourceVersion) -> bool {
-        !version.is_given() || version.order(&self.at).is_none_or(Ordering::is_gt)
+        !version.is_given() || version.order(&self.position).is_none_or(Ordering::is_gt)
     }
 
     /// Records that everything up to `version` was returned, which is a proof of freshness.
     fn reach(&mut self, version: &ResourceVersion) {
         // An event out of order must not move the position back, or a resumed watch would repeat changes.
-        if version.is_given() && !version.is_older_than(&self.at) {
-            self.at = version.clone();
+        if version.is_given() && !version.is_older_than(&self.position) {
+            self.position = version.clone();
         }
         self.source.backoff.reset();
         let mut evidence = Evidence::clone(&self.evidence.load());
         let now = self.source.environment.now();
         evidence.set_condition(now, Condition::Streaming, "a proof of freshness is overdue");
-        evidence.version = Some(self.at.clone());
+        evidence.version = Some(self.position.clone());
         evidence.proven = Some(now);
         evidence.attempts = 0;
         self.evidence.store(Arc::new(evidence));
@@ -402,13 +408,13 @@ impl WatchReader {
     }
 
     fn end(&mut self, error: StreamError) -> StreamError {
-        self.ended = true;
-        self.open = None;
+        self.is_ended = true;
+        self.open_watch = None;
         self.set_condition(Condition::Stopped, error.to_string().into());
         error
     }
 
     fn expired(&self, why: Arc<str>) -> StreamError {
-        StreamError::Expired { resource: self.source.name(), version: self.at.clone(), why }
+        StreamError::Expired { resource: self.source.name(), version: self.position.clone(), why }
     }
 }

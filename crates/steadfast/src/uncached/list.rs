@@ -65,7 +65,7 @@ impl<K: Cacheable> List<K> {
             returned: BTreeSet::new(),
             failing_since: None,
             open: None,
-            ended: false,
+            is_ended: false,
         };
         let objects = stream::unfold(reading, |mut reading| async move { Some((reading.next::<K>().await?, reading)) });
         Self { objects: objects.boxed(), version, resource }
@@ -103,7 +103,7 @@ struct ListReader {
     returned: BTreeSet<ObjectKey>,
     failing_since: Option<Instant>,
     open: Option<Page>,
-    ended: bool,
+    is_ended: bool,
 }
 
 /// A page with its response body in progress.
@@ -138,12 +138,12 @@ impl Page {
 
 impl ListReader {
     async fn next<K: Cacheable>(&mut self) -> Option<Result<K, StreamError>> {
-        while !self.ended {
+        while !self.is_ended {
             match self.step().await {
                 Ok(Some(item)) => return Some(item),
                 Ok(None) => {}
                 Err(error) => {
-                    self.ended = true;
+                    self.is_ended = true;
                     self.open = None;
                     return Some(Err(error));
                 }
@@ -159,22 +159,24 @@ impl ListReader {
             return Ok(None);
         };
         let encoding = page.framer.encoding();
-        let metadata = self.source.request_builder.wanted.metadata;
+        let metadata = self.source.request_builder.expected_kind.metadata;
         match page.next().await {
             Ok(Some(ListPart::Item(item))) => {
-                return Ok(match decode::list_item(encoding, &item, Some(&self.source.request_builder.wanted)) {
-                    Ok(object) => {
-                        self.failing_since = None;
-                        self.source.backoff.reset();
-                        // A repeated page starts at its beginning. Objects of its first attempt are skipped by key.
-                        let unknown = self.returned.insert(object.identity.key.clone());
-                        unknown.then(|| self.source.decode(&object))
-                    }
-                    Err(error) => Some(Err(self.source.unreadable(&error))),
-                });
+                return Ok(
+                    match decode::list_item(encoding, &item, Some(&self.source.request_builder.expected_kind)) {
+                        Ok(object) => {
+                            self.failing_since = None;
+                            self.source.backoff.reset();
+                            // A repeated page starts at its beginning. Objects of its first attempt are skipped by key.
+                            let is_new = self.returned.insert(object.identity.key.clone());
+                            is_new.then(|| self.source.decode(&object))
+                        }
+                        Err(error) => Some(Err(self.source.unreadable(&error))),
+                    },
+                );
             }
             Ok(Some(ListPart::Overlong(item))) => {
-                let error = decode::overlong(&item, Some(&self.source.request_builder.wanted));
+                let error = decode::overlong(&item, Some(&self.source.request_builder.expected_kind));
                 return Ok(Some(Err(self.source.unreadable(&error))));
             }
             Ok(Some(ListPart::Meta(meta))) => {
@@ -212,7 +214,7 @@ impl ListReader {
                 self.open = Some(Page { body: Box::pin(body), framer, meta: None });
                 Ok(())
             }
-            Err(refusal) => self.failed(refusal.failure, refusal.continue_token).await,
+            Err(error_response) => self.failed(error_response.failure, error_response.continue_token).await,
         }
     }
 
@@ -222,22 +224,22 @@ impl ListReader {
             return self.failed(Failure::unreadable("the response is not a list"), None).await;
         };
         self.returned.clear();
-        self.ended = meta.continue_token.is_none();
+        self.is_ended = meta.continue_token.is_none();
         self.continue_token = meta.continue_token;
         Ok(())
     }
 
     /// Waits before the page is requested again, or returns the error that ends the stream.
-    async fn failed(&mut self, failure: Failure, rest: Option<String>) -> Result<(), StreamError> {
+    async fn failed(&mut self, failure: Failure, new_continue_token: Option<String>) -> Result<(), StreamError> {
         self.open = None;
-        if let Some(refused) = self.source.refusal(&failure) {
-            return Err(refused);
+        if let Some(rejection) = self.source.permanent_error(&failure) {
+            return Err(rejection);
         }
         let resource = self.source.name();
         let now = self.source.environment.now();
         let failing = now.since(*self.failing_since.get_or_insert(now));
-        let expired = failure.kind == FailureKind::Expired;
-        if failing > PROGRESS_TIMEOUT || (expired && rest.is_none()) {
+        let is_expired = failure.kind == FailureKind::Expired;
+        if failing > PROGRESS_TIMEOUT || (is_expired && new_continue_token.is_none()) {
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
         if self.version.get().is_none() && !self.returned.is_empty() {
@@ -245,8 +247,8 @@ impl ListReader {
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
         // A 410 for a continue token can contain another token, which continues the list at the server's latest version.
-        if expired {
-            self.continue_token = rest;
+        if is_expired {
+            self.continue_token = new_continue_token;
         }
         self.source.wait(&failure).await;
         Ok(())

@@ -102,7 +102,7 @@ impl StreamRequests {
     /// Decodes the object as `K`.
     pub(super) fn decode<K: Cacheable>(&mut self, object: &RawObject) -> Result<K, StreamError> {
         if self.request_builder.is_stray(&object.identity.key) {
-            return Err(self.unreadable(&self.request_builder.why_stray(&object.identity.key)));
+            return Err(self.unreadable(&self.request_builder.stray_reason(&object.identity.key)));
         }
         K::decode(object, &mut self.decoder).map_err(|error| self.unreadable(&error))
     }
@@ -112,7 +112,7 @@ impl StreamRequests {
     }
 
     /// Returns the error that ends the stream, if `failure` is permanent: a retry would get the same response.
-    pub(super) fn refusal(&self, failure: &Failure) -> Option<StreamError> {
+    pub(super) fn permanent_error(&self, failure: &Failure) -> Option<StreamError> {
         matches!(failure.kind, FailureKind::Denied | FailureKind::Invalid)
             .then(|| StreamError::Rejected { resource: self.name(), why: failure.why.clone() })
     }

@@ -14,7 +14,7 @@ use super::{Outcome, ServerIdentity, Write, WriteTarget, Writes};
 
 thread_local! {
     /// Recordings whose future is being polled on this thread, innermost last.
-    static CURRENT: RefCell<Vec<Arc<OpenRecording>>> = const { RefCell::new(Vec::new()) };
+    static ACTIVE_RECORDINGS: RefCell<Vec<Arc<OpenRecording>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Recordings of one server.
@@ -63,7 +63,7 @@ impl Recordings {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let write = Arc::new(Write::new(Some(self.server.clone()), target()?, Outcome::Awaited));
+        let write = Arc::new(Write::new(Some(self.server.clone()), target()?, Outcome::Pending));
         self.record(|writes| writes.push(write.clone()));
         Some(write)
     }
@@ -74,9 +74,9 @@ impl Recordings {
     }
 
     fn record(&self, add: impl Fn(&mut Writes)) {
-        let own = CURRENT
+        let active = ACTIVE_RECORDINGS
             .with_borrow(|current| current.iter().rev().find(|open| open.recordings.server == self.server).cloned());
-        match own {
+        match active {
             Some(open) => add(&mut open.writes.lock()),
             None => self.open.lock().values().for_each(|open| add(&mut open.writes.lock())),
         }
@@ -93,7 +93,7 @@ impl WriteRecording {
             let mut work = pin!(work);
             let polled = poll_fn(|context| {
                 // Set for each poll, not for the whole future: between polls, other futures run on this thread.
-                CURRENT.with_borrow_mut(|current| current.push(open.clone()));
+                ACTIVE_RECORDINGS.with_borrow_mut(|current| current.push(open.clone()));
                 let _current = PollGuard;
                 work.as_mut().poll(context)
             });
@@ -127,6 +127,6 @@ struct PollGuard;
 
 impl Drop for PollGuard {
     fn drop(&mut self) {
-        CURRENT.with_borrow_mut(|current| drop(current.pop()));
+        ACTIVE_RECORDINGS.with_borrow_mut(|current| drop(current.pop()));
     }
 }

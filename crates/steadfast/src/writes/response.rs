@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use steadfast_core::{ResourceVersion, Uid};
 
-use super::{ObjectLabels, Outcome, Write, key_in};
+use super::{ObjectLabels, Outcome, Write, object_key};
 use crate::environment::SharedEnvironment;
 
 /// Maximum number of response bytes that are parsed. etcd stores objects of up to 1.5 MiB.
@@ -16,10 +16,10 @@ const MAX_PARSED_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct WriteObserver {
     write: Arc<Write>,
     environment: SharedEnvironment,
-    deletes: bool,
+    is_delete: bool,
     /// True if the server may have executed an earlier attempt.
-    tried: bool,
-    held: Vec<u8>,
+    may_have_executed: bool,
+    body_bytes: Vec<u8>,
 }
 
 /// Fields read from an object or a `Status`.
@@ -55,13 +55,19 @@ struct Details {
 impl WriteObserver {
     /// Starts to observe `write`, a request with `method`.
     pub(crate) fn new(write: Arc<Write>, method: &Method, environment: SharedEnvironment) -> Self {
-        Self { write, environment, deletes: *method == Method::DELETE, tried: false, held: Vec::new() }
+        Self {
+            write,
+            environment,
+            is_delete: *method == Method::DELETE,
+            may_have_executed: false,
+            body_bytes: Vec::new(),
+        }
     }
 
     /// Records that an attempt was rejected as overloaded and will be repeated. A proxy may return `503` after the
     /// server has executed the request.
     pub(crate) fn record_retry(&mut self, busy: StatusCode) {
-        self.tried |= busy.is_server_error();
+        self.may_have_executed |= busy.is_server_error();
     }
 
     /// Records that no byte of the last attempt reached the server.
@@ -79,54 +85,54 @@ impl WriteObserver {
     }
 
     fn rejected(&self) {
-        if !self.tried {
-            self.write.end(Outcome::Nothing);
+        if !self.may_have_executed {
+            self.write.set_outcome(Outcome::NoEffect);
         }
     }
 
     /// Processes a chunk of the body.
-    pub(crate) fn see(&mut self, data: &[u8]) {
-        if self.held.len() <= MAX_PARSED_BYTES {
-            self.held.extend_from_slice(data);
+    pub(crate) fn observe(&mut self, data: &[u8]) {
+        if self.body_bytes.len() <= MAX_PARSED_BYTES {
+            self.body_bytes.extend_from_slice(data);
         }
     }
 
     /// Processes the end of the body.
     pub(crate) fn complete(self) {
         // Without a version the write is unconfirmed but finished: a later version request covers it.
-        let outcome = if self.held.len() <= MAX_PARSED_BYTES { self.read() } else { None };
-        self.write.end(outcome.unwrap_or(Outcome::Unknown(None)));
+        let outcome = if self.body_bytes.len() <= MAX_PARSED_BYTES { self.read() } else { None };
+        self.write.set_outcome(outcome.unwrap_or(Outcome::Unknown(None)));
     }
 
     /// Returns the outcome in the response, or `None` if it has no version.
     fn read(&self) -> Option<Outcome> {
-        let response: ResponseFields = serde_json::from_slice(&self.held).ok()?;
+        let response: ResponseFields = serde_json::from_slice(&self.body_bytes).ok()?;
         let target = self.write.target();
         let meta = response.metadata;
         let name = meta.name.as_deref().or(target.name.as_deref())?;
         // A deletion without finalizers returns a `Status` with the UID in `details`, or the deleted object.
         let uid = |uid: Option<&str>| uid.filter(|uid| !uid.is_empty()).map(Uid::from);
         if response.kind.as_deref() == Some("Status") {
-            let key = key_in(target.namespace.as_deref(), target.name.as_deref()?);
+            let key = object_key(target.namespace.as_deref(), target.name.as_deref()?);
             let deleted = Outcome::Deleted { key, uid: Some(uid(response.details.uid.as_deref())?), version: None };
-            return self.deletes.then_some(deleted);
+            return self.is_delete.then_some(deleted);
         }
         // A deletion without a name concerns a collection, and has no single outcome.
-        target.name.as_deref().or((!self.deletes).then_some(name))?;
-        let key = key_in(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
+        target.name.as_deref().or((!self.is_delete).then_some(name))?;
+        let key = object_key(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);
         // Namespaces have finalizers in `spec`, and are never deleted immediately.
         let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
         let has_time = meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
-        let stays = is_namespace || !meta.finalizers.is_empty() || has_time;
+        let remains = is_namespace || !meta.finalizers.is_empty() || has_time;
         // A deletion with finalizers or a grace period only sets `deletionTimestamp`. An update that removes the last
         // finalizer of such an object deletes it.
-        let ends = if self.deletes {
-            meta.deletion_timestamp.is_none() || !stays
+        let is_deleted = if self.is_delete {
+            meta.deletion_timestamp.is_none() || !remains
         } else {
-            meta.deletion_timestamp.is_some() && !stays
+            meta.deletion_timestamp.is_some() && !remains
         };
-        if ends {
+        if is_deleted {
             return Some(Outcome::Deleted { key, uid: uid(meta.uid.as_deref()), version });
         }
         Some(Outcome::Stored { key, version: version?, labels: meta.labels })
@@ -135,7 +141,7 @@ impl WriteObserver {
 
 impl Drop for WriteObserver {
     fn drop(&mut self) {
-        self.write.end(Outcome::Unknown(Some(self.environment.now())));
+        self.write.set_outcome(Outcome::Unknown(Some(self.environment.now())));
     }
 }
 
@@ -147,15 +153,15 @@ mod tests {
     use crate::environment::local::Local;
     use crate::writes::WriteTarget;
 
-    fn after(method: &Method, name: Option<&str>, see: impl FnOnce(WriteObserver)) -> Outcome {
+    fn after(method: &Method, name: Option<&str>, observe: impl FnOnce(WriteObserver)) -> Outcome {
         let target = WriteTarget {
             group: String::new(),
             plural: "pods".into(),
             namespace: Some("shop".into()),
             name: name.map(str::to_owned),
         };
-        let write = Arc::new(Write::new(None, target, Outcome::Awaited));
-        see(WriteObserver::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
+        let write = Arc::new(Write::new(None, target, Outcome::Pending));
+        observe(WriteObserver::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
         write.outcome()
     }
 
@@ -163,8 +169,8 @@ mod tests {
         after(method, name, |mut observer| {
             assert!(observer.response_head(StatusCode::OK));
             let (begin, end) = body.as_bytes().split_at(body.len() / 2);
-            observer.see(begin);
-            observer.see(end);
+            observer.observe(begin);
+            observer.observe(end);
             observer.complete();
         })
     }
@@ -177,16 +183,16 @@ mod tests {
             namespace: None,
             name: Some("web".into()),
         };
-        let write = Arc::new(Write::new(None, target, Outcome::Awaited));
+        let write = Arc::new(Write::new(None, target, Outcome::Pending));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let _current = runtime.enter();
         let mut observer = WriteObserver::new(write.clone(), &Method::DELETE, Arc::new(Local::over_tcp(1)));
         let response = r#"{"kind":"Namespace","metadata":{"name":"web","uid":"u","resourceVersion":"7","deletionTimestamp":"t"},
             "spec":{"finalizers":["kubernetes"]}}"#;
-        observer.see(response.as_bytes());
+        observer.observe(response.as_bytes());
         observer.complete();
-        let held = Outcome::Stored { key: ObjectKey::cluster("web"), version: "7".into(), labels: None };
-        assert_eq!(write.outcome(), held);
+        let stored = Outcome::Stored { key: ObjectKey::cluster("web"), version: "7".into(), labels: None };
+        assert_eq!(write.outcome(), stored);
     }
 
     fn web() -> ObjectKey {
@@ -197,14 +203,14 @@ mod tests {
 
     #[tokio::test]
     async fn response_version_becomes_outcome() {
-        let held = Outcome::Stored { key: web(), version: "7".into(), labels: None };
-        assert_eq!(outcome_of(&Method::POST, None, POD), held);
-        assert_eq!(outcome_of(&Method::PUT, Some("web"), POD), held);
+        let stored = Outcome::Stored { key: web(), version: "7".into(), labels: None };
+        assert_eq!(outcome_of(&Method::POST, None, POD), stored);
+        assert_eq!(outcome_of(&Method::PUT, Some("web"), POD), stored);
         let deleted = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","finalizers":["f"],"uid""#);
-        assert_eq!(outcome_of(&Method::DELETE, Some("web"), &deleted), held);
+        assert_eq!(outcome_of(&Method::DELETE, Some("web"), &deleted), stored);
         let graceful = POD.replace(r#""uid""#, r#""deletionTimestamp":"t","deletionGracePeriodSeconds":30,"uid""#);
-        assert_eq!(outcome_of(&Method::DELETE, Some("web"), &graceful), held);
-        assert_eq!(outcome_of(&Method::PATCH, Some("web"), &graceful), held);
+        assert_eq!(outcome_of(&Method::DELETE, Some("web"), &graceful), stored);
+        assert_eq!(outcome_of(&Method::PATCH, Some("web"), &graceful), stored);
     }
 
     #[tokio::test]
@@ -224,13 +230,13 @@ mod tests {
     #[tokio::test]
     async fn first_rejected_write_has_no_effect() {
         let rejected = |observer: WriteObserver| assert!(!observer.response_head(StatusCode::CONFLICT));
-        assert_eq!(after(&Method::POST, None, rejected), Outcome::Nothing);
-        assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::Nothing);
+        assert_eq!(after(&Method::POST, None, rejected), Outcome::NoEffect);
+        assert_eq!(after(&Method::POST, None, |observer| observer.not_sent()), Outcome::NoEffect);
         let on_retry = |mut observer: WriteObserver| {
             observer.record_retry(StatusCode::TOO_MANY_REQUESTS);
             rejected(observer);
         };
-        assert_eq!(after(&Method::POST, None, on_retry), Outcome::Nothing);
+        assert_eq!(after(&Method::POST, None, on_retry), Outcome::NoEffect);
         let on_retry = |mut observer: WriteObserver| {
             observer.record_retry(StatusCode::SERVICE_UNAVAILABLE);
             rejected(observer);
@@ -247,7 +253,7 @@ mod tests {
         }));
         unknown(after(&Method::POST, None, |mut observer| {
             assert!(observer.response_head(StatusCode::CREATED));
-            observer.see(POD.as_bytes());
+            observer.observe(POD.as_bytes());
             // The body is still incomplete.
         }));
         unknown(outcome_of(&Method::POST, None, "{"));
@@ -265,9 +271,9 @@ mod tests {
         let outcome = after(&Method::POST, None, |mut observer| {
             let piece = vec![b' '; MAX_PARSED_BYTES / 2 + 1];
             for _ in 0..8 {
-                observer.see(&piece);
+                observer.observe(&piece);
             }
-            assert!(observer.held.len() <= 2 * piece.len());
+            assert!(observer.body_bytes.len() <= 2 * piece.len());
             observer.complete();
         });
         assert!(matches!(outcome, Outcome::Unknown(_)));

@@ -1,7 +1,7 @@
 //! Endless bodies and watches.
 
-use crate::server::{Attack, answer, endless, item, list, watch};
-use crate::{LIMIT, survives};
+use crate::server::{Attack, endless, item, list, response, watch};
+use crate::{OBJECT_LIMIT_BYTES, assert_survives};
 
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
 
@@ -18,53 +18,63 @@ fn body(begin: &str, piece: &str) -> Attack {
 async fn endless_record_is_abandoned_at_limit() {
     let more = "a".repeat(16_384);
     // An unfinished record and a finished one have different messages.
-    let too_long = format!("{LIMIT} bytes");
-    survives("an item", body(r#"{"items":[{"data":""#, &more), &too_long).await;
-    survives("metadata", body(r#"{"metadata":{"x":""#, &more), &too_long).await;
-    survives("a member's name", body("{\"", &more), &too_long).await;
-    survives("a member unknown", body(r#"{"x":[0"#, &",0".repeat(8000)), &too_long).await;
-    survives("a line of a watch", Attack { watch: true, ..body("{", &more) }, &too_long).await;
-    survives("a chunk's extension", endless(&format!("{CHUNKED}5;"), &more), "the connection to").await;
-    survives("a chunk's length", endless(CHUNKED, &"0".repeat(16_384)), "the list made no progress for 30 s").await;
-    survives("trailers", endless(&format!("{CHUNKED}0\r\n"), &format!("x: {more}\r\n")), "the connection to").await;
+    let too_long = format!("{OBJECT_LIMIT_BYTES} bytes");
+    assert_survives("an item", body(r#"{"items":[{"data":""#, &more), &too_long).await;
+    assert_survives("metadata", body(r#"{"metadata":{"x":""#, &more), &too_long).await;
+    assert_survives("a member's name", body("{\"", &more), &too_long).await;
+    assert_survives("a member unknown", body(r#"{"x":[0"#, &",0".repeat(8000)), &too_long).await;
+    assert_survives("a line of a watch", Attack { is_watch: true, ..body("{", &more) }, &too_long).await;
+    assert_survives("a chunk's extension", endless(&format!("{CHUNKED}5;"), &more), "the connection to").await;
+    assert_survives("a chunk's length", endless(CHUNKED, &"0".repeat(16_384)), "the list made no progress for 30 s")
+        .await;
+    assert_survives("trailers", endless(&format!("{CHUNKED}0\r\n"), &format!("x: {more}\r\n")), "the connection to")
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn endless_white_space_counts_as_stall() {
-    survives("in a list", body("{", &" ".repeat(1000)), "the list made no progress for 30 s").await;
+    assert_survives("in a list", body("{", &" ".repeat(1000)), "the list made no progress for 30 s").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nesting_is_bounded() {
-    survives("in an item", list(&format!(r#"{{"items":[{}"#, "[".repeat(100_000))), "ended early").await;
+    assert_survives("in an item", list(&format!(r#"{{"items":[{}"#, "[".repeat(100_000))), "ended early").await;
     let deep = format!("{}1{}", r#"{"a":"#.repeat(10_000), "}".repeat(10_000));
-    survives("in metadata", list(&format!(r#"{{"metadata":{deep}}}"#)), "malformed JSON").await;
+    assert_survives("in metadata", list(&format!(r#"{{"metadata":{deep}}}"#)), "malformed JSON").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_watch_records_are_named() {
-    survives("no object", watch("{\"type\":\"ADDED\"}\n"), "a watch record without an object").await;
-    survives("no type", watch("{\"object\":{}}\n"), "unknown type of watch record").await;
-    survives("an array", watch("[]\n"), "a watch record without an object").await;
-    survives(
+    assert_survives("no object", watch("{\"type\":\"ADDED\"}\n"), "a watch record without an object").await;
+    assert_survives("no type", watch("{\"object\":{}}\n"), "unknown type of watch record").await;
+    assert_survives("an array", watch("[]\n"), "a watch record without an object").await;
+    assert_survives(
         "an error without a status",
         watch("{\"type\":\"ERROR\",\"object\":5}\n"),
         "ERROR without a readable Status",
     )
     .await;
     let deep = format!("{{\"type\":\"ADDED\",\"object\":{}\n", "[".repeat(100_000));
-    survives("deep", watch(&deep), "malformed JSON").await;
+    assert_survives("deep", watch(&deep), "malformed JSON").await;
     let stray = format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", item("x", "kube-system", "x"));
-    survives("another namespace", watch(&stray), "kube-system/x is not in the namespace default").await;
-    survives("a page of HTML", watch("<html>\n</html>\n"), "malformed JSON").await;
+    assert_survives("another namespace", watch(&stray), "kube-system/x is not in the namespace default").await;
+    assert_survives("a page of HTML", watch("<html>\n</html>\n"), "malformed JSON").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn server_message_is_shortened_to_one_line() {
     let message = format!("{}{}", r"\u001b[31m\n", "x".repeat(60_000));
     let status = format!(r#"{{"kind":"Status","code":500,"reason":"Internal","message":"{message}"}}"#);
-    survives("an error", answer("500 No\r\ncontent-type: application/json", &status), r"500 Internal: \u{1b}[31m\n")
-        .await;
-    survives("an error of a watch", watch(&format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")), "500 Internal")
-        .await;
+    assert_survives(
+        "an error",
+        response("500 No\r\ncontent-type: application/json", &status),
+        r"500 Internal: \u{1b}[31m\n",
+    )
+    .await;
+    assert_survives(
+        "an error of a watch",
+        watch(&format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n")),
+        "500 Internal",
+    )
+    .await;
 }

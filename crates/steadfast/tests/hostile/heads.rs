@@ -9,22 +9,23 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 
-use crate::server::{Attack, Server, answer, endless, list};
-use crate::{MAX_ATTACK_MEMORY, MEMORY, MEMORY_TEST_LOCK, survives};
+use crate::server::{Attack, Server, endless, list, response};
+use crate::{ALLOCATOR, MAX_ATTACK_MEMORY, MEMORY_TEST_LOCK, assert_survives};
 
 const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 
 #[tokio::test(start_paused = true)]
 async fn endless_headers_end_with_the_connection() {
     let field = format!("x: {}\r\n", "a".repeat(1000));
-    survives("one field after the other", endless(GOOD, &field), "violated HTTP/1.1: message head is too large").await;
-    survives(
+    assert_survives("one field after the other", endless(GOOD, &field), "violated HTTP/1.1: message head is too large")
+        .await;
+    assert_survives(
         "a field without an end",
         endless("HTTP/1.1 200 OK\r\nx: ", &"a".repeat(16_384)),
         "violated HTTP/1.1: message head is too large",
     )
     .await;
-    survives(
+    assert_survives(
         "a status line without an end",
         endless("HTTP/1.1 200 ", &"a".repeat(16_384)),
         "violated HTTP/1.1: message head is too large",
@@ -37,22 +38,23 @@ async fn endless_continuations_end_with_the_connection() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
     let settings = Settings { prior_knowledge: true, ..Settings::default() };
     let connection = Server::default().connection(settings);
-    let before = MEMORY.current_usage();
-    MEMORY.reset_peak_usage();
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
     let factory = InformerFactory::new(&connection);
     let victim = factory.informer::<ConfigMap>(Scope::all()).expect("the informer starts");
     let error = victim.wait_for_sync(Duration::from_secs(60)).await.expect_err("the list fails");
-    let cost = MEMORY.peak_usage().saturating_sub(before);
-    assert!(cost < MAX_ATTACK_MEMORY, "{cost} bytes");
+    let memory_bytes = ALLOCATOR.peak_usage().saturating_sub(before);
+    assert!(memory_bytes < MAX_ATTACK_MEMORY, "{memory_bytes} bytes");
     assert!(error.to_string().contains("the connection to hostile"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn endless_head_times_out() {
     let slow = Attack { pause: Duration::from_secs(1), ..endless(GOOD, "x") };
-    survives("a byte a second", slow, "the list made no progress for 30 s").await;
+    assert_survives("a byte a second", slow, "the list made no progress for 30 s").await;
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(40);
-    survives("interim responses without an end", endless("", &interim), "the list made no progress for 30 s").await;
+    assert_survives("interim responses without an end", endless("", &interim), "the list made no progress for 30 s")
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,24 +64,24 @@ async fn invalid_http_is_reported() {
         ("lengths that differ", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 7\r\n\r\n"),
         ("a negative length", "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"),
     ] {
-        let attack = Attack { bytes: bytes.into(), close: true, ..Attack::default() };
-        survives(what, attack, "violated HTTP/1.1").await;
+        let attack = Attack { bytes: bytes.into(), closes: true, ..Attack::default() };
+        assert_survives(what, attack, "violated HTTP/1.1").await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_list_is_reported_by_its_head() {
     let html = "<html><form action=login>";
-    survives("a login page", answer("200 OK\r\ncontent-type: text/html", html), "\"text/html\"").await;
-    survives("no content type", answer("200 OK", "{}"), "unsupported content type \"\"").await;
-    let protobuf = answer("200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf", "k8s\0");
-    survives("protobuf", protobuf, "application/vnd.kubernetes.protobuf").await;
-    let other = answer("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: br", "\u{1f}\u{8b}");
-    survives("another coding", other, "content encoding \"br\", which was not requested").await;
+    assert_survives("a login page", response("200 OK\r\ncontent-type: text/html", html), "\"text/html\"").await;
+    assert_survives("no content type", response("200 OK", "{}"), "unsupported content type \"\"").await;
+    let protobuf = response("200 OK\r\ncontent-type: application/vnd.kubernetes.protobuf", "k8s\0");
+    assert_survives("protobuf", protobuf, "application/vnd.kubernetes.protobuf").await;
+    let other = response("200 OK\r\ncontent-type: application/json\r\ncontent-encoding: br", "\u{1f}\u{8b}");
+    assert_survives("another coding", other, "content encoding \"br\", which was not requested").await;
     let none = Attack { bytes: b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(), ..Attack::default() };
-    survives("no content", none, "204").await;
+    assert_survives("no content", none, "204").await;
     let upgrade = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec();
-    survives("another protocol unasked", Attack { bytes: upgrade, ..Attack::default() }, "101").await;
+    assert_survives("another protocol unasked", Attack { bytes: upgrade, ..Attack::default() }, "101").await;
 }
 
 /// Returns a response that declares compression.
@@ -103,13 +105,13 @@ fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
 async fn compressed_response_costs_no_more_memory() {
     let head = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"10"},"items":["#;
     let spaces = packed(head, Some(b' '));
-    survives("a bomb of nothing", gzipped(&spaces), "ended early").await;
+    assert_survives("a bomb of nothing", gzipped(&spaces), "ended early").await;
     let item = packed(&[head, r#"{"metadata":{"name":""#].concat(), Some(b'a'));
-    survives("a bomb of one name", gzipped(&item), "the limit is").await;
-    survives("no gzip", gzipped(&[b'{'; 100]), "malformed gzip").await;
+    assert_survives("a bomb of one name", gzipped(&item), "the limit is").await;
+    assert_survives("no gzip", gzipped(&[b'{'; 100]), "malformed gzip").await;
     let mut cut = packed(&format!("{head}]}}"), None);
     cut.truncate(cut.len() - 4);
-    survives("one that is cut", gzipped(&cut), "within its gzip").await;
+    assert_survives("one that is cut", gzipped(&cut), "within its gzip").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,19 +148,19 @@ async fn compressed_list_is_decoded() {
 #[tokio::test(start_paused = true)]
 async fn redirects_are_named_and_not_followed() {
     for head in ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"] {
-        let attack = answer(&format!("{head}\r\nlocation: http://elsewhere/configmaps"), "");
-        survives(head, attack, "a redirect, which is not followed").await;
+        let attack = response(&format!("{head}\r\nlocation: http://elsewhere/configmaps"), "");
+        assert_survives(head, attack, "a redirect, which is not followed").await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn wrong_content_length_is_reported() {
     let head = format!("{GOOD}content-length: 9223372036854775807\r\n\r\n{{");
-    let attack = Attack { bytes: head.clone().into(), close: true, ..Attack::default() };
-    survives("a huge length and few bytes", attack, "end of file before message length reached").await;
+    let attack = Attack { bytes: head.clone().into(), closes: true, ..Attack::default() };
+    assert_survives("a huge length and few bytes", attack, "end of file before message length reached").await;
     let attack = Attack { bytes: head.into(), ..Attack::default() };
-    survives("a huge length and silence", attack, "the list made no progress for 30 s").await;
+    assert_survives("a huge length and silence", attack, "the list made no progress for 30 s").await;
     let mut short = list(r#"{"kind":"ConfigMapList","#);
-    short.close = true;
-    survives("a list cut off in peace", short, "ended early").await;
+    short.closes = true;
+    assert_survives("a list cut off in peace", short, "ended early").await;
 }

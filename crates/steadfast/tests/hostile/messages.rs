@@ -8,7 +8,7 @@ use steadfast::transport::Settings;
 use steadfast::{InformerFactory, Scope};
 
 use crate::server::{Attack, Server};
-use crate::{LIMIT, MEMORY_TEST_LOCK, Notes, recovers, survives_in_protobuf};
+use crate::{DiagnosticLog, MEMORY_TEST_LOCK, OBJECT_LIMIT_BYTES, assert_recovers, assert_survives_in_protobuf};
 
 const EITHER: &str = "accept: application/vnd.kubernetes.protobuf,application/json";
 const JSON_ALONE: &str = "accept: application/json";
@@ -55,7 +55,7 @@ pub(crate) fn list(body: &[u8]) -> Attack {
 
 fn watch(events: &[u8]) -> Attack {
     let head = format!("{HEAD};stream=watch\r\ncontent-length: {}\r\n\r\n", events.len());
-    Attack { watch: true, bytes: [head.as_bytes(), events].concat(), ..Attack::default() }
+    Attack { is_watch: true, bytes: [head.as_bytes(), events].concat(), ..Attack::default() }
 }
 
 fn event(what: &str, object: &[u8]) -> Vec<u8> {
@@ -66,44 +66,45 @@ fn event(what: &str, object: &[u8]) -> Vec<u8> {
 #[tokio::test(start_paused = true)]
 async fn list_with_wrong_lengths_is_abandoned() {
     let beyond = list_of(&[0x12, 0xff, 0x7f, 0]);
-    survives_in_protobuf("an item that is longer than its list", list(&beyond), "malformed protobuf").await;
+    assert_survives_in_protobuf("an item that is longer than its list", list(&beyond), "malformed protobuf").await;
     let huge = list_of(&[[0x12].as_slice(), &[0xff; 9], &[1]].concat());
-    survives_in_protobuf("an item of 2^64 bytes", list(&huge), "malformed protobuf").await;
+    assert_survives_in_protobuf("an item of 2^64 bytes", list(&huge), "malformed protobuf").await;
     let groups = list_of(&[0x13; 1000]);
-    survives_in_protobuf("groups", list(&groups), "malformed protobuf").await;
+    assert_survives_in_protobuf("groups", list(&groups), "malformed protobuf").await;
     let types = field(1, &[field(1, b"v1"), field(2, b"ConfigMapList")].concat());
     let metadata = [[0x0a].as_slice(), &varint(2 << 20), b"1"].concat();
     let long = [b"k8s\0".as_slice(), &types, &[0x12], &varint(3 << 20), &metadata].concat();
-    survives_in_protobuf("metadata of 2 MB", list(&long), "longer than the limit").await;
+    assert_survives_in_protobuf("metadata of 2 MB", list(&long), "longer than the limit").await;
     let mut cut = list_of(&field(2, &object("a", &[])));
     cut.truncate(cut.len() - 3);
-    survives_in_protobuf("one that is cut off", list(&cut), "ended early").await;
+    assert_survives_in_protobuf("one that is cut off", list(&cut), "ended early").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_message_is_no_empty_list() {
     let other = enveloped("NodeList", &field(1, &[]));
-    survives_in_protobuf("another list", list(&other), "\"NodeList\"").await;
-    survives_in_protobuf("an object", list(&enveloped("ConfigMap", &object("a", &[]))), "is not a list").await;
-    survives_in_protobuf("nothing", list(b"k8s\0"), "ended early").await;
-    survives_in_protobuf("no metadata", list(&enveloped("ConfigMapList", &[])), "the response is not a list").await;
-    survives_in_protobuf("JSON", list(b"{\"kind\":\"ConfigMapList\"}"), "malformed protobuf at byte 0").await;
+    assert_survives_in_protobuf("another list", list(&other), "\"NodeList\"").await;
+    assert_survives_in_protobuf("an object", list(&enveloped("ConfigMap", &object("a", &[]))), "is not a list").await;
+    assert_survives_in_protobuf("nothing", list(b"k8s\0"), "ended early").await;
+    assert_survives_in_protobuf("no metadata", list(&enveloped("ConfigMapList", &[])), "the response is not a list")
+        .await;
+    assert_survives_in_protobuf("JSON", list(b"{\"kind\":\"ConfigMapList\"}"), "malformed protobuf at byte 0").await;
     let status = [field(4, b"Forbidden"), vec![6 << 3, 0x93, 3]].concat();
-    survives_in_protobuf("a status", list(&enveloped("Status", &status)), "403 Forbidden").await;
+    assert_survives_in_protobuf("a status", list(&enveloped("Status", &status)), "403 Forbidden").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_protobuf_events_are_reported() {
-    survives_in_protobuf("no object", watch(&[0, 0, 0, 0]), "a watch record without an object").await;
+    assert_survives_in_protobuf("no object", watch(&[0, 0, 0, 0]), "a watch record without an object").await;
     let renamed = event("RENAMED", &enveloped("ConfigMap", &[]));
-    survives_in_protobuf("no such type", watch(&renamed), "unknown type of watch record").await;
+    assert_survives_in_protobuf("no such type", watch(&renamed), "unknown type of watch record").await;
     let damaged = event("ADDED", &enveloped("ConfigMap", &[0x0a, 0x7f, 0]));
-    survives_in_protobuf("metadata that lie", watch(&damaged), "malformed protobuf").await;
+    assert_survives_in_protobuf("metadata that lie", watch(&damaged), "malformed protobuf").await;
     let more = Attack { endless: vec![0; 16_384], pause: Duration::from_millis(20), ..Attack::default() };
     let head = format!("{HEAD};stream=watch\r\n\r\n").into_bytes();
-    let endless = Attack { watch: true, bytes: [head, vec![0xff; 4]].concat(), ..more };
-    let too_long = format!("the limit is {LIMIT} bytes");
-    survives_in_protobuf("four gigabytes", endless, &too_long).await;
+    let endless = Attack { is_watch: true, bytes: [head, vec![0xff; 4]].concat(), ..more };
+    let too_long = format!("the limit is {OBJECT_LIMIT_BYTES} bytes");
+    assert_survives_in_protobuf("four gigabytes", endless, &too_long).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,12 +154,12 @@ async fn unreadable_protobuf_falls_back_to_json() {
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("the informer starts");
-    let notes = Notes::of(&informer);
-    let reported = notes.wait_for("requesting JSON temporarily");
+    let diagnostics = DiagnosticLog::of(&informer);
+    let reported = diagnostics.wait_for("requesting JSON temporarily");
     tokio::time::timeout(Duration::from_secs(60), reported).await.expect("the problem is reported");
     let before = server.requests().len();
     server.attack(None);
-    recovers("protobuf that is spoilt", &informer, &notes).await;
+    assert_recovers("protobuf that is spoilt", &informer, &diagnostics).await;
     let requests = server.requests()[before..].join("\n");
     assert!(requests.contains(JSON_ALONE) && !requests.contains("protobuf"), "{requests}");
 }

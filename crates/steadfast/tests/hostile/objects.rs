@@ -10,11 +10,11 @@ use steadfast::transport::Settings;
 use steadfast::{Cacheable, Freshness, Informer, InformerFactory, Scope};
 
 use crate::server::{Attack, Server, list};
-use crate::{LIMIT, MAX_ATTACK_MEMORY, MEMORY, MEMORY_TEST_LOCK, Notes};
+use crate::{ALLOCATOR, DiagnosticLog, MAX_ATTACK_MEMORY, MEMORY_TEST_LOCK, OBJECT_LIMIT_BYTES};
 
 /// Kinds of requests of an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ListMethod {
     Pages,
     Stream,
 }
@@ -31,24 +31,24 @@ fn nested(levels: usize) -> String {
 }
 
 /// Returns a deeply nested object in a real server's form: `managedFields` are as deep, and precede the name.
-fn deep(name: &str, version: u64) -> String {
+fn deeply_nested_object(name: &str, version: u64) -> String {
     let nested = nested(200);
     object(name, version, &format!(r#""managedFields":[{{"fieldsV1":{nested}}}],"#), &format!(r#","data":{nested}"#))
 }
 
 /// Returns a member that exceeds the limit by a sixth.
-fn large() -> String {
-    format!(r#","data":{{"x":"{}"}}"#, "s3cr3t".repeat(LIMIT / 5))
+fn oversized_member() -> String {
+    format!(r#","data":{{"x":"{}"}}"#, "s3cr3t".repeat(OBJECT_LIMIT_BYTES / 5))
 }
 
-fn huge(name: &str, version: u64) -> String {
-    object(name, version, "", &large())
+fn oversized_object(name: &str, version: u64) -> String {
+    object(name, version, "", &oversized_member())
 }
 
 /// Returns a too large object with its metadata at the end.
-fn huge_from_behind(name: &str, version: u64) -> String {
+fn oversized_object_named_last(name: &str, version: u64) -> String {
     let metadata = object(name, version, "", "");
-    format!("{{{},{}", &large()[1..], &metadata[1..])
+    format!("{{{},{}", &oversized_member()[1..], &metadata[1..])
 }
 
 fn events(events: &[(&str, String)]) -> String {
@@ -63,27 +63,27 @@ fn open_watch(lines: &str) -> Attack {
     let bytes = format!("{head}{:x}\r\n{lines}\r\n", lines.len()).into();
     // Followed by an occasional empty line, which has no meaning.
     let endless = b"1\r\n\n\r\n".to_vec();
-    Attack { watch: true, bytes, endless, pause: Duration::from_secs(3600), ..Attack::default() }
+    Attack { is_watch: true, bytes, endless, pause: Duration::from_secs(3600), ..Attack::default() }
 }
 
 /// An informer of `objects`, the server that lists them, and its diagnostics.
-struct World<K: Cacheable> {
+struct Fixture<K: Cacheable> {
     server: Server,
     informer: Informer<K>,
-    notes: Notes,
+    diagnostics: DiagnosticLog,
 }
 
-async fn world<K>(kind: &K::DynamicType, way: Way, objects: &[String]) -> World<K>
+async fn start_informer<K>(kind: &K::DynamicType, list_method: ListMethod, objects: &[String]) -> Fixture<K>
 where
     K: Cacheable<Resource = K> + kube::Resource,
 {
     let server = Server::default();
-    server.attack(Some(match way {
-        Way::Pages => {
+    server.attack(Some(match list_method {
+        ListMethod::Pages => {
             let items = objects.join(",");
             list(&format!(r#"{{"kind":"ConfigMapList","metadata":{{"resourceVersion":"10"}},"items":[{items}]}}"#))
         }
-        Way::Stream => {
+        ListMethod::Stream => {
             let end = r#"{"metadata":{"resourceVersion":"10","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
             let added = objects.iter().map(|object| ("ADDED", object.clone()));
             let all: Vec<_> = added.chain([("BOOKMARK", end.to_owned())]).collect();
@@ -92,14 +92,18 @@ where
     }));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.builder_with::<K>(kind, Scope::namespace("default"));
-    let informer = builder.streamed_lists(way == Way::Stream).object_limit(LIMIT).start().expect("the informer starts");
-    let notes = Notes::of(&informer);
+    let informer = builder
+        .streamed_lists(list_method == ListMethod::Stream)
+        .object_limit(OBJECT_LIMIT_BYTES)
+        .start()
+        .expect("the informer starts");
+    let diagnostics = DiagnosticLog::of(&informer);
     informer.wait_for_sync(Duration::from_secs(600)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    World { server, informer, notes }
+    Fixture { server, informer, diagnostics }
 }
 
-impl<K: Cacheable> World<K> {
+impl<K: Cacheable> Fixture<K> {
     /// Returns the names of known objects, and of unknown existing ones.
     fn names(&self) -> (Vec<String>, Vec<String>) {
         let snapshot = self.informer.snapshot();
@@ -120,53 +124,69 @@ impl<K: Cacheable> World<K> {
     /// Asserts that the informer is fresh after one list, and that no object contents were reported.
     fn assert_well(&self) {
         assert!(matches!(self.informer.freshness(), Freshness::Fresh { .. }), "{}", self.informer.freshness());
-        assert_eq!(self.transfers(), 1, "{}", self.notes.text());
-        assert!(!self.notes.text().contains("s3cr3t"));
+        assert_eq!(self.transfers(), 1, "{}", self.diagnostics.text());
+        assert!(!self.diagnostics.text().contains("s3cr3t"));
     }
 }
 
-fn any() -> ApiResource {
+fn config_map_resource() -> ApiResource {
     ApiResource::erase::<ConfigMap>(&())
 }
 
 #[tokio::test(start_paused = true)]
 async fn deeply_nested_object_affects_only_itself() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
-    for way in [Way::Pages, Way::Stream] {
-        let objects = [object("a", 5, "", ""), deep("deep", 6), object("c", 7, "", "")];
-        let world = world::<DynamicObject>(&any(), way, &objects).await;
-        assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["deep".to_owned()]), "{way:?}");
-        assert!(world.notes.text().contains("default/deep at version 6 cannot be decoded"), "{}", world.notes.text());
-        world.assert_well();
+    for list_method in [ListMethod::Pages, ListMethod::Stream] {
+        let objects = [object("a", 5, "", ""), deeply_nested_object("deep", 6), object("c", 7, "", "")];
+        let fixture = start_informer::<DynamicObject>(&config_map_resource(), list_method, &objects).await;
+        assert_eq!(fixture.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["deep".to_owned()]), "{list_method:?}");
+        assert!(
+            fixture.diagnostics.text().contains("default/deep at version 6 cannot be decoded"),
+            "{}",
+            fixture.diagnostics.text()
+        );
+        fixture.assert_well();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn deep_managed_fields_keep_metadata_readable() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
-    for way in [Way::Pages, Way::Stream] {
+    for list_method in [ListMethod::Pages, ListMethod::Stream] {
         let managed = format!(r#""managedFields":[{}],"#, nested(200));
         let objects = [object("a", 5, &managed, ""), object("b", 6, "", "")];
-        let world = world::<PartialObjectMeta<ConfigMap>>(&(), way, &objects).await;
-        assert_eq!(world.names().0, ["a", "b"], "{way:?}");
-        world.assert_well();
+        let fixture = start_informer::<PartialObjectMeta<ConfigMap>>(&(), list_method, &objects).await;
+        assert_eq!(fixture.names().0, ["a", "b"], "{list_method:?}");
+        fixture.assert_well();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn oversized_object_affects_only_itself() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
-    for way in [Way::Pages, Way::Stream] {
-        let objects = [object("a", 5, "", ""), huge("big", 6), huge_from_behind("late", 7), object("z", 8, "", "")];
-        let (before, sent) = (MEMORY.current_usage(), objects.concat().len());
-        MEMORY.reset_peak_usage();
-        let world = world::<ConfigMap>(&(), way, &objects).await;
-        let cost = PeakAlloc::peak_usage(&MEMORY).saturating_sub(before);
-        assert!(cost < MAX_ATTACK_MEMORY + 3 * sent, "{cost} bytes, including the server's three copies");
+    for list_method in [ListMethod::Pages, ListMethod::Stream] {
+        let objects = [
+            object("a", 5, "", ""),
+            oversized_object("big", 6),
+            oversized_object_named_last("late", 7),
+            object("z", 8, "", ""),
+        ];
+        let (before, sent) = (ALLOCATOR.current_usage(), objects.concat().len());
+        ALLOCATOR.reset_peak_usage();
+        let fixture = start_informer::<ConfigMap>(&(), list_method, &objects).await;
+        let memory_bytes = PeakAlloc::peak_usage(&ALLOCATOR).saturating_sub(before);
+        assert!(
+            memory_bytes < MAX_ATTACK_MEMORY + 3 * sent,
+            "{memory_bytes} bytes, including the server's three copies"
+        );
         let known = vec!["a".to_owned(), "z".to_owned()];
-        assert_eq!(world.names(), (known, vec!["big".to_owned(), "late".to_owned()]), "{way:?}");
-        assert!(world.notes.text().contains("longer than the limit of 262144 bytes"), "{}", world.notes.text());
-        world.assert_well();
+        assert_eq!(fixture.names(), (known, vec!["big".to_owned(), "late".to_owned()]), "{list_method:?}");
+        assert!(
+            fixture.diagnostics.text().contains("longer than the limit of 262144 bytes"),
+            "{}",
+            fixture.diagnostics.text()
+        );
+        fixture.assert_well();
     }
 }
 
@@ -175,20 +195,20 @@ async fn oversized_object_diagnostics_name_only_it() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
     // The list contains `a` and `b`, with UIDs equal to their names.
     let lines = events(&[
-        ("ADDED", deep("deep", 11)),
-        ("MODIFIED", huge("a", 12).replace("u-a", "a")),
+        ("ADDED", deeply_nested_object("deep", 11)),
+        ("MODIFIED", oversized_object("a", 12).replace("u-a", "a")),
         // The identity at the end of the object must still be found, or the deletion would be lost.
-        ("DELETED", huge_from_behind("b", 13).replace("u-b", "b")),
-        ("ADDED", huge("new", 14)),
-        ("DELETED", huge("new", 15)),
-        ("DELETED", deep("deep", 16)),
+        ("DELETED", oversized_object_named_last("b", 13).replace("u-b", "b")),
+        ("ADDED", oversized_object("new", 14)),
+        ("DELETED", oversized_object("new", 15)),
+        ("DELETED", deeply_nested_object("deep", 16)),
         ("MODIFIED", object("c", 17, "", "")),
     ]);
     let server = Server::default();
     server.attack(Some(open_watch(&lines)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
-    let informer = builder.object_limit(LIMIT).start().expect("the informer starts");
+    let informer = builder.object_limit(OBJECT_LIMIT_BYTES).start().expect("the informer starts");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let reported: Vec<_> = informer
@@ -205,25 +225,33 @@ async fn oversized_object_diagnostics_name_only_it() {
 #[tokio::test(start_paused = true)]
 async fn unnamed_oversized_object_causes_no_relist_loop() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
-    let nameless = huge("x", 6).replace(r#""name":"x","#, "");
+    let nameless = oversized_object("x", 6).replace(r#""name":"x","#, "");
     let objects = [object("a", 5, "", ""), nameless, object("c", 7, "", "")];
-    let world = world::<ConfigMap>(&(), Way::Pages, &objects).await;
-    assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], Vec::new()));
-    assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
+    let fixture = start_informer::<ConfigMap>(&(), ListMethod::Pages, &objects).await;
+    assert_eq!(fixture.names(), (vec!["a".to_owned(), "c".to_owned()], Vec::new()));
+    assert!(matches!(fixture.informer.freshness(), Freshness::Suspect(_)), "{}", fixture.informer.freshness());
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(world.transfers() < 12, "{} lists in an hour", world.transfers());
-    assert!(world.notes.text().contains("an object without a known name"), "{}", world.notes.text());
+    assert!(fixture.transfers() < 12, "{} lists in an hour", fixture.transfers());
+    assert!(fixture.diagnostics.text().contains("an object without a known name"), "{}", fixture.diagnostics.text());
 }
 
 #[tokio::test(start_paused = true)]
 async fn oversized_object_without_uid_is_unknown() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
-    for way in [Way::Pages, Way::Stream] {
-        let objects = [object("a", 5, "", ""), huge("big", 6).replace(r#""uid":"u-big","#, ""), object("c", 7, "", "")];
-        let world = world::<ConfigMap>(&(), way, &objects).await;
-        assert_eq!(world.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["big".to_owned()]), "{way:?}");
-        assert_eq!(world.notes.text().matches("objects without a UID, such as default/big").count(), 1, "{way:?}");
-        world.assert_well();
+    for list_method in [ListMethod::Pages, ListMethod::Stream] {
+        let objects = [
+            object("a", 5, "", ""),
+            oversized_object("big", 6).replace(r#""uid":"u-big","#, ""),
+            object("c", 7, "", ""),
+        ];
+        let fixture = start_informer::<ConfigMap>(&(), list_method, &objects).await;
+        assert_eq!(fixture.names(), (vec!["a".to_owned(), "c".to_owned()], vec!["big".to_owned()]), "{list_method:?}");
+        assert_eq!(
+            fixture.diagnostics.text().matches("objects without a UID, such as default/big").count(),
+            1,
+            "{list_method:?}"
+        );
+        fixture.assert_well();
     }
 }
 
@@ -245,7 +273,7 @@ async fn object_without_uid_matches_by_name() {
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
-    let reported = Notes::default();
+    let reported = DiagnosticLog::default();
     let own = reported.clone();
     informer
         .on_event(move |event| {
@@ -268,12 +296,12 @@ async fn object_of_other_kind_is_skipped_and_reported() {
     let _alone = MEMORY_TEST_LOCK.lock().await;
     let service = object("web", 6, "", r#","kind":"Service","apiVersion":"v1""#);
     let ours = object("c", 7, "", r#","kind":"ConfigMap","apiVersion":"v1""#);
-    let world = world::<ConfigMap>(&(), Way::Pages, &[service.clone(), ours]).await;
-    assert_eq!(world.names(), (vec!["c".to_owned()], Vec::new()));
+    let fixture = start_informer::<ConfigMap>(&(), ListMethod::Pages, &[service.clone(), ours]).await;
+    assert_eq!(fixture.names(), (vec!["c".to_owned()], Vec::new()));
     let reported = "default/web at version 6: a Service of v1, not the ConfigMap of v1 that was requested";
-    assert!(world.notes.text().contains(reported), "{}", world.notes.text());
-    assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
-    drop(world);
+    assert!(fixture.diagnostics.text().contains(reported), "{}", fixture.diagnostics.text());
+    assert!(matches!(fixture.informer.freshness(), Freshness::Suspect(_)), "{}", fixture.informer.freshness());
+    drop(fixture);
 
     // The watch reports an object of another kind. The list then shows that the object is foreign, and the informer
     // recovers.
@@ -286,10 +314,10 @@ async fn object_of_other_kind_is_skipped_and_reported() {
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
-    let notes = Notes::of(&informer);
+    let diagnostics = DiagnosticLog::of(&informer);
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(notes.text().contains(reported), "{}", notes.text());
+    assert!(diagnostics.text().contains(reported), "{}", diagnostics.text());
     let snapshot = informer.snapshot();
     let names: Vec<_> = snapshot.iter().map(|entry| entry.key().name()).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -312,7 +340,7 @@ async fn unordered_changes_are_detected_by_a_list() {
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
-    let (own, scripted) = (Notes::default(), server.clone());
+    let (own, scripted) = (DiagnosticLog::default(), server.clone());
     let reported = own.clone();
     informer.on_diagnostic(move |note| {
         let note = note.to_string();

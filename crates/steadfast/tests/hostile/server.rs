@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attack {
     /// True for responses to watches, false for lists.
-    pub(crate) watch: bool,
+    pub(crate) is_watch: bool,
     /// Text that a request's head must contain.
-    pub(crate) only: &'static str,
+    pub(crate) required_text: &'static str,
     /// Bytes sent first.
     pub(crate) bytes: Vec<u8>,
     /// Bytes sent repeatedly afterwards, until the client closes.
@@ -25,23 +25,23 @@ pub(crate) struct Attack {
     /// Pause between the repetitions.
     pub(crate) pause: Duration,
     /// True if the server closes afterwards instead of waiting for the next request.
-    pub(crate) close: bool,
+    pub(crate) closes: bool,
 }
 
 /// Returns a response to a list or watch with this head and body.
-pub(crate) fn answer(head: &str, body: &str) -> Attack {
+pub(crate) fn response(head: &str, body: &str) -> Attack {
     let length = body.len();
     Attack { bytes: format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n{body}").into(), ..Attack::default() }
 }
 
 /// Returns a correct head with this body.
 pub(crate) fn list(body: &str) -> Attack {
-    answer("200 OK\r\ncontent-type: application/json", body)
+    response("200 OK\r\ncontent-type: application/json", body)
 }
 
 /// Returns a watch with these lines.
 pub(crate) fn watch(body: &str) -> Attack {
-    Attack { watch: true, ..list(body) }
+    Attack { is_watch: true, ..list(body) }
 }
 
 /// Returns `head` followed by `piece` forever.
@@ -96,17 +96,17 @@ impl Server {
             // A streamed list is a watch request too.
             let watch = request.contains("watch=true");
             let attacks = self.attacks.lock().clone();
-            let fits = |attack: &Attack| attack.watch == watch && request.contains(attack.only);
-            match attacks.into_iter().find(|attack| request.contains("/configmaps") && fits(attack)) {
+            let matches = |attack: &Attack| attack.is_watch == watch && request.contains(attack.required_text);
+            match attacks.into_iter().find(|attack| request.contains("/configmaps") && matches(attack)) {
                 Some(attack) => {
-                    let close = attack.close;
-                    wrong(&mut socket, attack).await?;
+                    let close = attack.closes;
+                    serve_attack(&mut socket, attack).await?;
                     if close {
                         return Ok(());
                     }
                 }
-                None if watch => right_watch(&mut socket).await?,
-                None => right_list(&mut socket, &request).await?,
+                None if watch => serve_watch(&mut socket).await?,
+                None => serve_list(&mut socket, &request).await?,
             }
         }
     }
@@ -154,7 +154,7 @@ async fn frame(socket: &mut DuplexStream) -> io::Result<(u8, [u8; 4], Vec<u8>)> 
     Ok((kind, stream, rest))
 }
 
-async fn wrong(socket: &mut DuplexStream, attack: Attack) -> io::Result<()> {
+async fn serve_attack(socket: &mut DuplexStream, attack: Attack) -> io::Result<()> {
     socket.write_all(&attack.bytes).await?;
     while !attack.endless.is_empty() {
         socket.write_all(&attack.endless).await?;
@@ -163,7 +163,7 @@ async fn wrong(socket: &mut DuplexStream, attack: Attack) -> io::Result<()> {
     Ok(())
 }
 
-async fn right_list(socket: &mut DuplexStream, request: &str) -> io::Result<()> {
+async fn serve_list(socket: &mut DuplexStream, request: &str) -> io::Result<()> {
     let kind = if request.contains("/configmaps") { "ConfigMap" } else { "Secret" };
     let items = ["a", "b"].map(|name| item(name, "default", name)).join(",");
     let body = format!(r#"{{"kind":"{kind}List","metadata":{{"resourceVersion":"10"}},"items":[{items}]}}"#);
@@ -172,7 +172,7 @@ async fn right_list(socket: &mut DuplexStream, request: &str) -> io::Result<()> 
 }
 
 /// Serves a watch without events.
-async fn right_watch(socket: &mut DuplexStream) -> io::Result<()> {
+async fn serve_watch(socket: &mut DuplexStream) -> io::Result<()> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     socket.write_all(head.as_bytes()).await?;
     loop {

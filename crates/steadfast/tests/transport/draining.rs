@@ -9,8 +9,10 @@ use steadfast::Connection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::sleep;
 
+use crate::fixture::{
+    PODS, Sockets, body_text, config, connection_with_dialer, get_request, http2_settings, in_memory_server, open_watch,
+};
 use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
-use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, text, watch};
 
 /// Runs a peer that sends endless responses, and a GOAWAY after `delay`. The peer closes after the client.
 async fn serve_goaway_peer(mut pipe: DuplexStream, delay: Duration) -> io::Result<()> {
@@ -45,7 +47,7 @@ async fn serve_goaway_peer(mut pipe: DuplexStream, delay: Duration) -> io::Resul
 async fn closing_server_causes_no_dial_loop() {
     let dials = Arc::new(AtomicUsize::new(0));
     let counted = dials.clone();
-    let connection = connection_with_dialer(config(&in_memory().await).await, http2(), move || {
+    let connection = connection_with_dialer(config(&in_memory_server().await).await, http2_settings(), move || {
         let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
             sleep(Duration::from_millis(5)).await;
@@ -54,10 +56,10 @@ async fn closing_server_causes_no_dial_loop() {
                 server_end,
                 if first { Duration::from_secs(1) } else { Duration::from_millis(20) },
             ));
-            Ok(Sockets::default().watch(client_end))
+            Ok(Sockets::default().track(client_end))
         }
     });
-    let _watch = watch(&connection).await;
+    let _watch = open_watch(&connection).await;
     sleep(Duration::from_secs(10)).await;
     let states: Vec<String> = connection.connections().iter().map(|report| report.state.to_string()).collect();
     assert_eq!(states, ["draining"], "the watch stays on the draining connection");
@@ -68,20 +70,20 @@ async fn closing_server_causes_no_dial_loop() {
 /// A dial that started before a configuration change may fail. Waiting requests use the new configuration.
 #[tokio::test(start_paused = true)]
 async fn abandoned_dial_failure_fails_no_request() {
-    let server = in_memory().await;
+    let server = in_memory_server().await;
     let (dialer, dials) = (server.dialer(), AtomicUsize::new(0));
-    let connection: Connection = connection_with_dialer(config(&server).await, http2(), move || {
+    let connection: Connection = connection_with_dialer(config(&server).await, http2_settings(), move || {
         let (first, dialer) = (dials.fetch_add(1, Ordering::SeqCst) == 0, dialer.clone());
         async move {
             sleep(Duration::from_secs(if first { 2 } else { 3 })).await;
             if first {
                 Err(io::ErrorKind::ConnectionRefused.into())
             } else {
-                Ok(Sockets::default().watch(dialer.connect(0).await?))
+                Ok(Sockets::default().track(dialer.connect(0).await?))
             }
         }
     });
-    let (response, ()) = tokio::join!(text(&connection, get(PODS)), async {
+    let (response, ()) = tokio::join!(body_text(&connection, get_request(PODS)), async {
         sleep(Duration::from_secs(1)).await;
         connection.drain();
     });

@@ -9,10 +9,13 @@ use steadfast::transport::TransportError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
-use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, post, text};
+use crate::fixture::{
+    PODS, Sockets, body_text, config, connection_with_dialer, get_request, http2_settings, in_memory_server,
+    post_request,
+};
 
 /// Capacity of a pipe in bytes.
-const PIPE: usize = 64 << 10;
+const PIPE_BYTES: usize = 64 << 10;
 
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
@@ -31,38 +34,43 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Bytes that a peer sends after a request, once and then repeatedly. If `reads` is true, the peer continues to read.
+/// Bytes that a peer sends after a request, once and then repeatedly. If `continues_reading` is true, the peer
+/// continues to read.
 #[derive(Clone)]
 struct PeerBehaviour {
-    once: Vec<u8>,
-    again: Vec<u8>,
-    reads: bool,
+    first_bytes: Vec<u8>,
+    repeated_bytes: Vec<u8>,
+    continues_reading: bool,
 }
 
-struct Hostile {
+struct HostilePeer {
     connection: Connection,
     /// Number of flood bytes read by the client.
-    taken: Arc<AtomicUsize>,
+    flood_bytes_read: Arc<AtomicUsize>,
 }
 
-async fn hostile(behaviour: PeerBehaviour) -> Hostile {
-    let config = config(&in_memory().await).await;
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = taken.clone();
-    let connection = connection_with_dialer(config, http2(), move || {
-        let (client_end, server_end) = tokio::io::duplex(PIPE);
-        let (behaviour, taken) = (behaviour.clone(), counted.clone());
+async fn hostile_peer(behaviour: PeerBehaviour) -> HostilePeer {
+    let config = config(&in_memory_server().await).await;
+    let flood_bytes_read = Arc::new(AtomicUsize::new(0));
+    let counted = flood_bytes_read.clone();
+    let connection = connection_with_dialer(config, http2_settings(), move || {
+        let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);
+        let (behaviour, flood_bytes_read) = (behaviour.clone(), counted.clone());
         tokio::spawn(async move {
             // Ends when the client closes the pipe.
-            let _ = serve(server_end, behaviour, &taken).await;
+            let _ = serve(server_end, behaviour, &flood_bytes_read).await;
         });
-        async move { Ok(Sockets::default().watch(client_end)) }
+        async move { Ok(Sockets::default().track(client_end)) }
     });
-    Hostile { connection, taken }
+    HostilePeer { connection, flood_bytes_read }
 }
 
 /// Behaves correctly until the first request.
-async fn serve(mut pipe: DuplexStream, behaviour: PeerBehaviour, taken: &AtomicUsize) -> std::io::Result<()> {
+async fn serve(
+    mut pipe: DuplexStream,
+    behaviour: PeerBehaviour,
+    flood_bytes_read: &AtomicUsize,
+) -> std::io::Result<()> {
     let mut preface = [0; 24];
     pipe.read_exact(&mut preface).await?;
     pipe.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
@@ -78,17 +86,17 @@ async fn serve(mut pipe: DuplexStream, behaviour: PeerBehaviour, taken: &AtomicU
             _ => {}
         }
     }
-    pipe.write_all(&behaviour.once).await?;
+    pipe.write_all(&behaviour.first_bytes).await?;
     let (mut from, mut into) = tokio::io::split(pipe);
     let reading = async {
-        let mut some = vec![0; PIPE];
-        while behaviour.reads && from.read(&mut some).await? > 0 {}
+        let mut some = vec![0; PIPE_BYTES];
+        while behaviour.continues_reading && from.read(&mut some).await? > 0 {}
         std::future::pending::<std::io::Result<()>>().await
     };
     let flooding = async {
-        while !behaviour.again.is_empty() {
-            into.write_all(&behaviour.again).await?;
-            taken.fetch_add(behaviour.again.len(), Ordering::Relaxed);
+        while !behaviour.repeated_bytes.is_empty() {
+            into.write_all(&behaviour.repeated_bytes).await?;
+            flood_bytes_read.fetch_add(behaviour.repeated_bytes.len(), Ordering::Relaxed);
             sleep(Duration::from_millis(20)).await;
         }
         std::future::pending().await
@@ -105,28 +113,33 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Returns the error of a request to a peer with `behaviour`, the time until the error, and the number of bytes read.
 async fn error_of_request(behaviour: PeerBehaviour) -> (TransportError, Duration, usize) {
-    let peer = hostile(behaviour).await;
+    let peer = hostile_peer(behaviour).await;
     let started_at = Instant::now();
-    let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
+    let error = body_text(&peer.connection, get_request(PODS)).await.expect_err("an error instead of a response");
     let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
-    (error, started_at.elapsed(), peer.taken.load(Ordering::Relaxed))
+    (error, started_at.elapsed(), peer.flood_bytes_read.load(Ordering::Relaxed))
 }
 
 #[tokio::test(start_paused = true)]
 async fn flood_of_unread_responses_is_bounded() {
-    for again in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
-        let (error, after, taken) = error_of_request(PeerBehaviour { once: Vec::new(), again, reads: false }).await;
+    for repeated_bytes in [flood(PING, 0, b"12345678"), flood(SETTINGS, 0, &[0, 3, 0, 0, 0, 100])] {
+        let (error, after, flood_bytes_read) =
+            error_of_request(PeerBehaviour { first_bytes: Vec::new(), repeated_bytes, continues_reading: false }).await;
         assert!(error.to_string().contains("a ping"), "{error}");
         assert!(after <= Duration::from_secs(30), "{after:?}");
-        assert!(taken < 16 * PIPE, "{taken} bytes were read, with a buffered response for each frame");
+        assert!(
+            flood_bytes_read < 16 * PIPE_BYTES,
+            "{flood_bytes_read} bytes were read, with a buffered response for each frame"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn peer_without_ping_responses_is_dead() {
-    let behaviour = PeerBehaviour { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
-    let peer = hostile(behaviour).await;
-    let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
+    let behaviour =
+        PeerBehaviour { first_bytes: Vec::new(), repeated_bytes: flood(PING, 0, b"12345678"), continues_reading: true };
+    let peer = hostile_peer(behaviour).await;
+    let error = body_text(&peer.connection, get_request(PODS)).await.expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
     // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
     sleep(Duration::from_secs(25)).await;
@@ -143,8 +156,9 @@ async fn protocol_violation_ends_connection_with_reason() {
         ("a reset of an idle stream", frame(RST_STREAM, 0, 99, &[0, 0, 0, 8]), Vec::new(), "protocol"),
         ("no frames at all", b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(40), Vec::new(), "frame"),
     ];
-    for (what, once, again, word) in cases {
-        let (error, after, _) = error_of_request(PeerBehaviour { once, again, reads: true }).await;
+    for (what, first_bytes, repeated_bytes, word) in cases {
+        let (error, after, _) =
+            error_of_request(PeerBehaviour { first_bytes, repeated_bytes, continues_reading: true }).await;
         println!("{what}: {error}");
         assert!(matches!(error, TransportError::ConnectionLost { .. }), "{what}: {error:?}");
         assert!(error.to_string().to_lowercase().contains(word), "{what}: {error}");
@@ -154,23 +168,26 @@ async fn protocol_violation_ends_connection_with_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn stream_resets_end_only_their_requests() {
-    let peer = hostile(PeerBehaviour {
-        once: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
-        again: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
-        reads: true,
+    let peer = hostile_peer(PeerBehaviour {
+        first_bytes: frame(RST_STREAM, 0, 1, &[0, 0, 0, 2]),
+        repeated_bytes: flood(RST_STREAM, 1, &[0, 0, 0, 2]),
+        continues_reading: true,
     })
     .await;
-    let error = text(&peer.connection, get(PODS)).await.expect_err("reset");
+    let error = body_text(&peer.connection, get_request(PODS)).await.expect_err("reset");
     assert!(error.to_string().contains("reset the stream"), "{error}");
     sleep(Duration::from_secs(3)).await;
-    assert!(peer.taken.load(Ordering::Relaxed) > PIPE, "the rest of the body must be read and discarded");
+    assert!(
+        peer.flood_bytes_read.load(Ordering::Relaxed) > PIPE_BYTES,
+        "the rest of the body must be read and discarded"
+    );
 }
 
 /// A healthy peer that does not read a body receives at most one window of it.
 #[tokio::test(start_paused = true)]
 async fn unread_upload_has_response_deadline() {
-    let connection = connection_with_dialer(config(&in_memory().await).await, http2(), || async {
-        let (client_end, server_end) = tokio::io::duplex(PIPE);
+    let connection = connection_with_dialer(config(&in_memory_server().await).await, http2_settings(), || async {
+        let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);
         tokio::spawn(async move {
             let mut connection = h2::server::handshake(server_end).await.expect("HTTP/2");
             let mut received = Vec::new();
@@ -178,10 +195,12 @@ async fn unread_upload_has_response_deadline() {
                 received.push(request);
             }
         });
-        Ok(Sockets::default().watch(client_end))
+        Ok(Sockets::default().track(client_end))
     });
     let started_at = Instant::now();
-    let error = text(&connection, post(PODS, &"x".repeat(1 << 20))).await.expect_err("an error instead of a response");
+    let error = body_text(&connection, post_request(PODS, &"x".repeat(1 << 20)))
+        .await
+        .expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
     assert_eq!(started_at.elapsed().as_secs(), 30);
     let report = &connection.connections()[0];

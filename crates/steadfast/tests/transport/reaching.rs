@@ -16,20 +16,20 @@ use steadfast::transport::{Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
 
-use crate::world::{PODS, config, get, http2, text, watch};
+use crate::fixture::{PODS, body_text, config, get_request, http2_settings, open_watch};
 
 /// Behaviour of the machine at an address.
 #[derive(Clone, Copy)]
 enum Machine {
     /// Replica of the server, with this delay before its pipe opens.
     Replica(usize, Duration),
-    Refuses,
+    RejectsConnections,
     BlackHole,
     /// Accepts and closes, like a load balancer without a backend.
-    Hangs,
+    ClosesConnections,
 }
 
-const AT_ONCE: Duration = Duration::ZERO;
+const NO_DELAY: Duration = Duration::ZERO;
 
 #[derive(Clone, Default)]
 struct Network {
@@ -42,12 +42,12 @@ impl Network {
     fn of(machines: &[(&str, Machine)]) -> Self {
         let network = Self::default();
         for (address, machine) in machines {
-            network.put(address, *machine);
+            network.set_machine(address, *machine);
         }
         network
     }
 
-    fn put(&self, address: &str, machine: Machine) {
+    fn set_machine(&self, address: &str, machine: Machine) {
         self.machines.lock().insert(address.parse().expect("an address"), machine);
     }
 
@@ -55,18 +55,18 @@ impl Network {
         self.dialled.lock().iter().map(|(address, _)| address.to_string()).collect()
     }
 
-    fn times(&self) -> Vec<u128> {
+    fn dial_delays(&self) -> Vec<u128> {
         let dialled = self.dialled.lock();
         dialled.iter().map(|(_, at)| at.duration_since(dialled[0].1).as_millis()).collect()
     }
 
-    fn forget(&self) {
+    fn clear_dials(&self) {
         self.dialled.lock().clear();
     }
 
-    /// Returns a connection to `api.example`, which resolves to `names` in that order.
-    async fn connection(&self, server: &ApiServer, names: &[&str]) -> Connection {
-        let names: Vec<IpAddr> = names.iter().map(|name| name.parse().expect("an address")).collect();
+    /// Returns a connection to `api.example`, which resolves to `addresses` in that order.
+    async fn connection(&self, server: &ApiServer, addresses: &[&str]) -> Connection {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|name| name.parse().expect("an address")).collect();
         let (network, dialer) = (self.clone(), server.dialer());
         let environment = Local::new(1, move |host, _| {
             let address: IpAddr = host.parse().expect("an address");
@@ -79,14 +79,14 @@ impl Network {
                         tokio::time::sleep(after).await;
                         Ok(Box::new(Pipe::new(dialer.connect(replica).await?, host)) as Box<_>)
                     }
-                    Machine::Refuses => Err(io::ErrorKind::ConnectionRefused.into()),
+                    Machine::RejectsConnections => Err(io::ErrorKind::ConnectionRefused.into()),
                     Machine::BlackHole => pending().await,
-                    Machine::Hangs => Ok(Box::new(Pipe::new(tokio::io::duplex(64).0, host)) as Box<_>),
+                    Machine::ClosesConnections => Ok(Box::new(Pipe::new(tokio::io::duplex(64).0, host)) as Box<_>),
                 }
             })
         });
         let environment = environment.with_names(move |name| {
-            if name == "api.example" { Ok(names.clone()) } else { Err(io::Error::other("no such name")) }
+            if name == "api.example" { Ok(addresses.clone()) } else { Err(io::Error::other("no such name")) }
         });
         let environment: SharedEnvironment = Arc::new(environment);
         let mut config = config(server).await;
@@ -107,21 +107,21 @@ async fn address_families_alternate_every_250_ms() {
         ("fd00::1", Machine::BlackHole),
         ("fd00::2", Machine::BlackHole),
         ("10.0.0.1", Machine::BlackHole),
-        ("10.0.0.2", Machine::Replica(0, AT_ONCE)),
+        ("10.0.0.2", Machine::Replica(0, NO_DELAY)),
     ]);
     let connection = network.connection(&server, &["fd00::2", "fd00::1", "10.0.0.1", "10.0.0.2"]).await;
     let started_at = Instant::now();
-    text(&connection, get(PODS)).await.expect("one of the four addresses responds");
+    body_text(&connection, get_request(PODS)).await.expect("one of the four addresses responds");
     assert!(started_at.elapsed() < Duration::from_secs(1), "{:?}", started_at.elapsed());
     let dialled = network.dialled();
     // RFC 8305, section 4: the address families alternate, starting with the preferred family.
     let six: Vec<bool> = dialled.iter().map(|address| address.contains(':')).collect();
     assert_eq!(six, [true, false, true, false][..six.len()], "{dialled:?}");
-    assert_eq!(network.times(), [0, 250, 500, 750][..six.len()]);
+    assert_eq!(network.dial_delays(), [0, 250, 500, 750][..six.len()]);
 
     // An address that timed out is not tried first again.
-    network.forget();
-    drop(watch(&connection).await);
+    network.clear_dials();
+    drop(open_watch(&connection).await);
     let next = network.dialled().remove(0);
     assert!(!dialled[..dialled.len() - 1].contains(&next), "{next} after {dialled:?}");
 }
@@ -131,14 +131,14 @@ async fn rejection_skips_delay_and_slow_address_wins() {
     let server = two_replicas().await;
     let slow = Duration::from_millis(900);
     let network = Network::of(&[
-        ("10.0.0.1", Machine::Refuses),
+        ("10.0.0.1", Machine::RejectsConnections),
         ("10.0.0.2", Machine::Replica(1, slow)),
-        ("10.0.0.3", Machine::Refuses),
+        ("10.0.0.3", Machine::RejectsConnections),
     ]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
     let started_at = Instant::now();
     // A rejected attempt starts the next one at once, but does not cancel the slow one.
-    text(&connection, get(PODS)).await.expect("the slow address responds");
+    body_text(&connection, get_request(PODS)).await.expect("the slow address responds");
     assert!(
         started_at.elapsed() >= slow && started_at.elapsed() < slow + Duration::from_millis(300),
         "{:?}",
@@ -150,29 +150,29 @@ async fn rejection_skips_delay_and_slow_address_wins() {
 #[tokio::test(start_paused = true)]
 async fn two_addresses_are_both_used() {
     let server = two_replicas().await;
-    let both = [("10.0.0.1", Machine::Replica(0, AT_ONCE)), ("10.0.0.2", Machine::Replica(1, AT_ONCE))];
+    let both = [("10.0.0.1", Machine::Replica(0, NO_DELAY)), ("10.0.0.2", Machine::Replica(1, NO_DELAY))];
     let network = Network::of(&both);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
-    let watched = watch(&connection).await;
-    text(&connection, get(PODS)).await.expect("a response");
+    let watched = open_watch(&connection).await;
+    body_text(&connection, get_request(PODS)).await.expect("a response");
     let mut dialled = network.dialled();
     dialled.sort();
     assert_eq!(dialled, ["10.0.0.1", "10.0.0.2"], "watches use one address, requests the other");
     drop(watched);
 
     // One of the two machines fails: all connections use the other. After a minute both are used again.
-    for machine in [Machine::Refuses, Machine::BlackHole, Machine::Hangs] {
+    for machine in [Machine::RejectsConnections, Machine::BlackHole, Machine::ClosesConnections] {
         let network = Network::of(&both);
-        network.put("10.0.0.1", machine);
+        network.set_machine("10.0.0.1", machine);
         let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
         for _ in 0..2 {
-            while text(&connection, get(PODS)).await.is_err() {}
+            while body_text(&connection, get_request(PODS)).await.is_err() {}
             tokio::time::sleep(Duration::from_secs(62)).await;
         }
-        network.put("10.0.0.1", both[0].1);
-        network.forget();
+        network.set_machine("10.0.0.1", both[0].1);
+        network.clear_dials();
         for _ in 0..4 {
-            text(&connection, get(PODS)).await.expect("a response");
+            body_text(&connection, get_request(PODS)).await.expect("a response");
             tokio::time::sleep(Duration::from_secs(62)).await;
         }
         let dialled = network.dialled();
@@ -185,12 +185,12 @@ async fn two_addresses_are_both_used() {
 #[tokio::test(start_paused = true)]
 async fn recently_failed_address_is_tried_last() {
     let server = two_replicas().await;
-    let network = Network::of(&[("10.0.0.1", Machine::Hangs), ("10.0.0.2", Machine::Replica(1, AT_ONCE))]);
+    let network = Network::of(&[("10.0.0.1", Machine::ClosesConnections), ("10.0.0.2", Machine::Replica(1, NO_DELAY))]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
     // An address that accepts and closes counts as failed, like one that rejects the connection.
     let mut failures = 0;
     for _ in 0..5 {
-        failures += usize::from(text(&connection, get(PODS)).await.is_err());
+        failures += usize::from(body_text(&connection, get_request(PODS)).await.is_err());
         // Long enough to close the idle connection.
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
@@ -202,10 +202,10 @@ async fn recently_failed_address_is_tried_last() {
 #[tokio::test(start_paused = true)]
 async fn error_names_every_failed_address() {
     let server = two_replicas().await;
-    let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::Refuses)]);
+    let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::RejectsConnections)]);
     let connection = network.connection(&server, &["fd00::1", "10.0.0.1"]).await;
     let started_at = Instant::now();
-    let error = text(&connection, get(PODS)).await.expect_err("no address accepts a connection");
+    let error = body_text(&connection, get_request(PODS)).await.expect_err("no address accepts a connection");
     assert!(matches!(error, SendError::Transport(TransportError::Dial { .. })), "{error:?}");
     assert_eq!(started_at.elapsed().as_secs(), 5);
     let message = error.to_string();
@@ -216,6 +216,6 @@ async fn error_names_every_failed_address() {
     other.cluster_url = "http://nowhere.example:6443".parse().expect("a URL");
     let none = Local::new(1, |_, _| Box::pin(pending())).with_names(|_| Err(io::Error::other("no such name")));
     let connection = Connection::builder(other).environment(Arc::new(none)).build().expect("a connection");
-    let error = text(&connection, get(PODS)).await.expect_err("the name has no address");
+    let error = body_text(&connection, get_request(PODS)).await.expect_err("the name has no address");
     assert!(error.to_string().contains("cannot resolve \"nowhere.example\""), "{error}");
 }

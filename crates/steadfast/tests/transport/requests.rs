@@ -9,11 +9,11 @@ use kube::api::{ListParams, PostParams};
 use steadfast::transport::{Protocol, Settings};
 use steadfast_apiserver::ApiServer;
 
-use crate::world::{PODS, get, http2, over_tcp, text};
+use crate::fixture::{PODS, body_text, connect_over_tcp, get_request, http2_settings};
 
 async fn serves_request(server: ApiServer, settings: Settings, protocol: Protocol) {
-    let connection = over_tcp(&server, settings).await;
-    let response = text(&connection, get(PODS)).await.expect("a response");
+    let connection = connect_over_tcp(&server, settings).await;
+    let response = body_text(&connection, get_request(PODS)).await.expect("a response");
     assert!(response.contains("\"PodList\""), "{response}");
     let report = connection.connections().remove(0);
     assert_eq!(report.protocol, Some(protocol));
@@ -40,7 +40,7 @@ async fn serves_request(server: ApiServer, settings: Settings, protocol: Protoco
 #[tokio::test]
 async fn http2_without_tls() {
     let server = ApiServer::start().await.expect("a server");
-    serves_request(server, http2(), Protocol::Http2).await;
+    serves_request(server, http2_settings(), Protocol::Http2).await;
 }
 
 #[tokio::test]
@@ -64,8 +64,8 @@ async fn http1_with_tls() {
 #[tokio::test]
 async fn tokens_are_sent() {
     let server = ApiServer::builder().tls(true).token("hunter2").start().await.expect("a server");
-    let connection = over_tcp(&server, Settings::default()).await;
-    assert!(text(&connection, get(PODS)).await.expect("a response").contains("\"PodList\""));
+    let connection = connect_over_tcp(&server, Settings::default()).await;
+    assert!(body_text(&connection, get_request(PODS)).await.expect("a response").contains("\"PodList\""));
 }
 
 #[tokio::test]
@@ -73,20 +73,20 @@ async fn rejected_token_is_read_again() {
     let server = ApiServer::builder().token("old").start().await.expect("a server");
     let file = std::env::temp_dir().join(format!("steadfast-token-{}", std::process::id()));
     std::fs::write(&file, "old").expect("a file");
-    let mut config = crate::world::config(&server).await;
+    let mut config = crate::fixture::config(&server).await;
     config.auth_info.token = None;
     config.auth_info.token_file = Some(file.to_string_lossy().into_owned());
     let connection = steadfast::Connection::new(config).expect("a connection");
-    assert!(text(&connection, get(PODS)).await.expect("a response").contains("\"PodList\""));
+    assert!(body_text(&connection, get_request(PODS)).await.expect("a response").contains("\"PodList\""));
 
     server.faults().replace_tokens(&["new"]);
     std::fs::write(&file, "new").expect("a file");
-    assert!(text(&connection, get(PODS)).await.expect("a response").contains("\"PodList\""));
+    assert!(body_text(&connection, get_request(PODS)).await.expect("a response").contains("\"PodList\""));
     let codes: Vec<_> = server.requests().iter().filter_map(|request| request.code).collect();
     assert_eq!(codes, [200, 401, 200]);
 
     server.faults().replace_tokens(&["unknown"]);
-    let response = connection.send(get(PODS)).await.expect("a response");
+    let response = connection.send(get_request(PODS)).await.expect("a response");
     assert_eq!(response.status(), 401, "the caller must receive the 401 if renewal does not help");
     assert!(server.requests().len() <= 5, "the token must be renewed at most once");
     std::fs::remove_file(&file).expect("removed");
@@ -95,10 +95,10 @@ async fn rejected_token_is_read_again() {
 #[tokio::test]
 async fn client_and_stream_outlive_connection_handle() {
     let server = ApiServer::start().await.expect("a server");
-    let connection = over_tcp(&server, http2()).await;
+    let connection = connect_over_tcp(&server, http2_settings()).await;
     let client = connection.client();
     drop(connection);
-    let response = client.send(get(crate::world::WATCH)).await.expect("a watch");
+    let response = client.send(get_request(crate::fixture::WATCH)).await.expect("a watch");
     drop(client);
     let mut body = response.into_body();
     let map = serde_json::json!({

@@ -9,13 +9,16 @@ use steadfast::Connection;
 use steadfast::transport::Settings;
 use tokio::io::DuplexStream;
 
-use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, post, text};
+use crate::fixture::{
+    PODS, Sockets, body_text, config, connection_with_dialer, get_request, http2_settings, in_memory_server,
+    post_request,
+};
 
 /// Behaviour of the server's n-th connection.
 #[derive(Clone, Copy, Debug)]
 enum PeerBehaviour {
     Respond,
-    Refuse,
+    RejectStream,
     /// Sends a GOAWAY that excludes all requests, and closes.
     GoAwayBefore,
     Reset,
@@ -31,15 +34,15 @@ struct ScriptedServer {
 
 /// Returns a server whose connections behave like `behaviours`, in order; the last one repeats.
 async fn scripted_server(behaviours: &'static [PeerBehaviour]) -> ScriptedServer {
-    let config = config(&in_memory().await).await;
+    let config = config(&in_memory_server().await).await;
     let requests = Arc::new(AtomicUsize::new(0));
     let sockets = Sockets::default();
     let (seen, counted, connections) = (requests.clone(), sockets.clone(), AtomicUsize::new(0));
-    let connection = connection_with_dialer(config, http2(), move || {
+    let connection = connection_with_dialer(config, http2_settings(), move || {
         let index = connections.fetch_add(1, Ordering::SeqCst).min(behaviours.len() - 1);
         let (client_end, server_end) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(server_end, behaviours[index], seen.clone()));
-        let socket = counted.watch(client_end);
+        let socket = counted.track(client_end);
         async move { Ok(socket) }
     });
     ScriptedServer { connection, requests, sockets }
@@ -54,7 +57,7 @@ async fn serve(stream: DuplexStream, behaviour: PeerBehaviour, requests: Arc<Ato
                 let mut body = respond.send_response(http::Response::new(()), false).expect("a head");
                 body.send_data(Bytes::from_static(b"well"), true).expect("a body");
             }
-            PeerBehaviour::Refuse => respond.send_reset(Reason::REFUSED_STREAM),
+            PeerBehaviour::RejectStream => respond.send_reset(Reason::REFUSED_STREAM),
             PeerBehaviour::Reset => respond.send_reset(Reason::INTERNAL_ERROR),
             PeerBehaviour::GoAwayBefore => {
                 drop(respond);
@@ -67,16 +70,17 @@ async fn serve(stream: DuplexStream, behaviour: PeerBehaviour, requests: Arc<Ato
 
 #[tokio::test(start_paused = true)]
 async fn rejected_stream_is_retried_for_any_method() {
-    let server = scripted_server(&[PeerBehaviour::Refuse, PeerBehaviour::Refuse, PeerBehaviour::Respond]).await;
-    assert_eq!(text(&server.connection, post(PODS, "{}")).await.expect("a response"), "well");
+    let server =
+        scripted_server(&[PeerBehaviour::RejectStream, PeerBehaviour::RejectStream, PeerBehaviour::Respond]).await;
+    assert_eq!(body_text(&server.connection, post_request(PODS, "{}")).await.expect("a response"), "well");
     assert_eq!(server.requests.load(Ordering::SeqCst), 3);
     assert_eq!(server.sockets.dialled(), 3, "each attempt must use another connection");
 }
 
 #[tokio::test(start_paused = true)]
 async fn permanent_rejection_ends_in_error() {
-    let server = scripted_server(&[PeerBehaviour::Refuse]).await;
-    let error = text(&server.connection, get(PODS)).await.expect_err("refused");
+    let server = scripted_server(&[PeerBehaviour::RejectStream]).await;
+    let error = body_text(&server.connection, get_request(PODS)).await.expect_err("refused");
     assert!(error.to_string().contains("rejected the request 4 times"), "{error}");
     assert!(!error.maybe_sent());
     assert_eq!(server.requests.load(Ordering::SeqCst), 4);
@@ -85,7 +89,7 @@ async fn permanent_rejection_ends_in_error() {
 #[tokio::test(start_paused = true)]
 async fn reset_stream_is_not_retried() {
     let server = scripted_server(&[PeerBehaviour::Reset, PeerBehaviour::Respond]).await;
-    let error = text(&server.connection, post(PODS, "{}")).await.expect_err("reset");
+    let error = body_text(&server.connection, post_request(PODS, "{}")).await.expect_err("reset");
     assert!(error.maybe_sent());
     assert!(error.to_string().contains("reset the stream"), "{error}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
@@ -94,30 +98,30 @@ async fn reset_stream_is_not_retried() {
 #[tokio::test(start_paused = true)]
 async fn request_on_ended_connection_is_not_retried() {
     let server = scripted_server(&[PeerBehaviour::CloseAfterRequest, PeerBehaviour::Respond]).await;
-    let error = text(&server.connection, get(PODS)).await.expect_err("the server closes the connection");
+    let error = body_text(&server.connection, get_request(PODS)).await.expect_err("the server closes the connection");
     assert!(error.to_string().contains("the server closed it"), "{error}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
-    assert_eq!(text(&server.connection, get(PODS)).await.expect("a response"), "well");
+    assert_eq!(body_text(&server.connection, get_request(PODS)).await.expect("a response"), "well");
     assert_eq!(server.sockets.written_after_failure(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn goaway_during_request_ends_in_response_or_error() {
     let server = scripted_server(&[PeerBehaviour::GoAwayBefore, PeerBehaviour::Respond]).await;
-    if let Err(error) = text(&server.connection, get(PODS)).await {
+    if let Err(error) = body_text(&server.connection, get_request(PODS)).await {
         assert!(error.maybe_sent(), "{error}");
     }
-    assert_eq!(text(&server.connection, get(PODS)).await.expect("a response"), "well");
+    assert_eq!(body_text(&server.connection, get_request(PODS)).await.expect("a response"), "well");
 }
 
 /// The error must be the same whether the connection ends just before or just after the first sent byte.
 #[tokio::test(start_paused = true)]
 async fn immediately_closed_connection_is_reported_lost() {
-    let connection = connection_with_dialer(config(&in_memory().await).await, Settings::default(), || async {
+    let connection = connection_with_dialer(config(&in_memory_server().await).await, Settings::default(), || async {
         let (client_end, _closed) = tokio::io::duplex(64 << 10);
-        Ok(Sockets::default().watch(client_end))
+        Ok(Sockets::default().track(client_end))
     });
-    let error = text(&connection, get(PODS)).await.expect_err("closed");
+    let error = body_text(&connection, get_request(PODS)).await.expect_err("closed");
     let message = error.to_string();
     assert!(message.contains("the connection was lost: "), "{error:?}: {message}");
 }

@@ -12,7 +12,7 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::Instant;
 
-use crate::world::{Sockets, http2, in_memory, over_pipes, over_tcp, until};
+use crate::fixture::{Sockets, connect_over_pipes, connect_over_tcp, http2_settings, in_memory_server, wait_until};
 
 async fn list(client: &Client) -> kube::Result<usize> {
     Ok(Api::<Pod>::default_namespaced(client.clone()).list(&ListParams::default()).await?.items.len())
@@ -40,9 +40,9 @@ async fn list_on(handle: &Handle, client: &Client) -> kube::Result<usize> {
 /// R1, for the requests of a client.
 #[tokio::test(start_paused = true)]
 async fn silent_server_fails_request_within_15_s() {
-    for settings in [http2(), Settings { headers_timeout: Duration::from_secs(14), ..Settings::default() }] {
-        let server = in_memory().await;
-        let connection = over_pipes(&server, settings, &Sockets::default()).await;
+    for settings in [http2_settings(), Settings { headers_timeout: Duration::from_secs(14), ..Settings::default() }] {
+        let server = in_memory_server().await;
+        let connection = connect_over_pipes(&server, settings, &Sockets::default()).await;
         let client = connection.client_on(&Handle::current());
         list(&client).await.expect("a list");
         server.faults().black_hole(true);
@@ -57,8 +57,8 @@ async fn silent_server_fails_request_within_15_s() {
 /// R1, between requests.
 #[tokio::test(start_paused = true)]
 async fn idle_connection_of_silent_server_is_removed() {
-    let server = in_memory().await;
-    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let server = in_memory_server().await;
+    let connection = connect_over_pipes(&server, http2_settings(), &Sockets::default()).await;
     let client = connection.client_on(&Handle::current());
     list(&client).await.expect("a list");
     server.faults().black_hole(true);
@@ -69,16 +69,16 @@ async fn idle_connection_of_silent_server_is_removed() {
 /// R4.
 #[tokio::test(start_paused = true)]
 async fn restarted_server_is_reached_again() {
-    for settings in [http2(), Settings::default()] {
-        let server = in_memory().await;
-        let connection = over_pipes(&server, settings, &Sockets::default()).await;
+    for settings in [http2_settings(), Settings::default()] {
+        let server = in_memory_server().await;
+        let connection = connect_over_pipes(&server, settings, &Sockets::default()).await;
         let client = connection.client_on(&Handle::current());
         for round in 0..3 {
             create(&client, &format!("map-{round}"), 10).await.expect("a write");
             server.faults().restart();
         }
         drop(client);
-        until("the connections end with their client", || {
+        wait_until("the connections end with their client", || {
             connection.connections().iter().all(|report| report.streams == 0)
         })
         .await;
@@ -88,8 +88,8 @@ async fn restarted_server_is_reached_again() {
 /// A body above the flow-control window of a stream.
 #[tokio::test(start_paused = true)]
 async fn large_body_is_sent_completely() {
-    let server = in_memory().await;
-    let connection = over_pipes(&server, http2(), &Sockets::default()).await;
+    let server = in_memory_server().await;
+    let connection = connect_over_pipes(&server, http2_settings(), &Sockets::default()).await;
     for (client, name) in [(connection.client_on(&Handle::current()), "one"), (connection.client(), "two")] {
         let written = create(&client, name, 900_000).await.expect("a write");
         assert_eq!(written.data.expect("data")["value"].len(), 900_000);
@@ -99,7 +99,7 @@ async fn large_body_is_sent_completely() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_runtime_uses_its_own_connection() {
     let server = ApiServer::start().await.expect("a server");
-    let connection = over_tcp(&server, http2()).await;
+    let connection = connect_over_tcp(&server, http2_settings()).await;
     let runtimes: Vec<Runtime> = (0..4).map(|_| runtime()).collect();
     for round in 1..=3 {
         for runtime in &runtimes {
@@ -114,14 +114,14 @@ async fn each_runtime_uses_its_own_connection() {
     for runtime in runtimes {
         runtime.shutdown_background();
     }
-    until("only the connection of the environment is left", || connection.connections().len() == 1).await;
+    wait_until("only the connection of the environment is left", || connection.connections().len() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_serves_callers_of_other_runtimes() {
     let server = ApiServer::start().await.expect("a server");
-    for settings in [http2(), Settings::default()] {
-        let connection = over_tcp(&server, settings).await;
+    for settings in [http2_settings(), Settings::default()] {
+        let connection = connect_over_tcp(&server, settings).await;
         let (one, other) = (runtime(), runtime());
         let client = connection.client_on(one.handle());
         list_on(other.handle(), &client).await.expect("a list");
@@ -135,8 +135,8 @@ async fn client_serves_callers_of_other_runtimes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_runtime_affects_only_its_client() {
     let server = ApiServer::start().await.expect("a server");
-    for settings in [http2(), Settings::default()] {
-        let connection = over_tcp(&server, settings).await;
+    for settings in [http2_settings(), Settings::default()] {
+        let connection = connect_over_tcp(&server, settings).await;
         let shared = connection.client();
         let ending_runtime = runtime();
         let client = connection.client_on(ending_runtime.handle());
@@ -148,7 +148,8 @@ async fn ended_runtime_affects_only_its_client() {
             let client = client.clone();
             async move { list(&client).await }
         });
-        until("the request is in flight", || connection.connections().iter().any(|report| report.streams > 0)).await;
+        wait_until("the request is in flight", || connection.connections().iter().any(|report| report.streams > 0))
+            .await;
         ending_runtime.shutdown_background();
         waiting.await.expect("no panic").expect_err("the connection has ended");
         server.faults().freeze(false);
@@ -164,7 +165,7 @@ async fn ended_runtime_affects_only_its_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runtime_may_end_during_dial() {
     let server = ApiServer::start().await.expect("a server");
-    let connection = over_tcp(&server, http2()).await;
+    let connection = connect_over_tcp(&server, http2_settings()).await;
     server.faults().black_hole(true);
     let ending_runtime = runtime();
     let client = connection.client_on(ending_runtime.handle());
@@ -172,10 +173,10 @@ async fn runtime_may_end_during_dial() {
     let dials = |connection: &Connection| {
         connection.connections().iter().any(|report| report.state == ConnectionState::Connecting)
     };
-    until("the connection is being opened", || dials(&connection)).await;
+    wait_until("the connection is being opened", || dials(&connection)).await;
     ending_runtime.shutdown_background();
     waiting.await.expect("no panic").expect_err("the dial has ended");
-    until("the dial is removed", || connection.connections().is_empty()).await;
+    wait_until("the dial is removed", || connection.connections().is_empty()).await;
     server.faults().black_hole(false);
     list(&connection.client()).await.expect("a list");
 }
@@ -183,7 +184,7 @@ async fn runtime_may_end_during_dial() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runtime_without_io_fails_its_requests() {
     let server = ApiServer::start().await.expect("a server");
-    let connection = over_tcp(&server, http2()).await;
+    let connection = connect_over_tcp(&server, http2_settings()).await;
     let bare = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
     let client = connection.client_on(bare.handle());
     list(&client).await.expect_err("no I/O");
@@ -195,8 +196,8 @@ async fn runtime_without_io_fails_its_requests() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_runtime_delays_no_other_client() {
     let server = ApiServer::start().await.expect("a server");
-    for settings in [http2(), Settings::default()] {
-        let connection = over_tcp(&server, settings).await;
+    for settings in [http2_settings(), Settings::default()] {
+        let connection = connect_over_tcp(&server, settings).await;
         let blocked = runtime();
         let client = connection.client_on(blocked.handle());
         list_on(blocked.handle(), &client).await.expect("a list");

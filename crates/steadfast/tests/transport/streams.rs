@@ -9,13 +9,15 @@ use steadfast::Connection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
+use crate::fixture::{
+    PODS, Sockets, body_text, config, connection_with_dialer, get_request, http2_settings, in_memory_server,
+};
 use crate::hostile::{ACK, HEADERS, PING, RST_STREAM, SETTINGS, frame};
-use crate::world::{PODS, Sockets, config, connection_with_dialer, get, http2, in_memory, text};
 
 const DATA: u8 = 0;
-const END: u8 = 1;
+const END_STREAM: u8 = 1;
 /// `REFUSED_STREAM`: the server has not processed the request, so a retry is safe (RFC 9113, section 8.7).
-const REFUSED: [u8; 4] = [0, 0, 0, 7];
+const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
 /// Returns a `SETTINGS_MAX_CONCURRENT_STREAMS` frame.
 fn streams(allowed: u8) -> [u8; 6] {
@@ -35,12 +37,12 @@ async fn serve_http2_peer(pipe: &mut DuplexStream, mut refused: usize) -> io::Re
             (SETTINGS, 0) => pipe.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
             (HEADERS, _) if refused > 0 => {
                 refused -= 1;
-                pipe.write_all(&frame(RST_STREAM, 0, stream, &REFUSED)).await?;
+                pipe.write_all(&frame(RST_STREAM, 0, stream, &REFUSED_STREAM)).await?;
             }
             (HEADERS, _) => {
                 // Complete response with status 200.
                 pipe.write_all(&frame(HEADERS, 4, stream, &[0x88])).await?;
-                pipe.write_all(&frame(DATA, END, stream, b"ok")).await?;
+                pipe.write_all(&frame(DATA, END_STREAM, stream, b"ok")).await?;
             }
             _ => {}
         }
@@ -67,13 +69,13 @@ impl StreamPeers {
     {
         let dials = Arc::new(AtomicUsize::new(0));
         let counted = dials.clone();
-        let connection = connection_with_dialer(config(&in_memory().await).await, http2(), move || {
+        let connection = connection_with_dialer(config(&in_memory_server().await).await, http2_settings(), move || {
             let (client_end, server_end) = tokio::io::duplex(1 << 16);
-            let served = serve(counted.fetch_add(1, Ordering::SeqCst), server_end);
+            let serving = serve(counted.fetch_add(1, Ordering::SeqCst), server_end);
             async move {
-                let Some(served) = served else { return std::future::pending().await };
-                tokio::spawn(served);
-                Ok(Sockets::default().watch(client_end))
+                let Some(serving) = serving else { return std::future::pending().await };
+                tokio::spawn(serving);
+                Ok(Sockets::default().track(client_end))
             }
         });
         Self { connection, dials }
@@ -81,7 +83,7 @@ impl StreamPeers {
 
     fn send_request(&self) -> tokio::task::JoinHandle<Result<String, String>> {
         let connection = self.connection.clone();
-        tokio::spawn(async move { text(&connection, get(PODS)).await.map_err(|error| error.to_string()) })
+        tokio::spawn(async move { body_text(&connection, get_request(PODS)).await.map_err(|error| error.to_string()) })
     }
 
     fn dials(&self) -> usize {
@@ -92,26 +94,26 @@ impl StreamPeers {
 /// An overloaded server can send a stream limit of zero (RFC 9113, section 6.5.2).
 #[tokio::test(start_paused = true)]
 async fn zero_stream_limit_causes_no_dial_loop() {
-    let world = StreamPeers::new(|_, mut pipe| {
+    let peers = StreamPeers::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
             serve_http2_peer(&mut pipe, 0).await
         })
     })
     .await;
-    let requests: Vec<_> = (0..20).map(|_| world.send_request()).collect();
+    let requests: Vec<_> = (0..20).map(|_| peers.send_request()).collect();
     sleep(Duration::from_secs(12)).await;
-    assert!((2..=3).contains(&world.dials()), "{} dials in 12 s", world.dials());
+    assert!((2..=3).contains(&peers.dials()), "{} dials in 12 s", peers.dials());
     for requests in requests {
         let error = requests.await.expect("no panic").expect_err("the stream limit is 0");
         assert!(error.contains("the server currently accepts no requests"), "{error}");
     }
-    assert!(world.dials() <= 7, "{} dials in 30 s", world.dials());
+    assert!(peers.dials() <= 7, "{} dials in 30 s", peers.dials());
 }
 
 #[tokio::test(start_paused = true)]
 async fn raised_stream_limit_serves_waiting_requests() {
-    let world = StreamPeers::new(|_, mut pipe| {
+    let peers = StreamPeers::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &streams(0)).await?;
             let raised = async {
@@ -139,14 +141,14 @@ async fn raised_stream_limit_serves_waiting_requests() {
     })
     .await;
     let started_at = Instant::now();
-    assert_eq!(world.send_request().await.expect("no panic").as_deref(), Ok("ok"));
+    assert_eq!(peers.send_request().await.expect("no panic").as_deref(), Ok("ok"));
     assert_eq!(started_at.elapsed().as_secs(), 2);
-    assert_eq!(world.dials(), 1);
+    assert_eq!(peers.dials(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rejected_request_does_not_block_others() {
-    let world = StreamPeers::new(|number, mut pipe| {
+    let peers = StreamPeers::new(|number, mut pipe| {
         // Only the first dial succeeds, so the retry must fall back to the connection that rejected the stream.
         (number == 0).then_some(async move {
             begin(&mut pipe, &[]).await?;
@@ -154,12 +156,12 @@ async fn rejected_request_does_not_block_others() {
         })
     })
     .await;
-    let refused = world.send_request();
+    let refused = peers.send_request();
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(world.dials(), 2, "a rejected request must cause another dial");
+    assert_eq!(peers.dials(), 2, "a rejected request must cause another dial");
     let started_at = Instant::now();
     for _ in 0..3 {
-        assert_eq!(world.send_request().await.expect("no panic").as_deref(), Ok("ok"));
+        assert_eq!(peers.send_request().await.expect("no panic").as_deref(), Ok("ok"));
     }
     assert!(started_at.elapsed() < Duration::from_millis(100), "{:?}", started_at.elapsed());
     assert_eq!(
@@ -171,14 +173,14 @@ async fn rejected_request_does_not_block_others() {
 
 #[tokio::test(start_paused = true)]
 async fn rejecting_server_ends_retries() {
-    let world = StreamPeers::new(|_, mut pipe| {
+    let peers = StreamPeers::new(|_, mut pipe| {
         Some(async move {
             begin(&mut pipe, &[]).await?;
             serve_http2_peer(&mut pipe, usize::MAX).await
         })
     })
     .await;
-    let error = world.send_request().await.expect("no panic").expect_err("refused");
+    let error = peers.send_request().await.expect("no panic").expect_err("refused");
     assert!(error.contains("refused"), "{error}");
-    assert!(world.dials() <= 4, "{}", world.dials());
+    assert!(peers.dials() <= 4, "{}", peers.dials());
 }

@@ -24,12 +24,12 @@ pub(super) struct GainTracker {
 impl GainTracker {
     /// Records the set of own keys after a change. None means no own keys.
     pub(super) fn record_change(&mut self, number: u64, owned_keys: Option<Arc<OwnedKeys>>) {
-        let Some(part) = owned_keys else {
+        let Some(owned_keys) = owned_keys else {
             *self = Self::default();
             return;
         };
         // An equal distribution changes no key, so the caches need not catch up again.
-        if self.owned_keys.last().is_some_and(|(_, last)| *last == part) {
+        if self.owned_keys.last().is_some_and(|(_, last)| *last == owned_keys) {
             return;
         }
         // Too many changes while the caches lag. Starting again is safe, because no key counts as owned before a
@@ -37,16 +37,16 @@ impl GainTracker {
         if self.owned_keys.len() == MAX_TRACKED_CHANGES {
             *self = Self::default();
         }
-        self.owned_keys.push((number, part));
+        self.owned_keys.push((number, owned_keys));
     }
 
     /// Returns true if the caches must catch up before all own keys are usable.
-    pub(super) fn lags(&self) -> bool {
+    pub(super) fn is_lagging(&self) -> bool {
         self.owned_keys.len() > usize::from(self.caught_up)
     }
 
     /// Records that the caches contain all earlier writes to the keys that were gained up to change `number`.
-    pub(super) fn caught_up(&mut self, number: u64) {
+    pub(super) fn record_catch_up(&mut self, number: u64) {
         // The caches cover the distribution that was current at `number`. Later distributions remain.
         let Some(at) = self.owned_keys.iter().rposition(|(since, _)| *since <= number) else { return };
         self.owned_keys.drain(..at);
@@ -56,6 +56,6 @@ impl GainTracker {
     /// Returns true if `key` was our own in every set since the caches caught up.
     pub(super) fn owns(&self, key: &ObjectKey) -> bool {
         // A key counts as owned only if every distribution since the last catch-up contains it.
-        self.caught_up && self.owned_keys.iter().all(|(_, part)| part.owns(key))
+        self.caught_up && self.owned_keys.iter().all(|(_, owned_keys)| owned_keys.owns(key))
     }
 }

@@ -12,7 +12,7 @@ use steadfast::kube::core::{Request, Resource as _};
 use super::super::leases::RESOURCE;
 use super::super::requests::Requests;
 use super::super::trouble::{ElectionTrouble, RequestInfo};
-use super::membership::{ExpiredLease, GROUP};
+use super::membership::{ExpiredLease, GROUP_LABEL};
 
 /// Leases of one group.
 pub(super) struct GroupLeases {
@@ -26,7 +26,7 @@ impl GroupLeases {
     /// Builds requests with this `timeout`.
     pub(super) fn new(connection: Connection, namespace: &str, group: &str, timeout: Duration) -> Self {
         let request = Request::new(Lease::url_path(&(), Some(namespace)));
-        let all = ListParams::default().labels(&format!("{GROUP}={group}"));
+        let all = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         Self { requests: Requests::new(connection, timeout), request, namespace: namespace.to_owned(), all }
     }
 

@@ -11,7 +11,7 @@ use super::super::fault_injection::inject;
 use super::super::leases::{Leases, RESOURCE, RequestResult, end_troubles};
 use super::super::machine::{ElectionMachine, Step, StepResult};
 use super::super::state::{Term, UnansweredRequests};
-use super::super::task::stopped;
+use super::super::task::wait_for_stop;
 use super::super::timing::Timing;
 use super::group::GroupLeases;
 use super::membership::Membership;
@@ -42,13 +42,13 @@ pub(super) struct Member {
     membership: Membership,
     /// The published term, with the term number of the machine. One machine term may have several published terms.
     term: Option<(u64, Arc<Term>)>,
-    terms: u64,
+    published_terms: u64,
     hand_over: HandOver,
     unanswered_requests: UnansweredRequests,
     /// Time of the next read of all leases.
-    next: Instant,
+    next_group_read_at: Instant,
     /// True if the last request had no response: about the own lease, and about the group.
-    last_unanswered: [bool; 2],
+    last_request_unanswered: [bool; 2],
 }
 
 impl Member {
@@ -66,11 +66,11 @@ impl Member {
             timing,
             wall_clock,
             term: None,
-            terms: 0,
+            published_terms: 0,
             hand_over: HandOver::None,
             unanswered_requests: UnansweredRequests::default(),
-            next: now,
-            last_unanswered: [false; 2],
+            next_group_read_at: now,
+            last_request_unanswered: [false; 2],
         }
     }
 
@@ -80,13 +80,13 @@ impl Member {
         loop {
             let step = self.machine.step(self.now(), (self.wall_clock)());
             self.publish();
-            let is_running = match (step, self.unanswered_requests.until(self.now())) {
+            let is_running = match (step, self.unanswered_requests.pending_until(self.now())) {
                 (Step::Wait(until), _) => self.wait_until(until, &mut stopping).await,
                 // A new lease claims no keys, so all requests under the previous lease must have ended.
-                (Step::Create(_), Some(settled)) => self.pause(settled, &mut stopping).await,
+                (Step::Create(_), Some(settled_at)) => self.pause(settled_at, &mut stopping).await,
                 (step, _) => {
                     if matches!(step, Step::Create(_)) {
-                        self.membership.renounce();
+                        self.membership.withdraw_claims();
                     }
                     self.attempt(step, &mut stopping).await
                 }
@@ -105,22 +105,26 @@ impl Member {
         // keys.
         if self.membership.must_change() && self.continue_hand_over() {
             self.hand_over = HandOver::None;
-            self.membership.change();
+            self.membership.adopt_next_view();
             self.machine.step_now(self.now());
             return true;
         }
-        if self.machine.term(self.now()).is_some() && self.next <= self.now() {
+        if self.machine.term(self.now()).is_some() && self.next_group_read_at <= self.now() {
             return tokio::select! {
                 biased;
-                () = stopped(stopping) => false,
+                () = wait_for_stop(stopping) => false,
                 () = self.read_group() => true,
             };
         }
-        let next = if self.next > self.now() { until.min(self.next) } else { until };
-        let next =
+        let wake_at = if self.next_group_read_at > self.now() { until.min(self.next_group_read_at) } else { until };
+        let wake_at =
             // Guards drop without a notification, so their number is polled.
-            if let HandOver::Draining(..) = self.hand_over { next.min(self.now() + GUARD_CHECK_INTERVAL) } else { next };
-        self.pause(self.unanswered_requests.until(self.now()).map_or(next, |settled| settled.min(next)), stopping).await
+            if let HandOver::Draining(..) = self.hand_over { wake_at.min(self.now() + GUARD_CHECK_INTERVAL) } else { wake_at };
+        self.pause(
+            self.unanswered_requests.pending_until(self.now()).map_or(wake_at, |settled_at| settled_at.min(wake_at)),
+            stopping,
+        )
+        .await
     }
 
     /// Continues a hand-over. Returns true if the new view may be written.
@@ -131,34 +135,34 @@ impl Member {
         let now = self.now();
         match &self.hand_over {
             HandOver::None => {
-                let Some((number, before)) = self.term.take() else { return false };
+                let Some((number, previous_term)) = self.term.take() else { return false };
                 // Kept keys continue under the new term. Guards of the previous term keep their fence.
-                self.start_term(number, now + before.fence.remaining());
-                self.hand_over = HandOver::Draining(before, now + self.timing.acting_time());
+                self.start_term(number, now + previous_term.fence.remaining());
+                self.hand_over = HandOver::Draining(previous_term, now + self.timing.acting_time());
                 // From now on no caller obtains the previous term.
                 self.publish();
                 false
             }
-            HandOver::Draining(before, until) => {
+            HandOver::Draining(previous_term, until) => {
                 // A count of 1 means that no guard exists, because one reference is our own. Without guards, no
                 // reconcile acts on the lost keys. The acting time bounds the wait for the guards.
-                if Arc::strong_count(before) == 1 || *until <= now || !before.fence.is_open() {
-                    let before = before.clone();
-                    self.unanswered_requests.close(&before, &self.timing);
+                if Arc::strong_count(previous_term) == 1 || *until <= now || !previous_term.fence.is_open() {
+                    let previous_term = previous_term.clone();
+                    self.unanswered_requests.close(&previous_term, &self.timing);
                     self.hand_over = HandOver::Settling;
                 }
                 false
             }
-            HandOver::Settling => self.unanswered_requests.until(self.now()).is_none(),
+            HandOver::Settling => self.unanswered_requests.pending_until(self.now()).is_none(),
         }
     }
 
     /// Reads all leases, and deletes an expired one.
     async fn read_group(&mut self) {
-        let all = self.group.read(self.last_unanswered[1]).await;
+        let leases = self.group.read(self.last_request_unanswered[1]).await;
         let now = self.now();
-        self.last_unanswered[1] = all.is_err();
-        let problem = match all.map(|leases| self.membership.record_read(leases, now)) {
+        self.last_request_unanswered[1] = leases.is_err();
+        let problem = match leases.map(|leases| self.membership.record_read(leases, now)) {
             Ok(true) => None,
             Ok(false) => {
                 let reason = "the list is older than our own lease, or another client changed that lease";
@@ -167,7 +171,7 @@ impl Member {
             Err(problem) => Some(problem),
         };
         let is_changing = self.membership.is_changing();
-        self.next = now + if is_changing { self.timing.retry / 4 } else { self.timing.retry };
+        self.next_group_read_at = now + if is_changing { self.timing.retry / 4 } else { self.timing.retry };
         self.publish();
         let MemberState { namespace, group, identity, .. } = &*self.state;
         if let Some(problem) = problem {
@@ -186,7 +190,7 @@ impl Member {
                     tracing::info!(%namespace, %group, %identity, member = %expired.name, "deleted the expired lease of a \
                      member");
                     // The next read is delayed, because a finalizer may keep the deleted lease.
-                    self.next = self.now() + self.timing.retry / 4;
+                    self.next_group_read_at = self.now() + self.timing.retry / 4;
                 }
                 // Another member deleted the lease, or it was renewed.
                 Ok(false) => self.state.troubles.end("delete", RESOURCE),
@@ -203,25 +207,25 @@ impl Member {
     /// Sends one request about the own lease. Returns false if the member stops first.
     async fn attempt(&mut self, mut step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
         if let Step::Create(lease) | Step::Update(lease) = &mut step {
-            self.membership.sign(lease);
+            self.membership.add_group_and_view(lease);
         }
-        // Taken before sending, so that other members see this write after `sent`.
-        let sent = self.now();
-        let answered = tokio::select! {
+        // Taken before sending, so that other members see this write after `sent_at`.
+        let sent_at = self.now();
+        let request_result = tokio::select! {
             biased;
-            () = stopped(stopping) => None,
-            result = self.leases.send(&step, self.last_unanswered[0]) => Some(result),
+            () = wait_for_stop(stopping) => None,
+            result = self.leases.send(&step, self.last_request_unanswered[0]) => Some(result),
         };
-        let is_running = answered.is_some();
+        let is_running = request_result.is_some();
         self.record_result(
             &step,
-            sent,
-            answered.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
+            sent_at,
+            request_result.unwrap_or(RequestResult { result: StepResult::NoResponse, problem: None }),
         );
         is_running
     }
 
-    fn record_result(&mut self, step: &Step, sent: Instant, RequestResult { result, problem }: RequestResult) {
+    fn record_result(&mut self, step: &Step, sent_at: Instant, RequestResult { result, problem }: RequestResult) {
         let MemberState { namespace, group, identity, .. } = &*self.state;
         if let Some(problem) = problem {
             if self.state.troubles.add(problem.clone()) {
@@ -233,19 +237,19 @@ impl Member {
             end_troubles(&self.state.troubles, step, &result);
         }
         let now = self.now();
-        self.last_unanswered[0] = result == StepResult::NoResponse;
-        let chance = self.state.environment.random() as f64 / u64::MAX as f64;
+        self.last_request_unanswered[0] = result == StepResult::NoResponse;
+        let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
         if *step == Step::Get {
-            self.machine.record_read(result, sent, now, chance);
+            self.machine.record_read(result, sent_at, now, jitter_fraction);
             return;
         }
-        let written = if let StepResult::Lease(lease) = &result { Some(lease.clone()) } else { None };
-        self.machine.record_write(result, sent, now, chance);
+        let written_lease = if let StepResult::Lease(lease) = &result { Some(lease.clone()) } else { None };
+        self.machine.record_write(result, sent_at, now, jitter_fraction);
         // An expired term ends first, together with its claims.
         self.publish();
-        if let Some(lease) = written.filter(|_| self.machine.term(self.now()).is_some()) {
+        if let Some(lease) = written_lease.filter(|_| self.machine.term(self.now()).is_some()) {
             self.membership.record_write(lease);
-            self.next = if self.membership.is_changing() { now } else { self.next };
+            self.next_group_read_at = if self.membership.is_changing() { now } else { self.next_group_read_at };
         }
     }
 
@@ -256,9 +260,9 @@ impl Member {
         if let Some((number, term)) = &self.term {
             let until = held.filter(|held| held.0 == *number).map(|(_, until)| until);
             let is_valid = until.is_some_and(|until| {
-                if let HandOver::Draining(before, _) = &self.hand_over {
+                if let HandOver::Draining(previous_term, _) = &self.hand_over {
                     // Both terms rest on one lease, so a renewal extends both.
-                    before.fence.extend(until);
+                    previous_term.fence.extend(until);
                 }
                 term.fence.extend(until);
                 term.fence.is_open()
@@ -274,25 +278,26 @@ impl Member {
         if let Some(held) = self
             .machine
             .term(now)
-            .filter(|_| self.term.is_none() && self.unanswered_requests.until(self.now()).is_none())
+            .filter(|_| self.term.is_none() && self.unanswered_requests.pending_until(self.now()).is_none())
         {
             let (number, until) = (held.number, held.until);
             self.start_term(number, until);
         }
-        let (part, term) = (self.membership.owned_keys(), self.term.as_ref().map(|(_, term)| term));
+        let (owned_keys, term) = (self.membership.owned_keys(), self.term.as_ref().map(|(_, term)| term));
         self.state.status.send_if_modified(|status| {
             let number = |term: Option<&Arc<Term>>| term.map(|term| term.number);
-            if status.owned_keys.as_deref() == part.as_ref() && number(status.term.as_ref()) == number(term) {
+            if status.owned_keys.as_deref() == owned_keys.as_ref() && number(status.term.as_ref()) == number(term) {
                 return false;
             }
-            status.change(part, term.cloned());
+            status.change(owned_keys, term.cloned());
             true
         });
     }
 
     fn start_term(&mut self, number: u64, until: Instant) {
-        self.terms += 1;
-        self.term = Some((number, Arc::new(Term::new(&self.connection, [self.terms; 2], until, &self.timing))));
+        self.published_terms += 1;
+        self.term =
+            Some((number, Arc::new(Term::new(&self.connection, [self.published_terms; 2], until, &self.timing))));
     }
 
     /// Ends all terms.
@@ -302,8 +307,8 @@ impl Member {
             tracing::info!(%namespace, %group, %identity, "no own keys: the lease may have expired, or is being released");
             self.unanswered_requests.close(&term, &self.timing);
         }
-        if let HandOver::Draining(before, _) = std::mem::replace(&mut self.hand_over, HandOver::None) {
-            self.unanswered_requests.close(&before, &self.timing);
+        if let HandOver::Draining(previous_term, _) = std::mem::replace(&mut self.hand_over, HandOver::None) {
+            self.unanswered_requests.close(&previous_term, &self.timing);
         }
         self.membership.clear_claims();
     }
@@ -313,41 +318,41 @@ impl Member {
         let until = self.machine.term(self.now()).map(|held| held.until);
         if !inject!(self.timing.faults, sharding::EarlyRelease) {
             self.end_term();
-            self.publish_nothing();
+            self.withdraw_publication();
         }
         let Some(until) = until else { return false };
-        if let Some(settled) = self.unanswered_requests.until(self.now()) {
+        if let Some(settled_at) = self.unanswered_requests.pending_until(self.now()) {
             // The server may still process unanswered requests, so no other member may start before then.
             // The lease expires before the requests settle, so a release would free nothing earlier.
-            if settled >= until {
+            if settled_at >= until {
                 return false;
             }
             let environment = &self.state.environment;
-            environment.sleep_until(environment.now() + settled.since(self.now())).await;
+            environment.sleep_until(environment.now() + settled_at.since(self.now())).await;
         }
-        self.membership.renounce();
+        self.membership.withdraw_claims();
         // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(mut step) = self.machine.release(self.now(), (self.wall_clock)()) else { return false };
             if let Step::Update(lease) = &mut step {
-                self.membership.sign(lease);
+                self.membership.add_group_and_view(lease);
             }
-            let sent = self.now();
-            let RequestResult { result, .. } = self.leases.send(&step, self.last_unanswered[0]).await;
+            let sent_at = self.now();
+            let RequestResult { result, .. } = self.leases.send(&step, self.last_request_unanswered[0]).await;
             if step != Step::Get && matches!(result, StepResult::Lease(_)) {
                 return true;
             }
-            let (now, chance) = (self.now(), 0.0);
-            self.last_unanswered[0] = result == StepResult::NoResponse;
+            let (now, jitter_fraction) = (self.now(), 0.0);
+            self.last_request_unanswered[0] = result == StepResult::NoResponse;
             match step {
-                Step::Get => self.machine.record_read(result, sent, now, chance),
-                _ => self.machine.record_write(result, sent, now, chance),
+                Step::Get => self.machine.record_read(result, sent_at, now, jitter_fraction),
+                _ => self.machine.record_write(result, sent_at, now, jitter_fraction),
             }
         }
         false
     }
 
-    fn publish_nothing(&self) {
+    fn withdraw_publication(&self) {
         self.state.status.send_modify(|status| status.change(None, None));
     }
 
@@ -361,7 +366,7 @@ impl Member {
         let environment = &self.state.environment;
         tokio::select! {
             biased;
-            () = stopped(stopping) => false,
+            () = wait_for_stop(stopping) => false,
             () = environment.sleep_until(environment.now() + until.since(self.now())) => true,
         }
     }

@@ -45,10 +45,10 @@ use super::super::timing::Timing;
 use super::rendezvous::{MemberSet, owner};
 
 /// Label of a member's lease: its group.
-pub(super) const GROUP: &str = "steadfast/shares-of";
+pub(super) const GROUP_LABEL: &str = "steadfast/shares-of";
 
 /// Annotation of a member's lease: its view.
-const VIEW: &str = "steadfast/acts-by";
+const VIEW_ANNOTATION: &str = "steadfast/acts-by";
 
 /// One member's view of its group.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ pub(super) struct OwnedKeys {
     /// A key must be assigned to the member by each of these views.
     views: Vec<MemberSet>,
     /// Views of other claiming members that differ from ours. Equal views assign each key once.
-    others: Vec<(Arc<str>, MemberSet)>,
+    other_views: Vec<(Arc<str>, MemberSet)>,
 }
 
 impl OwnedKeys {
@@ -109,7 +109,7 @@ impl OwnedKeys {
         // Every view that this member published or may publish must assign the key to this member.
         self.views.iter().all(|view| owner(view, key) == Some(&self.own_name))
             // Another member may still act by its older view.
-            && !self.others.iter().any(|(other, view)| owner(view, key) == Some(other))
+            && !self.other_views.iter().any(|(other, view)| owner(view, key) == Some(other))
     }
 }
 
@@ -137,11 +137,11 @@ impl Membership {
     }
 
     /// Writes group and view into a lease before sending.
-    pub(super) fn sign(&self, lease: &mut Lease) {
+    pub(super) fn add_group_and_view(&self, lease: &mut Lease) {
         let view: Vec<&str> = self.written_view.iter().map(AsRef::as_ref).collect();
         let metadata = &mut lease.metadata;
-        metadata.labels.get_or_insert_default().insert(GROUP.to_owned(), self.group.clone());
-        metadata.annotations.get_or_insert_default().insert(VIEW.to_owned(), view.join(","));
+        metadata.labels.get_or_insert_default().insert(GROUP_LABEL.to_owned(), self.group.clone());
+        metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.to_owned(), view.join(","));
     }
 
     /// Records the server's response `lease` to the last signed write.
@@ -193,14 +193,14 @@ impl Membership {
         let released = record::holder(&lease).is_none();
         let duration = record::duration(&lease, &self.timing);
         // A released lease states a duration of one second, which is too short for all members to see the release.
-        let lasts = if released { duration.max(self.timing.lease) } else { duration };
+        let duration = if released { duration.max(self.timing.lease) } else { duration };
         let since = match self.peers.get(&name) {
             // Only a change of the record restarts its expiry.
             Some(peer) if peer.uid == uid && peer.spec == lease.spec => peer.since,
             _ => now,
         };
         let version = lease.metadata.resource_version.unwrap_or_default();
-        let (spec, expires_at) = (lease.spec, since + lasts);
+        let (spec, expires_at) = (lease.spec, since + duration);
         self.peers.insert(name, Peer { uid, version, spec, since, expires_at, released, is_listed: true, view });
     }
 
@@ -224,7 +224,7 @@ impl Membership {
     }
 
     /// Adopts the next view. The caller must first end all actions on lost keys.
-    pub(super) fn change(&mut self) {
+    pub(super) fn adopt_next_view(&mut self) {
         self.written_view.clone_from(&self.next_view);
     }
 
@@ -237,7 +237,7 @@ impl Membership {
     }
 
     /// Withdraws all claims. The caller must first end all actions.
-    pub(super) fn renounce(&mut self) {
+    pub(super) fn withdraw_claims(&mut self) {
         self.written_view.clear();
         self.clear_claims();
     }
@@ -259,14 +259,14 @@ impl Membership {
             }
         }
         let claim = self.peers.iter().filter(|(name, peer)| peer.claims(name) && !ignores_claims);
-        let others = claim.filter(|(_, peer)| !views.contains(&peer.view));
-        let others = others.map(|(name, peer)| (name.clone(), peer.view.clone())).collect();
-        Some(OwnedKeys { own_name: self.own_name.clone(), views, others })
+        let other_views = claim.filter(|(_, peer)| !views.contains(&peer.view));
+        let other_views = other_views.map(|(name, peer)| (name.clone(), peer.view.clone())).collect();
+        Some(OwnedKeys { own_name: self.own_name.clone(), views, other_views })
     }
 
     /// Returns true during changes, when leases are read more often.
     pub(super) fn is_changing(&self) -> bool {
-        !self.is_settled() || self.owned_keys().is_none_or(|part| part.views.len() > 1 || !part.others.is_empty())
+        !self.is_settled() || self.owned_keys().is_none_or(|part| part.views.len() > 1 || !part.other_views.is_empty())
     }
 
     fn is_settled(&self) -> bool {
@@ -276,7 +276,7 @@ impl Membership {
 
 /// Returns the view in a lease.
 fn view(lease: &Lease) -> MemberSet {
-    let text = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW));
+    let text = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW_ANNOTATION));
     let text = text.map(String::as_str).unwrap_or_default();
     text.split(',').filter(|name| !name.is_empty()).map(Arc::from).collect()
 }

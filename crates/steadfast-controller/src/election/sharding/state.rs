@@ -47,7 +47,7 @@ impl MemberStatus {
     /// Marks the caches as caught up if no cache reader exists.
     fn skip_catch_up(&mut self) {
         if self.readers == 0 {
-            self.gains.caught_up(self.number);
+            self.gains.record_catch_up(self.number);
         }
     }
 }
@@ -100,14 +100,15 @@ impl MemberState {
     pub(super) async fn publish_gains(&self) {
         let mut statuses = self.status.subscribe();
         loop {
-            let lags = |status: &MemberStatus| status.stopped.is_some() || (status.readers > 0 && status.gains.lags());
+            let lags =
+                |status: &MemberStatus| status.stopped.is_some() || (status.readers > 0 && status.gains.is_lagging());
             let lagging = statuses.wait_for(lags).await.map(|status| (status.number, status.stopped.is_some()));
             let Ok((number, false)) = lagging else { return };
             // The readers run without the lock and may take a long time. Changes in the meantime start another pass.
             let all: Vec<_> = self.readers().iter().map(|(_, catch_up)| catch_up()).collect();
             join_all(all).await;
             self.status.send_modify(|status| {
-                status.gains.caught_up(number);
+                status.gains.record_catch_up(number);
                 status.number += 1;
             });
         }

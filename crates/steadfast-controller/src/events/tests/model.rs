@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::correlate::Recorded;
+use super::super::correlate::RecordResult;
 use super::super::draft::EventDraft;
 use super::super::key::EventKey;
 use super::super::outcome::{Rejection, RequestOutcome};
@@ -35,7 +35,7 @@ enum Step {
     /// Sends all possible requests.
     Send,
     /// Responds to a request in flight.
-    RequestOutcome(usize, Fate),
+    RequestOutcome(usize, ResponseFate),
     /// The server deletes one of its events.
     Forget(usize),
     Flush,
@@ -43,28 +43,28 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum ResponseFate {
     Done,
     /// Processed, but without a response.
-    AnswerLost,
+    ResponseLost,
     RequestLost,
     Busy,
     Rejected,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let fate = prop_oneof![
-        12 => Just(Fate::Done),
-        2 => Just(Fate::AnswerLost),
-        2 => Just(Fate::RequestLost),
-        1 => Just(Fate::Busy),
-        1 => Just(Fate::Rejected),
+    let response_fate = prop_oneof![
+        12 => Just(ResponseFate::Done),
+        2 => Just(ResponseFate::ResponseLost),
+        2 => Just(ResponseFate::RequestLost),
+        1 => Just(ResponseFate::Busy),
+        1 => Just(ResponseFate::Rejected),
     ];
     prop_oneof![
         40 => (0..7_u8, 0..3_u8, 0..5_u8).prop_map(|(about, reason, note)| Step::Record(about, reason, note)),
         30 => (0..2_u8).prop_map(|about| Step::Record(about, 0, 0)),
         30 => Just(Step::Send),
-        40 => (any::<usize>(), fate).prop_map(|(which, fate)| Step::RequestOutcome(which, fate)),
+        40 => (any::<usize>(), response_fate).prop_map(|(index, response_fate)| Step::RequestOutcome(index, response_fate)),
         2 => any::<usize>().prop_map(Step::Forget),
         2 => Just(Step::Flush),
         20 => (1..4_u64).prop_map(Step::Pass),
@@ -81,8 +81,8 @@ struct Server {
 }
 
 impl Server {
-    fn act(&mut self, order: &EventRequest) -> RequestOutcome {
-        let (name, count) = match order {
+    fn process(&mut self, request: &EventRequest) -> RequestOutcome {
+        let (name, count) = match request {
             EventRequest::Create(event) => {
                 let name = event.metadata.name.clone().expect("a name");
                 if self.events.contains_key(&name) {
@@ -128,12 +128,12 @@ struct Series {
 }
 
 /// Removes the first element that matches, so that it can be appended again.
-fn taken<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
-    list.iter().position(is_it).map(|at| list.remove(at))
+fn remove_matching<T>(list: &mut Vec<T>, matches: impl Fn(&T) -> bool) -> Option<T> {
+    list.iter().position(matches).map(|at| list.remove(at))
 }
 
-fn push<T>(list: &mut Vec<T>, most: usize, value: T) {
-    if list.len() == most {
+fn push<T>(list: &mut Vec<T>, capacity: usize, value: T) {
+    if list.len() == capacity {
         list.remove(0);
     }
     list.push(value);
@@ -143,11 +143,8 @@ impl Model {
     /// Returns the expected result. `is_full` is true if the queue is full.
     fn record(&mut self, about: u8, reason: u8, note: u8, now: u64, is_full: bool) -> &'static str {
         self.open.retain(|series| now < series.last + SETTINGS.series_timeout.as_secs());
-        let (key, mut own, last) = taken(&mut self.similar, |similar| similar.0 == (about, reason)).unwrap_or((
-            (about, reason),
-            Vec::new(),
-            now,
-        ));
+        let (key, mut own, last) = remove_matching(&mut self.similar, |similar| similar.0 == (about, reason))
+            .unwrap_or(((about, reason), Vec::new(), now));
         if now - last > SETTINGS.similar_within.as_secs() {
             own.clear();
         }
@@ -158,7 +155,7 @@ impl Model {
         push(&mut self.similar, SETTINGS.series, (key, own, now));
         self.combined += u64::from(is_combined);
         let new = Series { about, reason, note: (!is_combined).then_some(note), last: now };
-        if taken(&mut self.open, |series| Series { last: now, ..*series } == new).is_some() {
+        if remove_matching(&mut self.open, |series| Series { last: now, ..*series } == new).is_some() {
             self.open.push(new);
             return "counted";
         }
@@ -166,7 +163,7 @@ impl Model {
             self.dropped += 1;
             return "dropped";
         }
-        let (_, mut tokens) = taken(&mut self.tokens, |tokens| tokens.0 == about).unwrap_or_default();
+        let (_, mut tokens) = remove_matching(&mut self.tokens, |tokens| tokens.0 == about).unwrap_or_default();
         let is_allowed = Self::tokens_left(&tokens, now) > 0;
         if is_allowed {
             tokens.push(now);
@@ -185,20 +182,20 @@ impl Model {
         let (burst, refill) = (u64::from(SETTINGS.burst), SETTINGS.refill.as_secs());
         let Some(first) = taken.first() else { return burst };
         // Available tokens, in seconds of refill.
-        let mut worth = burst * refill;
+        let mut available = burst * refill;
         for second in *first..=now {
             if second > *first {
-                worth = (worth + 1).min(burst * refill);
+                available = (available + 1).min(burst * refill);
             }
-            let then = taken.iter().filter(|at| **at == second).count() as u64;
-            worth -= then * refill;
+            let taken_count = taken.iter().filter(|at| **at == second).count() as u64;
+            available -= taken_count * refill;
         }
-        worth / refill
+        available / refill
     }
 
     /// Removes an abandoned series. The next recording starts another event.
     fn forget(&mut self, about: u8, reason: u8, note: Option<u8>) {
-        taken(&mut self.open, |series| (series.about, series.reason, series.note) == (about, reason, note));
+        remove_matching(&mut self.open, |series| (series.about, series.reason, series.note) == (about, reason, note));
     }
 }
 
@@ -209,18 +206,18 @@ fn subject(key: &EventKey) -> (u8, u8, Option<u8>) {
     (digit(&similarity.regarding.name), digit(&similarity.reason), note.as_deref().map(digit))
 }
 
-struct World {
+struct Fixture {
     script: Script,
     server: Server,
     model: Model,
     recorded: u64,
-    refused: u64,
+    abandoned_count: u64,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let (server, model) = (Server::default(), Model::default());
-        Self { script: Script::with(SETTINGS), server, model, recorded: 0, refused: 0 }
+        Self { script: Script::with(SETTINGS), server, model, recorded: 0, abandoned_count: 0 }
     }
 
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
@@ -235,50 +232,52 @@ impl World {
                 let recorded = self.script.publish(&pod(&format!("pod-{about}")), draft);
                 let expected = self.model.record(about, reason, note, self.script.seconds, is_full);
                 let is_expected = match recorded {
-                    Recorded::Queued => matches!(expected, "new" | "counted"),
-                    Recorded::Counted => expected == "counted",
-                    Recorded::Filtered => expected == "filtered",
-                    Recorded::Dropped => expected == "dropped",
-                    Recorded::Invalid(_) => false,
+                    RecordResult::Queued => matches!(expected, "new" | "counted"),
+                    RecordResult::Counted => expected == "counted",
+                    RecordResult::Filtered => expected == "filtered",
+                    RecordResult::Dropped => expected == "dropped",
+                    RecordResult::Invalid(_) => false,
                 };
                 prop_assert!(is_expected, "{recorded:?} instead of {expected}");
             }
-            Step::Send => drop(self.script.sent()),
-            Step::RequestOutcome(which, fate) => {
+            Step::Send => drop(self.script.send_pending()),
+            Step::RequestOutcome(index, response_fate) => {
                 let in_flight = self.script.in_flight.len();
                 if in_flight > 0 {
-                    self.answer(which % in_flight, fate);
+                    self.respond(index % in_flight, response_fate);
                 }
             }
-            Step::Forget(which) => {
+            Step::Forget(index) => {
                 let names: Vec<_> = self.server.events.keys().cloned().collect();
                 if !names.is_empty() {
-                    self.server.events.remove(&names[which % names.len()]);
+                    self.server.events.remove(&names[index % names.len()]);
                 }
             }
             Step::Flush => drop(self.script.correlator.flush()),
-            Step::Pass(seconds) => self.script.pass(seconds),
+            Step::Pass(seconds) => self.script.advance(seconds),
         }
         self.check()
     }
 
-    fn answer(&mut self, which: usize, fate: Fate) {
-        let (number, order) = self.script.in_flight.remove(which);
-        let answer = match fate {
-            Fate::Done => self.server.act(&order),
-            Fate::AnswerLost => {
-                self.server.act(&order);
+    fn respond(&mut self, index: usize, response_fate: ResponseFate) {
+        let (number, request) = self.script.in_flight.remove(index);
+        let outcome = match response_fate {
+            ResponseFate::Done => self.server.process(&request),
+            ResponseFate::ResponseLost => {
+                self.server.process(&request);
                 RequestOutcome::RetryLater { code: Some(504), retry_after: None }
             }
-            Fate::RequestLost => RequestOutcome::RetryLater { code: None, retry_after: None },
-            Fate::Busy => RequestOutcome::RetryLater { code: Some(429), retry_after: Some(Duration::from_secs(2)) },
-            Fate::Rejected => RequestOutcome::Rejected(Rejection { code: 403, ..Rejection::default() }),
+            ResponseFate::RequestLost => RequestOutcome::RetryLater { code: None, retry_after: None },
+            ResponseFate::Busy => {
+                RequestOutcome::RetryLater { code: Some(429), retry_after: Some(Duration::from_secs(2)) }
+            }
+            ResponseFate::Rejected => RequestOutcome::Rejected(Rejection { code: 403, ..Rejection::default() }),
         };
         let open = self.script.correlator.open().find(|(open, _)| *open == number);
         let subject = open.map(|(_, key)| subject(key));
         let now = self.script.now();
-        if let Some(abandoned) = self.script.correlator.on_outcome(number, answer, now, u64::MAX) {
-            self.refused += abandoned.count;
+        if let Some(abandoned) = self.script.correlator.on_outcome(number, outcome, now, u64::MAX) {
+            self.abandoned_count += abandoned.count;
             if let Some((about, reason, note)) = subject {
                 self.model.forget(about, reason, note);
             }
@@ -293,7 +292,7 @@ impl World {
         prop_assert_eq!(stats.filtered, self.model.filtered);
         prop_assert_eq!(stats.dropped, self.model.dropped);
         prop_assert_eq!(stats.combined, self.model.combined);
-        prop_assert_eq!(stats.failed, self.refused);
+        prop_assert_eq!(stats.failed, self.abandoned_count);
         // Expired series may stay until the next access.
         let is_over = |series: &Series| series.last + SETTINGS.series_timeout.as_secs() <= self.script.seconds;
         let open: Vec<_> = self.script.correlator.open().map(|(_, key)| subject(key)).collect();
@@ -311,15 +310,15 @@ impl World {
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..10_000 {
             if !self.script.in_flight.is_empty() {
-                self.answer(0, Fate::Done);
+                self.respond(0, ResponseFate::Done);
             }
-            self.script.sent();
+            self.script.send_pending();
             if self.script.in_flight.is_empty() {
                 if self.script.correlator.undelivered() == 0 {
                     return self.check();
                 }
                 self.script.correlator.flush();
-                self.script.pass(1);
+                self.script.advance(1);
             }
         }
         Err(TestCaseError::fail(format!("{} undelivered", self.script.correlator.undelivered())))
@@ -333,16 +332,16 @@ proptest! {
     /// stats show. An abandoned recording may be counted too, if its last request had no response.
     #[test]
     fn every_recording_is_counted_exactly_once(steps in prop::collection::vec(step(), 1..150)) {
-        let mut world = World::new();
+        let mut fixture = Fixture::new();
         for step in &steps {
-            world.step(step)?;
+            fixture.step(step)?;
         }
-        world.settle()?;
-        let stats = world.script.correlator.stats();
+        fixture.settle()?;
+        let stats = fixture.script.correlator.stats();
         prop_assert_eq!(stats.waiting, 0);
-        let counted: i32 = world.server.reported_counts.values().sum();
+        let counted: i32 = fixture.server.reported_counts.values().sum();
         let (counted, delivered) = (u64::from(counted.unsigned_abs()), stats.delivered);
-        let most = delivered + stats.failed;
-        prop_assert!((delivered..=most).contains(&counted), "{counted} counted, {delivered} to {most} expected");
+        let max_counted = delivered + stats.failed;
+        prop_assert!((delivered..=max_counted).contains(&counted), "{counted} counted, {delivered} to {max_counted} expected");
     }
 }

@@ -9,7 +9,7 @@ fn event_has_all_api_fields() {
         ObjectReference { kind: Some("Node".to_owned()), name: Some("n1".to_owned()), ..ObjectReference::default() };
     let draft = EventDraft::warning("Evicted", "Evicting").note("no memory").related(&node);
     script.publish(&ObjectReference { resource_version: Some("7".to_owned()), ..pod("web-0") }, draft);
-    let event = script.created();
+    let event = script.accept_create();
     assert_eq!(event.metadata.namespace.as_deref(), Some("team"));
     let nanoseconds = 1_800_000_000_000_000_000_u64;
     assert_eq!(event.metadata.name, Some(format!("web-0.{nanoseconds:x}")));
@@ -28,7 +28,7 @@ fn cluster_scoped_object_uses_default_namespace() {
     let mut script = Script::new();
     let node = ObjectReference { name: Some("n1".to_owned()), ..ObjectReference::default() };
     script.publish(&node, EventDraft::normal("Ready", "Checking"));
-    let event = script.created();
+    let event = script.accept_create();
     assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
     assert_eq!(event.regarding.and_then(|about| about.namespace), None);
     assert_eq!(event.note, None);
@@ -38,10 +38,10 @@ fn cluster_scoped_object_uses_default_namespace() {
 fn repeated_event_becomes_series() {
     let mut script = Script::new();
     script.note("a");
-    assert_eq!(script.all(), ["create web-0: a ×1"]);
-    script.pass(1);
+    assert_eq!(script.send_all(), ["create web-0: a ×1"]);
+    script.advance(1);
     script.note("a");
-    assert_eq!(script.all(), ["patch web-0 ×2"]);
+    assert_eq!(script.send_all(), ["patch web-0 ×2"]);
     let stats = script.correlator.stats();
     assert_eq!((stats.recorded, stats.delivered, stats.waiting, stats.series), (2, 2, 0, 1));
     assert_eq!((stats.creates, stats.patches, stats.retries), (1, 1, 0));
@@ -64,7 +64,7 @@ fn any_difference_makes_another_event() {
     script.publish(&recreated, draft());
     script.publish(&pod("web-2"), draft());
     assert_eq!(script.correlator.stats().series, 9);
-    assert_eq!(script.all().len(), 9);
+    assert_eq!(script.send_all().len(), 9);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn object_version_is_ignored() {
         let about = ObjectReference { resource_version: Some(version.to_owned()), ..pod("web-0") };
         script.publish(&about, EventDraft::normal("Started", "Starting"));
     }
-    assert_eq!(script.all(), ["create web-0:  ×3"], "client-go would make three");
+    assert_eq!(script.send_all(), ["create web-0:  ×3"], "client-go would make three");
 }
 
 #[test]
@@ -83,16 +83,16 @@ fn request_includes_earlier_recordings() {
     for _ in 0..5 {
         script.note("a");
     }
-    assert_eq!(script.sent(), ["create web-0: a ×5"]);
+    assert_eq!(script.send_pending(), ["create web-0: a ×5"]);
     script.note("a");
     script.note("a");
-    assert_eq!(script.sent(), repeated("", 0), "one request at a time");
-    script.answer(RequestOutcome::Accepted);
-    assert_eq!(script.sent(), repeated("", 0), "7 is not twice as many");
+    assert_eq!(script.send_pending(), repeated("", 0), "one request at a time");
+    script.respond(RequestOutcome::Accepted);
+    assert_eq!(script.send_pending(), repeated("", 0), "7 is not twice as many");
     for _ in 0..3 {
         script.note("a");
     }
-    assert_eq!(script.sent(), ["patch web-0 ×10"]);
+    assert_eq!(script.send_pending(), ["patch web-0 ×10"]);
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn sent_count_is_at_least_half() {
     let mut patches = Vec::new();
     for _ in 0..1000 {
         script.note("a");
-        patches.extend(script.all());
+        patches.extend(script.send_all());
     }
     let counts = ["create web-0: a ×1", "patch web-0 ×2", "patch web-0 ×4", "patch web-0 ×8"];
     assert_eq!(patches[..4], counts);
     assert_eq!(patches.len(), 10, "{patches:?}");
-    assert_eq!(script.rest(), ["patch web-0 ×1000"], "at the end of the series");
+    assert_eq!(script.send_until_idle(), ["patch web-0 ×1000"], "at the end of the series");
 }
 
 #[test]
@@ -114,27 +114,27 @@ fn series_ends_after_six_minutes() {
     let mut script = Script::new();
     for _ in 0..3 {
         script.note("a");
-        script.all();
-        script.pass(6 * MINUTE - 1);
+        script.send_all();
+        script.advance(6 * MINUTE - 1);
     }
     script.note("a");
-    assert_eq!(script.all(), ["patch web-0 ×4"]);
+    assert_eq!(script.send_all(), ["patch web-0 ×4"]);
     script.note("a");
-    script.pass(6 * MINUTE);
-    assert_eq!(script.all(), ["patch web-0 ×5"], "the final count");
+    script.advance(6 * MINUTE);
+    assert_eq!(script.send_all(), ["patch web-0 ×5"], "the final count");
     assert_eq!(script.correlator.stats().series, 0);
     script.note("a");
-    assert_eq!(script.all(), ["create web-0: a ×1"]);
+    assert_eq!(script.send_all(), ["create web-0: a ×1"]);
 }
 
 #[test]
 fn series_ends_without_access() {
     let mut script = Script::new();
     script.note("a");
-    script.all();
-    script.pass(HOUR);
-    assert_eq!(script.note("a"), Recorded::Queued);
-    assert_eq!(script.all(), ["create web-0: a ×1"]);
+    script.send_all();
+    script.advance(HOUR);
+    assert_eq!(script.note("a"), RecordResult::Queued);
+    assert_eq!(script.send_all(), ["create web-0: a ×1"]);
 }
 
 #[test]
@@ -143,12 +143,12 @@ fn continuing_series_refreshes_each_half_hour() {
     for _ in 0..1000 {
         script.note("a");
     }
-    assert_eq!(script.all(), ["create web-0: a ×1000"]);
+    assert_eq!(script.send_all(), ["create web-0: a ×1000"]);
     let mut patches = Vec::new();
     for _ in 0..24 {
-        script.pass(5 * MINUTE);
+        script.advance(5 * MINUTE);
         script.note("a");
-        patches.extend(script.all());
+        patches.extend(script.send_all());
     }
     assert_eq!(patches, ["patch web-0 ×1006", "patch web-0 ×1012", "patch web-0 ×1018", "patch web-0 ×1024"]);
 }

@@ -9,10 +9,10 @@ use super::login::Login;
 use crate::transport::socket::Stream;
 
 /// Maximum size of the proxy's response head in bytes.
-const HEAD: usize = 8 * 1024;
+const MAX_HEAD_BYTES: usize = 8 * 1024;
 
 /// Maximum length of the proxy's reason in an error.
-const REASON: usize = 80;
+const MAX_REASON_CHARS: usize = 80;
 
 /// Requests a tunnel to `target`.
 ///
@@ -35,8 +35,8 @@ pub(super) async fn request_tunnel(
     let mut head = Vec::with_capacity(256);
     // Reads one byte at a time: data after the head belongs to the server, which may send first.
     while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= HEAD {
-            return Err(format!("its response has a head of more than {HEAD} bytes; is it an HTTP proxy?"));
+        if head.len() >= MAX_HEAD_BYTES {
+            return Err(format!("its response has a head of more than {MAX_HEAD_BYTES} bytes; is it an HTTP proxy?"));
         }
         match stream.read_u8().await {
             Ok(byte) => head.push(byte),
@@ -49,7 +49,7 @@ pub(super) async fn request_tunnel(
     check_response(&head, login.is_some())
 }
 
-fn check_response(head: &[u8], known: bool) -> Result<(), String> {
+fn check_response(head: &[u8], has_login: bool) -> Result<(), String> {
     // Only the status line counts. RFC 9110 ignores the content headers of a successful CONNECT response.
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
@@ -58,10 +58,10 @@ fn check_response(head: &[u8], known: bool) -> Result<(), String> {
     let (Some(status), Some(code)) = (status, code) else {
         return Err("its response is not that of an HTTP proxy; check the scheme and port of proxy-url".to_owned());
     };
-    let status: String = status.chars().filter(|letter| !letter.is_control()).take(REASON).collect();
+    let status: String = status.chars().filter(|letter| !letter.is_control()).take(MAX_REASON_CHARS).collect();
     let advice = match code {
         200..=299 => return Ok(()),
-        407 if known => "it does not accept the user and password of proxy-url",
+        407 if has_login => "it does not accept the user and password of proxy-url",
         407 => "put a user and password into proxy-url",
         403 | 405 => "it denies access to this server; ask its operator",
         502..=504 => "it cannot reach the server itself",
@@ -110,7 +110,7 @@ mod tests {
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),
             (head("502 Bad Gateway"), "it cannot reach the server itself"),
             (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "is not that of an HTTP proxy"),
-            (vec![b'x'; 3 * HEAD], "more than 8192 bytes"),
+            (vec![b'x'; 3 * MAX_HEAD_BYTES], "more than 8192 bytes"),
             (format!("HTTP/1.1 500 {}\r\n\r\n", "y".repeat(4000)).into_bytes(), "500 yyy"),
         ] {
             let (outcome, _, _) = tunnel_with_response(response, None).await;

@@ -15,7 +15,7 @@ use steadfast_core::Instant;
 use crate::environment::{SharedEnvironment, Socket};
 
 /// Delay before the next address is tried in parallel (RFC 8305, section 8).
-const STAGGER: Duration = Duration::from_millis(250);
+const NEXT_ADDRESS_DELAY: Duration = Duration::from_millis(250);
 
 /// Timeout of the connection attempt to one address.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,15 +31,15 @@ const MAX_ADDRESSES: usize = 16;
 pub(super) struct Addresses {
     environment: SharedEnvironment,
     /// Number of the next connection. It rotates the addresses.
-    next_address: AtomicUsize,
+    rotation: AtomicUsize,
     failed: Mutex<BTreeMap<SocketAddr, Instant>>,
 }
 
 impl Addresses {
     /// Creates an empty memory. The first index is random, so that programs do not all choose the same address.
     pub(super) fn new(environment: SharedEnvironment) -> Self {
-        let next_address = AtomicUsize::new(environment.random() as usize);
-        Self { environment, next_address, failed: Mutex::default() }
+        let rotation = AtomicUsize::new(environment.random() as usize);
+        Self { environment, rotation, failed: Mutex::default() }
     }
 
     fn failures(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Instant>> {
@@ -57,7 +57,7 @@ impl Addresses {
     ///
     /// The resolver's order within a family is not kept: many resolvers shuffle, which would undo the rotation.
     fn order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        let next_address = self.next_address.fetch_add(1, Ordering::Relaxed);
+        let rotation = self.rotation.fetch_add(1, Ordering::Relaxed);
         // The resolver sorts by RFC 6724, so its first address shows the preferred family.
         let Some(preferred) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
         addresses.sort_unstable();
@@ -65,7 +65,7 @@ impl Addresses {
         let (mut one, mut other): (Vec<_>, Vec<_>) =
             addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
         for family in [&mut one, &mut other] {
-            let start = next_address % family.len().max(1);
+            let start = rotation % family.len().max(1);
             family.rotate_left(start);
         }
         let now = self.environment.now();
@@ -142,15 +142,15 @@ pub(super) async fn dial(
     let mut in_flight = Vec::new();
     let mut failures: Vec<(SocketAddr, io::Error)> = Vec::new();
     loop {
-        let more = waiting.next().map(|address| {
+        let started = waiting.next().map(|address| {
             in_flight.push(address);
             attempts.push(attempt(environment, address));
         });
         if attempts.is_empty() {
             return Err(summary(&failures));
         }
-        // The next address is tried after `STAGGER`, or at once if an attempt fails.
-        let next = environment.sleep_until(environment.now() + STAGGER);
+        // The next address is tried after `NEXT_ADDRESS_DELAY`, or at once if an attempt fails.
+        let next = environment.sleep_until(environment.now() + NEXT_ADDRESS_DELAY);
         tokio::select! {
             biased;
             Some((address, outcome)) = attempts.next() => match outcome {
@@ -167,7 +167,7 @@ pub(super) async fn dial(
                     failures.push((address, error));
                 }
             },
-            () = next, if more.is_some() => {}
+            () = next, if started.is_some() => {}
         }
     }
 }

@@ -16,13 +16,13 @@ pub(super) struct RejectionRecorder<S> {
     stream: S,
     traffic: Arc<Traffic>,
     /// True after the server has sent data, which it sends only to accepted clients.
-    taken: bool,
+    is_accepted: bool,
 }
 
 impl<S: Stream> RejectionRecorder<S> {
     /// Wraps `stream` after its handshake.
     pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
-        Self { stream, traffic, taken: false }
+        Self { stream, traffic, is_accepted: false }
     }
 
     fn record<T>(&self, done: &Poll<io::Result<T>>) {
@@ -30,10 +30,10 @@ impl<S: Stream> RejectionRecorder<S> {
         let tls_error = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         // An alert after data from the server reports a failure of the connection, not a rejection of the certificate.
         if let Some(received @ rustls::Error::AlertReceived(alert)) = tls_error
-            && !self.taken
+            && !self.is_accepted
             && is_rejection(*alert)
         {
-            self.traffic.refused(received.clone());
+            self.traffic.record_tls_rejection(received.clone());
         }
     }
 }
@@ -62,7 +62,7 @@ impl<S: Stream> AsyncRead for RejectionRecorder<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         self.record(&read);
         // Only received data proves acceptance: bytes can be written before a rejection arrives.
-        self.taken |= into.filled().len() > before;
+        self.is_accepted |= into.filled().len() > before;
         read
     }
 }

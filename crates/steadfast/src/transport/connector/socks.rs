@@ -10,13 +10,13 @@ use super::login::Login;
 use crate::transport::socket::Stream;
 
 const VERSION: u8 = 5;
-const NO_LOGIN: u8 = 0;
-const USER_AND_PASSWORD: u8 = 2;
-const NOTHING_ACCEPTABLE: u8 = 0xff;
-const CONNECT: u8 = 1;
-const IPV4: u8 = 1;
-const NAME: u8 = 3;
-const IPV6: u8 = 4;
+const METHOD_NO_LOGIN: u8 = 0;
+const METHOD_USER_AND_PASSWORD: u8 = 2;
+const NO_ACCEPTABLE_METHOD: u8 = 0xff;
+const CONNECT_COMMAND: u8 = 1;
+const IPV4_ADDRESS: u8 = 1;
+const DOMAIN_NAME: u8 = 3;
+const IPV6_ADDRESS: u8 = 4;
 
 /// Requests a tunnel to `target`. The proxy resolves the name.
 ///
@@ -30,21 +30,21 @@ pub(super) async fn request_tunnel(
 ) -> Result<(), String> {
     greet(stream, login).await?;
     // The third byte is reserved (RFC 1928, section 4).
-    let mut request = vec![VERSION, CONNECT, 0];
+    let mut request = vec![VERSION, CONNECT_COMMAND, 0];
     match target.host.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => {
-            request.push(IPV4);
+            request.push(IPV4_ADDRESS);
             request.extend(address.octets());
         }
         Ok(IpAddr::V6(address)) => {
-            request.push(IPV6);
+            request.push(IPV6_ADDRESS);
             request.extend(address.octets());
         }
         Err(_) => {
             // Not resolved here: the name may exist only in the network of the proxy.
             let length = u8::try_from(target.host.len())
                 .map_err(|_| "the server's name is longer than the 255 bytes that SOCKS5 allows".to_owned())?;
-            request.extend([NAME, length]);
+            request.extend([DOMAIN_NAME, length]);
             request.extend(target.host.as_bytes());
         }
     }
@@ -58,9 +58,9 @@ pub(super) async fn request_tunnel(
     }
     // The bound address of the proxy is not needed.
     let length = match kind {
-        IPV4 => 4,
-        IPV6 => 16,
-        NAME => usize::from(stream.read_u8().await.map_err(lost)?),
+        IPV4_ADDRESS => 4,
+        IPV6_ADDRESS => 16,
+        DOMAIN_NAME => usize::from(stream.read_u8().await.map_err(lost)?),
         _ => return Err(not_socks()),
     };
     let mut bound = vec![0; length + 2];
@@ -70,15 +70,18 @@ pub(super) async fn request_tunnel(
 
 async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), String> {
     // Both methods are offered, because a proxy may accept clients without the configured login.
-    let greeting: &[u8] =
-        if login.is_some() { &[VERSION, 2, NO_LOGIN, USER_AND_PASSWORD] } else { &[VERSION, 1, NO_LOGIN] };
+    let greeting: &[u8] = if login.is_some() {
+        &[VERSION, 2, METHOD_NO_LOGIN, METHOD_USER_AND_PASSWORD]
+    } else {
+        &[VERSION, 1, METHOD_NO_LOGIN]
+    };
     stream.write_all(greeting).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
     let [version, method] = read(stream).await?;
     expect_version(version)?;
     match (method, login) {
-        (NO_LOGIN, _) => Ok(()),
-        (USER_AND_PASSWORD, Some(Login { user, password })) => {
+        (METHOD_NO_LOGIN, _) => Ok(()),
+        (METHOD_USER_AND_PASSWORD, Some(Login { user, password })) => {
             // The first byte is the version of the login, not of SOCKS (RFC 1929, section 2).
             let mut words = vec![1];
             for word in [user, password] {
@@ -91,8 +94,8 @@ async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), Str
             let [_, status] = read(stream).await?;
             if status == 0 { Ok(()) } else { Err("it does not accept the user and password of proxy-url".to_owned()) }
         }
-        (NOTHING_ACCEPTABLE, None) => Err("it requires a login: put a user and password into proxy-url".to_owned()),
-        (NOTHING_ACCEPTABLE, Some(_)) => Err("it accepts no login by user and password".to_owned()),
+        (NO_ACCEPTABLE_METHOD, None) => Err("it requires a login: put a user and password into proxy-url".to_owned()),
+        (NO_ACCEPTABLE_METHOD, Some(_)) => Err("it accepts no login by user and password".to_owned()),
         _ => Err(not_socks()),
     }
 }
@@ -121,7 +124,7 @@ fn lost(error: io::Error) -> String {
 
 /// Returns the text of a reply code (RFC 1928, section 6).
 fn refusal(reply: u8) -> String {
-    let what = match reply {
+    let reason = match reply {
         1 => "general failure",
         2 => "connection not allowed by its rules",
         3 => "network unreachable",
@@ -132,7 +135,7 @@ fn refusal(reply: u8) -> String {
         8 => "address type not supported",
         _ => "an unknown reply code",
     };
-    format!("it responded with {reply}, {what}")
+    format!("it responded with {reply}, {reason}")
 }
 
 #[cfg(test)]
@@ -160,7 +163,7 @@ mod tests {
         let (outcome, sent) = exchange("10.0.0.7", None, &welcome).await;
         assert_eq!((outcome, &sent[3..]), (Ok(()), &b"\x05\x01\x00\x01\x0a\x00\x00\x07\x12\x34"[..]));
         let (outcome, sent) = exchange("::1", None, &[5, 0, 5, 0, 0, 3, 1, b'x', 0, 0]).await;
-        assert_eq!((outcome, sent[6], sent.len()), (Ok(()), IPV6, 3 + 4 + 16 + 2));
+        assert_eq!((outcome, sent[6], sent.len()), (Ok(()), IPV6_ADDRESS, 3 + 4 + 16 + 2));
     }
 
     #[tokio::test]

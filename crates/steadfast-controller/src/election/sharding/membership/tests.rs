@@ -33,7 +33,7 @@ impl Server {
             Some(lease) => record::held(lease, &member.own_name, &Timing::default(), wall),
             None => record::created("default", &member.own_name, &member.own_name, &Timing::default(), wall),
         };
-        member.sign(&mut lease);
+        member.add_group_and_view(&mut lease);
         self.versions += 1;
         lease.metadata.uid.get_or_insert_with(|| format!("uid-{}", self.versions));
         lease.metadata.resource_version = Some(self.versions.to_string());
@@ -50,7 +50,7 @@ impl Server {
     fn turn(&mut self, member: &mut Membership, seconds: f64) {
         self.write(member, seconds);
         self.read(member, seconds);
-        member.change();
+        member.adopt_next_view();
     }
 }
 
@@ -86,7 +86,7 @@ fn single_member_owns_all_after_reading() {
     server.read(&mut a, 0.0);
     assert_eq!(part(&a), 0, "a new member claims nothing");
     assert!(a.must_change() && a.hands_over_keys());
-    a.change();
+    a.adopt_next_view();
     assert_eq!(part(&a), 0, "the claim is not written");
     server.write(&mut a, 1.0);
     assert_eq!(part(&a), 0, "other claims may be older");
@@ -124,7 +124,7 @@ fn new_member_waits_for_withdrawn_claim() {
     assert!(a.hands_over_keys(), "running work must end first");
     server.turn(&mut b, 7.0);
     assert_eq!(part(&b), 0, "no owner during the hand-over");
-    a.change();
+    a.adopt_next_view();
     server.write(&mut a, 8.0);
     assert_eq!((part(&a), part(&b)), (kept, 0), "b has not read yet");
     server.read(&mut b, 9.0);
@@ -148,7 +148,7 @@ fn silent_member_keeps_keys_until_deletion() {
     server.read(&mut a, 21.0);
     assert!(a.must_change() && !a.hands_over_keys(), "no key is handed over");
     assert_eq!(part(&a), own);
-    a.change();
+    a.adopt_next_view();
     server.turn(&mut a, 22.0);
     assert_eq!(part(&a), 60);
 }
@@ -186,7 +186,7 @@ fn uncertain_write_counts_as_both_views() {
     server.write(&mut c, 5.0);
     server.read(&mut a, 5.0);
     let kept = part(&a);
-    a.change();
+    a.adopt_next_view();
     drop(server.take(&a, 6.0));
     assert_eq!(part(&a), kept);
     server.leases.remove("it-c");
@@ -219,7 +219,7 @@ fn expired_member_needs_write_and_read() {
     assert_eq!(part(&a), 0);
     server.read(&mut a, 12.0);
     assert_eq!(part(&a), own);
-    a.renounce();
+    a.withdraw_claims();
     server.write(&mut a, 13.0);
     server.read(&mut a, 13.0);
     assert_eq!(part(&a), 0, "a new lease claims nothing");
@@ -243,7 +243,7 @@ fn random_orders_never_share_a_key() {
                 0 | 1 => server.write(member, seconds),
                 2 => drop(server.take(member, seconds)),
                 3 => drop(member.record_read(server.leases.values().cloned().collect(), at(seconds))),
-                4 => member.change(),
+                4 => member.adopt_next_view(),
                 _ if draw(4) == 0 => member.clear_claims(),
                 _ => {}
             }

@@ -36,7 +36,7 @@ pub(super) enum Ownership {
 
 /// Earlier holders of a lease.
 #[derive(Debug)]
-pub(super) struct PreviousHolder {
+pub(super) struct EarlierHolders {
     identity: String,
     /// UID and acquire time of the lease that we accepted last. The coordinator clears the acquire time when it assigns
     /// the lease.
@@ -45,7 +45,7 @@ pub(super) struct PreviousHolder {
     faults: ElectionFaults,
 }
 
-impl PreviousHolder {
+impl EarlierHolders {
     /// Starts without a known holder.
     pub(super) fn new(identity: &str, now: Instant, faults: ElectionFaults) -> Self {
         Self { identity: identity.to_owned(), accepted: None, stopped_at: now, faults }
@@ -69,7 +69,7 @@ impl PreviousHolder {
 
     /// Returns the ownership of `lease`.
     pub(super) fn ownership(&self, lease: &Lease) -> Ownership {
-        let is_taken = |(uid, acquired): &(String, Option<MicroTime>)| {
+        let is_accepted = |(uid, acquired): &(String, Option<MicroTime>)| {
             // The acquire time identifies the assignment that this process accepted. A later assignment has another
             // time.
             uid == record::uid(lease) && acquired.is_some() && acquired.as_ref() == record::acquired(lease)
@@ -77,7 +77,7 @@ impl PreviousHolder {
         match record::holder(lease) {
             None => Ownership::Unheld,
             Some(holder) if holder != self.identity => Ownership::Other,
-            Some(_) if self.accepted.as_ref().is_some_and(is_taken) => Ownership::Ours,
+            Some(_) if self.accepted.as_ref().is_some_and(is_accepted) => Ownership::Ours,
             Some(_) => Ownership::Assigned,
         }
     }
@@ -93,29 +93,29 @@ impl PreviousHolder {
         self.stopped_at = self.stopped_at.max(stopped_at);
     }
 
-    /// Records a state of the lease that differs from the state `before`. `next` is true if no state is missing in
-    /// between. `longest` is the maximum lease duration ever seen, and limits unseen holders.
+    /// Records a state of the lease that differs from the state `previous`. `directly_follows` is true if no state is
+    /// missing in between. `max_duration` is the maximum lease duration ever seen, and limits unseen holders.
     pub(super) fn observe(
         &mut self,
         lease: &Lease,
-        before: Option<&Lease>,
-        next: bool,
+        previous: Option<&Lease>,
+        directly_follows: bool,
         now: Instant,
-        longest: Duration,
+        max_duration: Duration,
     ) {
-        let same = before.is_some_and(|before| record::uid(before) == record::uid(lease));
+        let is_same_lease = previous.is_some_and(|previous| record::uid(previous) == record::uid(lease));
         // A recreated lease proves nothing about holders of the deleted lease since our last read.
-        let is_another = before.is_some() && !same;
-        let was_never_held = !record::was_held(lease) && !is_another;
+        let was_recreated = previous.is_some() && !is_same_lease;
+        let was_never_held = !record::was_held(lease) && !was_recreated;
         match self.ownership(lease) {
             // A release in the same lease proves that its last holder stopped.
-            Ownership::Unheld if record::is_released(lease) && same => self.stopped_at = now,
-            Ownership::Unheld if record::is_released(lease) && !is_another => {}
+            Ownership::Unheld if record::is_released(lease) && is_same_lease => self.stopped_at = now,
+            Ownership::Unheld if record::is_released(lease) && !was_recreated => {}
             Ownership::Unheld | Ownership::Assigned if was_never_held => {}
             // Consecutive states show that no other holder renewed in between.
-            Ownership::Assigned if same && (next || !self.needs_history()) => {}
+            Ownership::Assigned if is_same_lease && (directly_follows || !self.needs_history()) => {}
             Ownership::Ours => {}
-            Ownership::Unheld | Ownership::Assigned | Ownership::Other => self.wait_for(now + longest),
+            Ownership::Unheld | Ownership::Assigned | Ownership::Other => self.wait_for(now + max_duration),
         }
     }
 }
