@@ -56,7 +56,7 @@ pub(crate) fn delete_with(
     name: &str,
     deletion: &Deletion,
 ) -> Result<Value, Status> {
-    let target = named(cluster, resource, namespace, name)?;
+    let target = named_target(cluster, resource, namespace, name)?;
     write(cluster, &target, |state| state.delete(&target, deletion))
 }
 

@@ -90,7 +90,7 @@ fn struct_field(field: &types::Field) -> StructField {
             (Some(default.clone()), zero.then_some(default))
         }
         // Absent required lists, maps and pointers to structs are written as null.
-        None if field.required && (has_fields || !matches!(field.shape, FieldShape::One(_))) => {
+        None if field.is_required && (has_fields || !matches!(field.shape, FieldShape::One(_))) => {
             (None, Some(Value::Null))
         }
         None => (None, None),

@@ -274,7 +274,7 @@ impl State {
     /// of them.
     #[cfg(feature = "world")]
     pub(crate) fn recorded_since(&self, count: usize) -> &[Arc<Change>] {
-        self.record.get(count..).unwrap_or_default()
+        self.all_changes.get(count..).unwrap_or_default()
     }
 
     /// Returns the number of restores.

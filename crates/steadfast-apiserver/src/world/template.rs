@@ -35,7 +35,7 @@ pub(super) fn controller_reference(kind: Kind, owner: &Value) -> Value {
 
 /// Sets a label.
 pub(super) fn set_label(object: &mut Value, label: &str, value: &str) {
-    let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
+    let labels = metadata::metadata_mut(object).entry("labels").or_insert_with(|| json!({}));
     if !labels.is_object() {
         *labels = json!({});
     }

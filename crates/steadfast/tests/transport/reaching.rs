@@ -91,7 +91,7 @@ impl Network {
         let environment: SharedEnvironment = Arc::new(environment);
         let mut config = config(server).await;
         config.cluster_url = "http://api.example:6443".parse().expect("a URL");
-        let settings = Settings { idle_timeout: Duration::from_secs(8), ..http2() };
+        let settings = Settings { idle_timeout: Duration::from_secs(8), ..http2_settings() };
         Connection::builder(config).environment(environment).settings(settings).build().expect("a connection")
     }
 }
