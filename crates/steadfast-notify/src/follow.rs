@@ -357,7 +357,7 @@ impl HandlerContext {
                 let mut change = self.change(&reported.event, is_repeated)?;
                 if is_missed {
                     // `initial` would suppress a message that the previous leader has not delivered.
-                    Arc::make_mut(&mut change).initial = false;
+                    Arc::make_mut(&mut change).is_initial = false;
                 }
                 Some(change)
             };
@@ -455,7 +455,7 @@ fn change(
     let mut change = ObjectChange { is_repeated, ..ObjectChange::new(id, EventKind::Added, subject, at) };
     match event {
         Event::Added { object, initial } => {
-            (change.new, change.initial) = (state(object), *initial);
+            (change.new, change.is_initial) = (state(object), *initial);
         }
         Event::Updated { old, new } => {
             (change.kind, change.old, change.new) = (EventKind::Updated, state(old), state(new));

@@ -34,7 +34,7 @@ impl Plan {
         self.inspect_programs(&mut findings);
         self.inspect_keys(&mut findings);
         for name in self.sinks.keys() {
-            let Some(written) = self.document().at(&["sinks", name]) else { continue };
+            let Some(written) = self.document().value_at(&["sinks", name]) else { continue };
             self.inspect_part(name, written, &mut findings);
         }
         findings.problems.sort_by_key(|problem| problem.position);

@@ -149,7 +149,7 @@ impl Plan {
     /// mean no change. The hash differs between runs of the program.
     pub fn fingerprint(&self, sink: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
-        if let Some(value) = self.document.at(&["sinks", sink]) {
+        if let Some(value) = self.document.value_at(&["sinks", sink]) {
             value.to_string().hash(&mut hasher);
             // Contents of referenced files count, so that a rotated certificate reopens the sink on a reload.
             fingerprint_files(value, &self.folder, &mut hasher);

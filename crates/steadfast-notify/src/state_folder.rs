@@ -123,7 +123,7 @@ impl StateFolder {
 
     /// Returns the approvals in the folder.
     pub fn approvals(&self) -> Approvals {
-        Approvals::at(&self.folder)
+        Approvals::new(&self.folder)
     }
 }
 

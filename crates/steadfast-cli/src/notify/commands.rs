@@ -42,7 +42,7 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
         return Err(Failure::usage(format!("unknown sink {sink:?}; configured sinks: {}", names.join(", "))));
     }
     let streams = plan.open(&stdout()).await.map_err(Failure::config)?;
-    let dead_letters = DeadLetters::at(plan.dead_letters.clone(), plan.max_dead_letters);
+    let dead_letters = DeadLetters::new(plan.dead_letters.clone(), plan.max_dead_letters);
     let report = steadfast_notify::redrive(&dead_letters, &streams, sink).await;
     let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
     for (id, reason) in &report.failed {

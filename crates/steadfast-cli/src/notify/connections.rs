@@ -105,11 +105,11 @@ pub(super) fn watch_spec(connection: &Connection, cluster: &ClusterConfig) -> Wa
     // Two connections may belong to clusters with equal names, before and after a reload.
     static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(0);
     WatchSpec {
-        connection: NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed),
-        factory: InformerFactory::new(connection),
+        connection_id: NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed),
+        factory: InformerFactory::new(connection_id),
         checkpoint: None,
         watermark_folder: None,
-        audit: cluster.audit_every(),
+        audit_interval: cluster.audit_interval(),
         memory_limit: cluster.memory_limit,
         clock: Timestamp::now,
     }

@@ -214,7 +214,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     let read_pending =
         || state_folder::read_mirror_memory(&plan.state).map(|memory| memory.approvals()).map_err(Failure::run);
     let selected = selected(read_pending()?, sink, id)?;
-    let approvals = Approvals::at(&plan.state);
+    let approvals = Approvals::new(&plan.state);
     for (mirror, requests) in &selected {
         let ids: Vec<String> = requests.iter().map(|request| request.id.clone()).collect();
         approvals.add(mirror, &ids).map_err(Failure::run)?;

@@ -21,7 +21,7 @@ pub struct Approvals {
 
 impl Approvals {
     /// Opens the approvals in this folder.
-    pub fn at(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     fn approvals_add_up_until_taken() {
         let folder = std::env::temp_dir().join(format!("steadfast-approvals-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a writable folder");
-        let approvals = Approvals::at(&folder);
+        let approvals = Approvals::new(&folder);
         let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
         let approve = |mirror: &str, id: &str| approvals.add(mirror, &[id.to_owned()]).expect("a writable folder");
         approve("web", "one");

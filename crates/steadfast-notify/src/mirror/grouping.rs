@@ -35,7 +35,7 @@ impl Grouping {
         let Some(expression) = &self.0 else { return Ok(vec![default_group(subject); entries.len()]) };
         let EventSubject { cluster, resource, namespace, name, uid } = subject;
         let event = json!({"cluster": cluster, "resource": resource, "namespace": namespace, "name": name, "uid": uid});
-        let mut bindings = Bindings::of_values([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
+        let mut bindings = Bindings::for_values([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
         let mut groups = Vec::with_capacity(entries.len());
         for entry in entries {
             bindings.set("entry", entry.json());

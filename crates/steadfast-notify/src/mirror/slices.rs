@@ -11,7 +11,7 @@ use super::claim::{Claim, ObjectClaims};
 use super::entry::{Entry, entries};
 use super::grouping::Grouping;
 use crate::change::EventSubject;
-use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
+use crate::endpoints::{EndpointEntries, EndpointSlice, EndpointSource};
 use crate::entry_fields::EntryFields;
 
 /// Namespace, name and UID of endpoints that are not terminating.
@@ -39,7 +39,7 @@ pub(super) fn claims(
 /// `EndpointSlice`s of a view, and the entries of their endpoints.
 #[derive(Default)]
 pub(super) struct SliceSet {
-    slices: BTreeMap<ObjectKey, Result<Slice, String>>,
+    slices: BTreeMap<ObjectKey, Result<EndpointSlice, String>>,
     object_claims: Vec<ObjectClaims>,
     live_objects: Arc<LiveObjects>,
 }
@@ -49,7 +49,7 @@ impl SliceSet {
         self.slices.remove(key);
     }
 
-    pub(super) fn insert(&mut self, key: ObjectKey, slice: Result<Slice, String>) {
+    pub(super) fn insert(&mut self, key: ObjectKey, slice: Result<EndpointSlice, String>) {
         self.slices.insert(key, slice);
     }
 

@@ -17,7 +17,7 @@ use super::grouping::Grouping;
 use super::slices::{LiveObjects, SliceSet, claims};
 use crate::change::{EventSubject, ObjectChange, ObjectState};
 use crate::config::EventKind;
-use crate::endpoints::Slice;
+use crate::endpoints::EndpointSlice;
 use crate::entry_fields::EntryFields;
 use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, LookupKey, Lookups};
@@ -73,7 +73,7 @@ impl ExistenceSnapshot {
 pub struct MirrorView {
     source: RuleSource,
     /// Number of the cluster's connection.
-    connection: u64,
+    connection_id: u64,
     /// Wall clock.
     clock: fn() -> Timestamp,
     rule: Arc<CompiledRule>,
@@ -104,12 +104,12 @@ impl MirrorView {
     pub fn start(watch_spec: &WatchSpec, source: RuleSource, rule: Arc<CompiledRule>) -> Result<Self, String> {
         let informer = source.informer(watch_spec, None)?;
         let caches = LookupCaches::start(watch_spec, &source.cluster, &source.lookups)?;
-        let (connection, clock) = (watch_spec.connection, watch_spec.clock);
+        let (connection_id, clock) = (watch_spec.connection_id, watch_spec.clock);
         let (object_claims, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
         let (dependents, instants, is_confirmed) = (Dependents::default(), Instants::default(), false);
         Ok(Self {
             source,
-            connection,
+            connection_id,
             clock,
             rule,
             informer,
@@ -126,7 +126,7 @@ impl MirrorView {
 
     /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
     pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &RuleSource, rule: &CompiledRule) -> bool {
-        let is_same_source = self.connection == watch_spec.connection && self.source == *source;
+        let is_same_source = self.connection_id == watch_spec.connection_id && self.source == *source;
         is_same_source && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
@@ -256,9 +256,9 @@ impl MirrorView {
     }
 
     /// Parses an `EndpointSlice` from the cache.
-    fn slice(&self, entry: &Cached<Lazy<DynamicObject>>) -> Result<Slice, String> {
+    fn slice(&self, entry: &Cached<Lazy<DynamicObject>>) -> Result<EndpointSlice, String> {
         match entry.object().map(Object::decoded) {
-            Some(Ok(object)) => Slice::read(&json_with_type(&object, &self.source.resource)),
+            Some(Ok(object)) => EndpointSlice::read(&json_with_type(&object, &self.source.resource)),
             _ => Err("the object cannot be decoded".to_owned()),
         }
     }
@@ -341,10 +341,10 @@ impl Evaluation {
         if has_ended(object) {
             return (Ok(Vec::new()), None);
         }
-        let reported = subject.reported();
+        let reported = subject.description();
         let state = ObjectState::new(object.clone());
         let change = Arc::new(ObjectChange {
-            initial: true,
+            is_initial: true,
             new: Some(state.clone()),
             lookups: looked_up.cloned(),
             ..ObjectChange::new(String::new(), EventKind::Added, subject.clone(), self.at)
@@ -359,7 +359,7 @@ impl Evaluation {
             RuleOutcome::Failed { expression, reason } => {
                 Err(format!("`{expression}` of the rule {rule} failed for {reported}: {reason}"))
             }
-            RuleOutcome::OtherKind | RuleOutcome::Initial(_) | RuleOutcome::DoesNotHold => Ok(Vec::new()),
+            RuleOutcome::OtherEventKind | RuleOutcome::Initial(_) | RuleOutcome::DoesNotHold => Ok(Vec::new()),
         };
         (entries, recheck_at)
     }

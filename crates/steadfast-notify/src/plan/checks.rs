@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::secret::UrlFrom;
-use crate::config::sinks::{MIRRORS, STREAMS, SinkConfig, WebhookConfig};
+use crate::config::sinks::{MIRROR_KINDS, STREAM_KINDS, SinkConfig, WebhookConfig};
 use crate::config::{Config, ConfigDuration, DEFAULT_CLUSTER, EventKind, ReplicasConfig, RuleConfig};
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
@@ -38,7 +38,7 @@ impl<'a> Checks<'a> {
     fn report(&mut self, path: &str, description: impl Into<String>, remedy: impl Into<String>) {
         // The parser has already reported the mistake in a part that it replaced. Further errors there would be
         // follow-up errors.
-        if !self.incomplete.explains(path) {
+        if !self.incomplete.covers(path) {
             self.problems.push(self.document.problem(path, description, remedy));
         }
     }
@@ -47,7 +47,7 @@ impl<'a> Checks<'a> {
     pub(super) fn check(&mut self, config: &Config) {
         for (name, cluster) in &config.clusters {
             self.name(&format!("clusters.{name}"), name);
-            if cluster.audit_every() < MIN_AUDIT_INTERVAL {
+            if cluster.audit_interval() < MIN_AUDIT_INTERVAL {
                 let remedy = "set at least `1s`: each audit lists the versions of all objects";
                 self.report(&format!("clusters.{name}.audit"), "the audit interval is too short", remedy);
             }
@@ -137,7 +137,7 @@ impl<'a> Checks<'a> {
         for (field, is_empty, remedy) in [
             (
                 "resources",
-                rule.resources.is_empty() && self.document.has(&format!("{path}.resources")),
+                rule.resources.is_empty() && self.document.has_path(&format!("{path}.resources")),
                 "add resources, such as [\"pods\"]",
             ),
             ("to", rule.to.is_empty(), "add the name of a sink"),
@@ -189,7 +189,7 @@ impl<'a> Checks<'a> {
     fn sink(&mut self, path: &str, sink: &SinkConfig) {
         match sink.kinds().count() {
             0 => {
-                let remedy = format!("add one of {} and {}", STREAMS.join(", "), MIRRORS.join(", "));
+                let remedy = format!("add one of {} and {}", STREAM_KINDS.join(", "), MIRROR_KINDS.join(", "));
                 self.report(path, "the sink has no kind", remedy);
             }
             1 => {}
@@ -200,7 +200,7 @@ impl<'a> Checks<'a> {
         } else {
             (["guard", "drain", "compare", "upsert_only"].as_slice(), "mirrors, and this sink is a stream")
         };
-        for field in inapplicable.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+        for field in inapplicable.iter().filter(|field| self.document.has_path(&format!("{path}.{field}"))) {
             self.report(
                 &format!("{path}.{field}"),
                 format!("`{field}` applies to {applicability}"),
@@ -408,8 +408,8 @@ impl<'a> Checks<'a> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
             let entry_fields = rule.to.iter().find_map(|name| drivers::entry_fields(config.sinks.get(name)?));
-            if let Some(endpoints) = EndpointSource::of(rule, config, entry_fields) {
-                let config = endpoints.watched(rule);
+            if let Some(endpoints) = EndpointSource::from_rule(rule, config, entry_fields) {
+                let config = endpoints.watch_rule(rule);
                 return Arc::new(CompiledRule { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }
             let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use crate::folder::Folder;
 
 pub(crate) fn letters(folder: &Folder, most: usize) -> DeadLetters {
-    DeadLetters::at(folder.join("dead-letters.ndjson"), most)
+    DeadLetters::new(folder.join("dead-letters.ndjson"), most)
 }
 
 fn text(folder: &Folder) -> String {

@@ -118,11 +118,11 @@ impl World {
         let factory = InformerFactory::new(&connection);
         let checkpoint = Some(Checkpoint::open(self.file()).expect("the checkpoint opens"));
         WatchSpec {
-            connection: u64::from(self.files),
+            connection_id: u64::from(self.files),
             factory,
             checkpoint,
             watermark_folder: None,
-            audit: Duration::from_secs(600),
+            audit_interval: Duration::from_secs(600),
             memory_limit: None,
             clock: Timestamp::now,
         }

@@ -175,11 +175,11 @@ impl Run {
             Checkpoint::open(file).expect("the checkpoint opens")
         });
         let watch_spec = WatchSpec {
-            connection: seed,
+            connection_id: seed,
             factory: factory.clone(),
             checkpoint,
             watermark_folder: folder.map(|(folder, number)| folder.join(format!("{number}.rechecks"))),
-            audit: Duration::from_secs(600),
+            audit_interval: Duration::from_secs(600),
             memory_limit: None,
             clock,
         };

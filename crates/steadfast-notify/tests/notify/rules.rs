@@ -216,7 +216,7 @@ fn empty_rule_always_sends_the_identity() {
     });
     assert_eq!(data, who);
     let outcome = rule("events = [\"Added\", \"Updated\"]").evaluate_change(&change(Some(&object), None));
-    assert_eq!(outcome, RuleOutcome::OtherKind);
+    assert_eq!(outcome, RuleOutcome::OtherEventKind);
 }
 
 #[test]

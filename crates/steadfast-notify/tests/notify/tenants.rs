@@ -58,12 +58,12 @@ impl World {
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await.expect("a connection"));
         let watch_spec = WatchSpec {
-            connection: 0,
+            connection_id: 0,
             factory: factory.clone(),
             checkpoint: folder
                 .map(|folder| Checkpoint::open(folder.join("a.checkpoint")).expect("the checkpoint opens")),
             watermark_folder: None,
-            audit: Duration::from_secs(600),
+            audit_interval: Duration::from_secs(600),
             memory_limit,
             clock: Timestamp::now,
         };

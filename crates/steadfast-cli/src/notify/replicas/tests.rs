@@ -104,7 +104,7 @@ impl Replica {
     async fn wait_until(&self, description: &str, condition: impl Fn(&MirrorMemory, &Approvals) -> bool) {
         for _ in 0..100 {
             let memory = state_folder::read_mirror_memory(&self.folder).expect("it can be read");
-            if condition(&memory, &Approvals::at(&self.folder)) {
+            if condition(&memory, &Approvals::new(&self.folder)) {
                 return;
             }
             sleep(Duration::from_millis(100)).await;
@@ -214,10 +214,10 @@ async fn approvals_at_standby_reach_next_leader_too() {
     let second = fixture.start("second", 5, false).await;
     second.wait_until("the requests at the standby", |memory, _| memory.approvals().contains_key("web")).await;
 
-    let at_standby = Approvals::at(&second.folder);
+    let at_standby = Approvals::new(&second.folder);
     at_standby.add("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
     first.wait_until("the approval at the leader", |_, approvals| approvals.is_pending("web")).await;
-    assert_eq!(Approvals::at(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
+    assert_eq!(Approvals::new(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
     second.wait_until("nothing left at the standby", |_, approvals| !approvals.is_pending("web")).await;
     // The leader ends before its mirror has taken the approval. The next leader still has the approval.
     first.replicas.stop().await;

@@ -66,13 +66,13 @@ impl World {
             lookups: lookups.collect(),
         };
         let (checkpoint, watermark_folder) = (None, None);
-        let (audit, memory_limit) = (Duration::from_secs(600), None);
+        let (audit_interval, memory_limit) = (Duration::from_secs(600), None);
         let watch_spec = WatchSpec {
-            connection: 0,
+            connection_id: 0,
             factory: factory.clone(),
             checkpoint,
             watermark_folder,
-            audit,
+            audit_interval,
             memory_limit,
             clock,
         };

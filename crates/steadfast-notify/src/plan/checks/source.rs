@@ -20,12 +20,12 @@ impl Checks<'_> {
     /// source.
     pub(super) fn source(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
         let Some(endpoints) = &rule.endpoints else {
-            if rule.resources.is_empty() && !self.document.has(&format!("{path}.resources")) {
+            if rule.resources.is_empty() && !self.document.has_path(&format!("{path}.resources")) {
                 let remedy =
                     "add the field, such as [\"pods\"]; a rule for a load balancer can have `endpoints` instead";
                 self.report(path, "missing field `resources`", remedy);
             }
-            for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+            for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has_path(&format!("{path}.{field}"))) {
                 let description = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
                 self.report(
                     &format!("{path}.{field}"),
@@ -35,7 +35,7 @@ impl Checks<'_> {
             }
             return;
         };
-        for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+        for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has_path(&format!("{path}.{field}"))) {
             let description = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
             self.report(
                 &format!("{path}.{field}"),

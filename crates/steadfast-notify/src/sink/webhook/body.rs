@@ -42,7 +42,7 @@ pub(super) fn evaluated(
         if is_batched { ("messages", Value::Array(values)) } else { ("message", values.pop().unwrap_or_default()) };
     let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.text()?.to_owned().into()));
     let values = Value::Object(secrets.iter().filter_map(secret).collect());
-    let mut bindings = Bindings::of_values([about, ("secrets", values)]);
+    let mut bindings = Bindings::for_values([about, ("secrets", values)]);
     let (body, default_type) =
         match expression.evaluate(&mut bindings).map_err(|reason| format!("`body` failed: {reason}"))? {
             Value::Null => return Err("`body` returned null; return text or JSON instead".to_owned()),
