@@ -92,8 +92,8 @@ impl ObjectChange {
     /// Returns the values of a field before and after the change. `None` for an absent state or field.
     pub(crate) fn values_at(&self, path: &ValuePath) -> (Option<&Value>, Option<&Value>) {
         (
-            self.old.as_ref().and_then(|state| path.of(&state.full)),
-            self.new.as_ref().and_then(|state| path.of(&state.full)),
+            self.old.as_ref().and_then(|state| path.resolve(&state.full)),
+            self.new.as_ref().and_then(|state| path.resolve(&state.full)),
         )
     }
 

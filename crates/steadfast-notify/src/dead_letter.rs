@@ -185,7 +185,7 @@ impl TakenLetters {
     /// # Errors
     ///
     /// Returns an error if the file cannot be removed.
-    pub fn done(self) -> io::Result<()> {
+    pub fn remove(self) -> io::Result<()> {
         // Letters that failed again were added to the main file before this removal.
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -198,7 +198,7 @@ impl TakenLetters {
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn keep(self, letters: &[DeadLetter]) -> io::Result<()> {
+    pub fn replace(self, letters: &[DeadLetter]) -> io::Result<()> {
         let line = |letter| serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
         let text: String = letters.iter().map(|letter| line(letter) + "\n").collect();
         replace(&self.file, &text)

@@ -114,7 +114,7 @@ impl Document {
         // Only quotes or a block marker can precede the text.
         let (start, _) = rest.match_indices(written).next().filter(|(start, _)| *start <= 4)?;
         let bytes: usize = written.chars().take(offset).map(char::len_utf8).sum();
-        Some(FilePosition::of(&self.text, position.offset + start + bytes))
+        Some(FilePosition::at_offset(&self.text, position.offset + start + bytes))
     }
 
     fn value_position(&self, path: &str) -> FilePosition {

@@ -293,7 +293,7 @@ impl Engine {
         // Rules with time or lookups are evaluated by handlers and by the recheck task. The lock orders both per
         // object.
         let _object_lock = if active_rule.rule.depends_on_context() {
-            Some(active_rule.object_locks.take(sink, key).await)
+            Some(active_rule.object_locks.acquire(sink, key).await)
         } else {
             None
         };

@@ -94,11 +94,11 @@ impl CompiledRule {
     /// the object.
     pub(crate) fn project_with_recheck(&self, change: &Arc<ObjectChange>) -> (RuleOutcome, Option<Timestamp>) {
         let mut bindings = Bindings::for_change(change, self.config.limits);
-        let outcome = self.outcome(change, &mut bindings);
+        let outcome = self.run_expressions(change, &mut bindings);
         (outcome, bindings.recheck_at)
     }
 
-    fn outcome(&self, change: &Arc<ObjectChange>, bindings: &mut Bindings) -> RuleOutcome {
+    fn run_expressions(&self, change: &Arc<ObjectChange>, bindings: &mut Bindings) -> RuleOutcome {
         if let Some(endpoints) = &self.endpoints {
             let slice = change.object().map_or(&Value::Null, |state| state.masked());
             return match endpoints.explain_entries(&change.subject.cluster, slice) {

@@ -69,7 +69,7 @@ fn may_be_stored(resource: &ApiResource) -> bool {
 
 /// A looked-up resource of a rule, with the scope.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LookedUp {
+pub struct LookupResource {
     /// Name of the resource in the expression.
     pub name: String,
     /// Resource as described by the server.
@@ -80,7 +80,7 @@ pub struct LookedUp {
     pub namespace: Option<String>,
 }
 
-impl LookedUp {
+impl LookupResource {
     /// Returns the watched part of the resource.
     pub fn scope(&self) -> Scope {
         self.namespace.as_ref().map_or_else(Scope::all, Scope::namespace)
@@ -99,7 +99,7 @@ pub struct RuleSource {
     /// Scope of the watch.
     pub scope: Scope,
     /// Looked-up resources of the rule's expressions.
-    pub lookups: Vec<LookedUp>,
+    pub lookups: Vec<LookupResource>,
 }
 
 impl RuleSource {

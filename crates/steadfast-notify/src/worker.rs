@@ -348,7 +348,7 @@ impl SinkWorker {
         // A failed attempt frees no space. Waking thousands of waiting callers after each failure would be expensive.
         let has_space = !settled.is_empty();
         // After the lock is released: acknowledgements run code of the handlers.
-        settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::done);
+        settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::settle);
         if has_space {
             self.settled.notify_waiters();
         }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::unstable::catalog::{Catalog, ServedResource, fetch_catalog};
 use steadfast::{Checkpoint, Connection};
-use steadfast_notify::{Engine, Feed, Plan, StateFolder, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
+use steadfast_notify::{
+    Engine, MirrorFeed, Plan, StateFolder, Supervised, Supervisor, WatchSpec, config, forget_watermarks,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -40,7 +42,7 @@ const SLOW_CONNECT: Duration = Duration::from_secs(10);
 pub(super) struct Assignment {
     pub(super) plan: Arc<Plan>,
     /// Feeds of the mirrors, by mirror name.
-    pub(super) feeds: BTreeMap<String, Feed>,
+    pub(super) feeds: BTreeMap<String, MirrorFeed>,
 }
 
 /// Parts of the program that all clusters share.

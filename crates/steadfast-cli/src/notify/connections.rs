@@ -14,7 +14,7 @@ use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_notify::config::{ClusterConfig, RuleConfig};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{LookedUp, Plan, RuleSource, WatchSpec};
+use steadfast_notify::{LookupResource, Plan, RuleSource, WatchSpec};
 use tokio::time::timeout;
 
 use crate::connect::connect;
@@ -172,7 +172,7 @@ pub(super) fn resolve(
             };
             for scope in scopes(&rule.config) {
                 let (rule, cluster) = (rule.config.name.clone(), cluster.to_owned());
-                let lookups = lookup_resources.iter().map(|(name, served_resource)| LookedUp {
+                let lookups = lookup_resources.iter().map(|(name, served_resource)| LookupResource {
                     name: name.clone(),
                     resource: served_resource.api_resource.clone(),
                     is_namespaced: served_resource.namespaced,

@@ -12,7 +12,7 @@ use steadfast_notify::config::sinks::SinkConfig;
 use steadfast_notify::engine_event::escaped;
 use steadfast_notify::state_folder::{self, StateFolder};
 use steadfast_notify::{
-    ApprovalRequest, Approvals, Feed, MirrorContext, MirrorMemory, MirrorPreview, MirrorTask, Openings, Plan,
+    ApprovalRequest, Approvals, MirrorContext, MirrorFeed, MirrorMemory, MirrorPreview, MirrorTask, Openings, Plan,
     Supervisor, TermGate, preview_mirrors,
 };
 use tokio::sync::watch;
@@ -65,7 +65,7 @@ impl Mirrors {
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
         if (plan.has_checkpoint || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
             // Excludes a second process with this state folder, which would write to the same targets.
-            self.state = Some(Arc::new(StateFolder::lock(&plan.state).map_err(Failure::run)?));
+            self.state = Some(Arc::new(StateFolder::lock(&plan.state_folder).map_err(Failure::run)?));
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Mirrors {
     /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption.
     /// Entries of mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by
     /// name.
-    pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
+    pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, MirrorFeed> {
         let mut previous = std::mem::take(&mut self.tasks);
         let (mut feeds, mut to_start) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
@@ -164,7 +164,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let connected_clusters = connect_all(&plan, None).await?;
     let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
     // Read without the lock of the state folder, which a running program holds.
-    let memory = state_folder::read_mirror_memory(&plan.state).map_err(Failure::run)?;
+    let memory = state_folder::read_mirror_memory(&plan.state_folder).map_err(Failure::run)?;
     let views = views(&plan, &connected_clusters, &sources)?;
     let (mut text, mut unreadable) = (String::new(), Vec::new());
     for (name, preview) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
@@ -209,12 +209,12 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     }
     // A standby forwards approvals to the leader, whose state it follows.
     let leader =
-        state_folder::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
+        state_folder::leader_of_standby(&plan.state_folder).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
     let leader = leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
     let read_pending =
-        || state_folder::read_mirror_memory(&plan.state).map(|memory| memory.approvals()).map_err(Failure::run);
+        || state_folder::read_mirror_memory(&plan.state_folder).map(|memory| memory.approvals()).map_err(Failure::run);
     let selected = selected(read_pending()?, sink, id)?;
-    let approvals = Approvals::new(&plan.state);
+    let approvals = Approvals::new(&plan.state_folder);
     for (mirror, requests) in &selected {
         let ids: Vec<String> = requests.iter().map(|request| request.id.clone()).collect();
         approvals.add(mirror, &ids).map_err(Failure::run)?;

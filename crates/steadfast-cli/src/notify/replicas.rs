@@ -403,7 +403,7 @@ impl ReplicaTask {
         let mut taken_ids = BTreeSet::new();
         loop {
             let progress = (self.progress_source)();
-            self.replication.drop_passed(&progress.settled);
+            self.replication.forget_passed(&progress.settled);
             let published = match self.take_approvals(shared, &mut taken_ids).await {
                 Ok(()) => shared.publish(&progress, self.memory()).await,
                 Err(reason) => Err(reason),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures::future::{join, join_all};
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::JsonLines;
-use steadfast_notify::{Engine, Feed, Openings, Plan, Replication, Supervised, Supervisor};
+use steadfast_notify::{Engine, MirrorFeed, Openings, Plan, Replication, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
@@ -155,7 +155,7 @@ impl NotifyProgram {
     }
 
     /// Applies the plan to all clusters. Unchanged clusters continue without interruption.
-    fn update_clusters(&mut self, feeds: &BTreeMap<String, Feed>) {
+    fn update_clusters(&mut self, feeds: &BTreeMap<String, MirrorFeed>) {
         let mut previous = std::mem::take(&mut self.clusters);
         let state = self.mirrors.state().filter(|_| self.plan.has_checkpoint);
         for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
@@ -226,7 +226,7 @@ impl NotifyProgram {
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("`dead_letters` can be changed by a restart only; restore its value"));
         }
-        if (&plan.state, plan.has_checkpoint) != (&self.plan.state, self.plan.has_checkpoint) {
+        if (&plan.state_folder, plan.has_checkpoint) != (&self.plan.state_folder, self.plan.has_checkpoint) {
             return Err(Failure::config("`state` can be changed by a restart only; restore its value"));
         }
         if plan.replicas != self.plan.replicas {

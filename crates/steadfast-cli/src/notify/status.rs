@@ -22,9 +22,10 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let lock_holder = state_folder::lock_holder(&plan.state).map_err(|error| state_folder_error(&plan, &error))?;
+    let lock_holder =
+        state_folder::lock_holder(&plan.state_folder).map_err(|error| state_folder_error(&plan, &error))?;
     let mirror_memory =
-        state_folder::read_mirror_memory(&plan.state).map_err(|error| state_folder_error(&plan, &error))?;
+        state_folder::read_mirror_memory(&plan.state_folder).map_err(|error| state_folder_error(&plan, &error))?;
     let dead_letters = match std::fs::read_to_string(&plan.dead_letters) {
         Ok(text) => text.lines().count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
@@ -46,7 +47,7 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
 }
 
 fn state_folder_error(plan: &Plan, error: &std::io::Error) -> Failure {
-    Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state.display()))
+    Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state_folder.display()))
 }
 
 async fn request_status(address: SocketAddr) -> Result<Value, Failure> {

@@ -12,7 +12,7 @@ pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, 
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let description = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
-        (FilePosition::of(text, offset), description, "correct the syntax at or before this position".to_owned())
+        (FilePosition::at_offset(text, offset), description, "correct the syntax at or before this position".to_owned())
     })?;
     Reader { text, positions }.table(table.get_ref(), "")
 }
@@ -27,7 +27,7 @@ impl Reader<'_> {
         let mut fields = Map::new();
         for (key, value) in table {
             let path_of_value = child_path(path, key.get_ref());
-            let key_position = FilePosition::of(self.text, key.span().start);
+            let key_position = FilePosition::at_offset(self.text, key.span().start);
             let value = self.value(value, &path_of_value, Some(key_position))?;
             fields.insert(key.get_ref().to_string(), value);
         }
@@ -41,7 +41,7 @@ impl Reader<'_> {
         key: Option<FilePosition>,
     ) -> Result<Value, ParseError> {
         let offset = value.span().start;
-        let position = FilePosition::of(self.text, offset);
+        let position = FilePosition::at_offset(self.text, offset);
         self.positions.insert(path.to_owned(), ValuePosition { key, value: position, offset });
         let number_error = |description: &str, remedy: &str| (position, description.to_owned(), remedy.to_owned());
         Ok(match value.get_ref() {

@@ -142,8 +142,9 @@ impl UsesVisitor {
         match (target, name, arguments) {
             (None, "changed", [Expr { offset, kind: ExprKind::Literal(Literal::String(text)) }]) => {
                 if let Ok(path) = text.parse::<ValuePath>() {
-                    let steps =
-                        path.names().map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
+                    let steps = path
+                        .field_names()
+                        .map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
                     let (root, steps) = ("object".to_owned(), steps.collect());
                     self.add(Chain { root, steps, inherited_steps: 0, offset: *offset as usize });
                 }

@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigDuration, DEFAULT_CLUSTER, EventKind, Replicas
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, ExpressionError, Purpose};
-use crate::mirror::constants::rejected;
+use crate::mirror::constants::rejected_constants;
 use crate::mirror::drivers;
 use crate::mirror::grouping::GROUP_NAMES;
 use crate::problem::Problem;
@@ -270,11 +270,11 @@ impl<'a> Checks<'a> {
                 );
             }
             // Two mirrors of one target would remove each other's entries.
-            let is_same = |other_name: &str, other: &SinkConfig| {
-                target_of(name, sink) == target_of(other_name, other) && share_servers(sink, other)
+            let has_same_target = |other_name: &str, other: &SinkConfig| {
+                target_of(name, sink) == target_of(other_name, other) && may_share_entries(sink, other)
             };
             let previous = config.sinks.iter().take_while(|(other, _)| *other != name);
-            if let Some((other, _)) = previous.into_iter().find(|(name, other)| is_same(name, other)) {
+            if let Some((other, _)) = previous.into_iter().find(|(name, other)| has_same_target(name, other)) {
                 let description =
                     format!("the sink {other:?} has the same target, and each would remove the entries of the other");
                 self.report(&format!("sinks.{name}"), description, "use one mirror for both rules");
@@ -348,7 +348,7 @@ impl<'a> Checks<'a> {
             let path = format!("{path}.body");
             let body = self.expression(&path, Some(text), crate::sink::webhook::purpose(webhook.mode));
             if let Some(body) = &body {
-                self.body_fields(&path, name, body, webhook, config);
+                self.check_body_fields(&path, name, body, webhook, config);
             }
             if body.is_some_and(|body| body.compares_changes) {
                 let remedy = "use `changed(…)` in `when` or `send` of a rule";
@@ -404,7 +404,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Compiles the expressions of all rules, and records the errors.
-    pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<CompiledRule>> {
+    pub(super) fn compile_rules(&mut self, config: &Config) -> Vec<Arc<CompiledRule>> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
             let entry_fields = rule.to.iter().find_map(|name| drivers::entry_fields(config.sinks.get(name)?));
@@ -413,18 +413,18 @@ impl<'a> Checks<'a> {
                 return Arc::new(CompiledRule { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }
             let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
-            let by_mirror: Vec<_> =
+            let mirror_fields: Vec<_> =
                 rule.to.iter().filter_map(|name| drivers::entry_fields(config.sinks.get(name)?)).collect();
             let mut send = None;
             // Mirrors of different kinds need different entries: the result must fit all of them.
-            for entry_fields in &by_mirror {
+            for entry_fields in &mirror_fields {
                 let before = self.problems.len();
                 send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Entries(entry_fields));
                 if self.problems.len() > before {
                     break;
                 }
             }
-            if by_mirror.is_empty() {
+            if mirror_fields.is_empty() {
                 send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Value);
             } else {
                 for (field, expression) in [("when", &when), ("send", &send)] {
@@ -454,7 +454,7 @@ impl<'a> Checks<'a> {
     ) {
         for sink in sinks {
             for constants in &send.uses.maps {
-                for (number, description) in rejected(sink, constants) {
+                for (number, description) in rejected_constants(sink, constants) {
                     let (description, remedy) = (
                         format!("{path}: {description}"),
                         "correct the value; docs/notify.md lists the fields of entries",
@@ -471,7 +471,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Compiles the group expressions of mirrors, and records the errors.
-    pub(super) fn groups(&mut self, config: &Config) -> BTreeMap<String, Arc<Expression>> {
+    pub(super) fn compile_groups(&mut self, config: &Config) -> BTreeMap<String, Arc<Expression>> {
         let mut groups = BTreeMap::new();
         for (name, sink) in &config.sinks {
             let text = sink.guard.as_ref().and_then(|guard| guard.group.as_deref());
@@ -507,7 +507,7 @@ impl<'a> Checks<'a> {
 
 /// Returns false if two mirrors with the same target cannot conflict: `HAProxy` backends with disjoint prefixes, or DNS
 /// servers with different zones.
-fn share_servers(first: &SinkConfig, second: &SinkConfig) -> bool {
+fn may_share_entries(first: &SinkConfig, second: &SinkConfig) -> bool {
     // Names are compared as DNS compares them: without case and final dot.
     if let (Some(first), Some(second)) = (&first.dns, &second.dns) {
         let name = |zone: &String| zone.trim_end_matches('.').to_ascii_lowercase();

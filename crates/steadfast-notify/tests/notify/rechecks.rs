@@ -21,7 +21,7 @@ use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
 use steadfast_notify::sink::{DeliveryFuture, Stream};
 use steadfast_notify::{
-    Engine, LookedUp, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
+    Engine, LookupResource, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
 };
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
@@ -193,7 +193,7 @@ impl Run {
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
         let engine =
             Engine::start_replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
-        let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
+        let lookups = plan.rules[0].lookups().into_iter().map(|name| LookupResource {
             name: name.to_owned(),
             resource: resource(if name == "secrets" { "Secret" } else { "Service" }),
             is_namespaced: true,

@@ -47,9 +47,9 @@ impl Checks<'_> {
         if services.is_empty() {
             self.report(&format!("{path}.endpoints"), "the list of `endpoints` is empty", "add a Service");
         }
-        for (at, service) in services.into_iter().filter(|(_, service)| service_name(service).is_none()) {
+        for (index_path, service) in services.into_iter().filter(|(_, service)| service_name(service).is_none()) {
             let description = format!("{service:?} is not a valid NAMESPACE/SERVICE");
-            self.report(&format!("{path}.endpoints{at}"), description, "use a value such as \"shop/web\"");
+            self.report(&format!("{path}.endpoints{index_path}"), description, "use a value such as \"shop/web\"");
         }
         match &rule.port {
             Some(EndpointPort::Number(0)) => {
