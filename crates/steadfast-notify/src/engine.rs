@@ -23,10 +23,10 @@ use crate::plan::Plan;
 use crate::projections::{Comparison, Hash, Projections};
 use crate::replication::Replication;
 use crate::rule::{CompiledRule, RuleOutcome};
-use crate::sink::Stream;
+use crate::sink::MessageStream;
 use crate::supervise::{Supervised, Supervisor};
 use crate::watermark::{SettledResult, Watermark};
-use crate::worker::{SinkStats, SinkWorker, delivery};
+use crate::worker::{SinkStats, SinkWorker, delivery_settings};
 
 /// Grace period at shutdown for in-flight attempts of a sink that is down.
 const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ const STUCK_PERIOD: Duration = Duration::from_millis(500);
 const STUCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Streams of a plan's sinks, by name.
-pub type Streams = BTreeMap<String, Arc<dyn Stream>>;
+pub type Streams = BTreeMap<String, Arc<dyn MessageStream>>;
 
 /// Evaluates rules for changes and delivers the resulting messages. Cloning shares the engine.
 #[derive(Clone)]
@@ -177,13 +177,13 @@ impl Engine {
                 let Some(sink) = plan.sinks.get(&name) else { continue };
                 if let Some(running) = workers.get(&name) {
                     // The worker stays, with its queue: a reload must not lose pending messages.
-                    running.worker.reconfigure(delivery(sink), stream);
+                    running.worker.reconfigure(delivery_settings(sink), stream);
                     continue;
                 }
                 // Each sink has an independent random sequence.
                 let rng = Random::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead_letters, report) = (self.shared.dead_letters.clone(), self.shared.report.clone());
-                let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead_letters, report);
+                let worker = SinkWorker::new(&name, delivery_settings(sink), stream, rng, dead_letters, report);
                 let worker = worker.with_gate(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, RunningSink { worker, _task: task });
@@ -334,7 +334,7 @@ impl Engine {
                     match result {
                         _ if change.kind == EventKind::Deleted => watermark.record(&subject, number, None),
                         Some(result) => watermark.record(&subject, number, Some(result)),
-                        None => watermark.nothing_sent(&subject),
+                        None => watermark.revert_pending(&subject),
                     }
                 }
                 on_settled();
@@ -342,7 +342,7 @@ impl Engine {
             EvaluationResult::Uncertain(lookups) => {
                 if let Some((watermark, _, subject)) = watermark {
                     // The recorded state of the previous result is valid again, because nothing was sent.
-                    watermark.nothing_sent(&subject);
+                    watermark.revert_pending(&subject);
                 }
                 return Err(Postponed { reason: PostponeReason::Uncertain(lookups), on_settled });
             }

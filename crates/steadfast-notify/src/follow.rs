@@ -121,7 +121,7 @@ impl RuleSubscription {
                 if existing.rule.as_ref().map(|rule| &rule.config) != rule.as_ref().map(|rule| &rule.config) {
                     existing.recheck = None;
                     if let (Some(watermark), Some(rule)) = (&watermark, &rule) {
-                        watermark.applies_to(rule);
+                        watermark.set_rule(rule);
                     }
                     existing.recheck = handler_context.recheck(&informer);
                     (existing.rule, existing.watermark) = (rule, watermark);

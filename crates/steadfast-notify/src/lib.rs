@@ -14,7 +14,7 @@
 //! | check fields against a cluster | [`Schemas`], [`TypedResource`] |
 //! | watch the resources of rules | [`RuleSource`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
 //! | evaluate rules | [`change::ObjectChange`], [`rule::RuleOutcome`], [`message::Message`], [`explain::explain`] |
-//! | deliver messages | [`Engine`], [`Streams`], [`sink::Stream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
+//! | deliver messages | [`Engine`], [`Streams`], [`sink::MessageStream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
 //! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorSinkStatus`], [`Approvals`] |

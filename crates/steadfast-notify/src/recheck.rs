@@ -147,8 +147,8 @@ impl Recheck {
     fn initial_state(&self, permit: &Permit, history: &mut SnapshotHistory) -> LeaderState {
         let now = (self.clock)();
         // The task may have been restarted within the term.
-        if let Some(evaluated) = self.watermark.evaluated(permit.token()) {
-            return self.state_since(evaluated.min(now));
+        if let Some(evaluated_until) = self.watermark.evaluated_until(permit.token()) {
+            return self.state_since(evaluated_until.min(now));
         }
         let replication = self.engine.replication();
         if !replication.gate().is_replicated() {
@@ -320,7 +320,8 @@ impl Recheck {
     /// Returns the objects with a recorded result of an earlier run.
     fn recorded_objects(&self, objects: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
         let keys = objects.iter().map(|entry| entry.key().clone());
-        keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.knows(&subject))).collect()
+        keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.has_result_of(&subject)))
+            .collect()
     }
 
     /// Evaluates objects at the instant `at` to determine dependencies of the results.

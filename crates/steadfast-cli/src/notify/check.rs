@@ -13,7 +13,7 @@ use steadfast::Connection;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::rule::CompiledRule;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{InspectionFindings, Openings, Plan, Schemas, TypedResource, reach};
 use tokio::time::timeout;
@@ -35,7 +35,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     problems.extend(replicas::timing_problem(&plan));
     let (openings, unopened) = Openings::open_possible(&plan).await;
     problems.extend(unopened);
-    let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
+    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
     if let Err(Problems(unopened)) = plan.open(&stdout).await {
         problems.extend(unopened);
     }

@@ -13,7 +13,7 @@ use steadfast_notify::change::EventSubject;
 use steadfast_notify::dead_letter::DeadLetters;
 use steadfast_notify::explain::{NotCovered, explain as explain_rule};
 use steadfast_notify::rule::CompiledRule;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{Lookups, Plan, RuleSource, config, look_up};
 
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::names::ResourceArg;
 
-fn stdout() -> Arc<dyn Stream> {
+fn stdout() -> Arc<dyn MessageStream> {
     Arc::new(JsonLines::new(io::stdout(), |_| {}))
 }
 

@@ -18,7 +18,7 @@ use crate::mirror::drivers;
 use crate::mirror::grouping::GROUP_NAMES;
 use crate::problem::Problem;
 use crate::rule::CompiledRule;
-use crate::template::{TemplatePart, is_name, parts};
+use crate::template::{TemplatePart, is_placeholder_name, parts};
 
 /// Minimum audit interval. Each audit lists the versions of all objects.
 const MIN_AUDIT_INTERVAL: Duration = Duration::from_secs(1);
@@ -312,7 +312,7 @@ impl<'a> Checks<'a> {
         if let UrlFrom::Text(url) = &webhook.url {
             self.url(path, url, webhook);
         }
-        for name in webhook.secrets.keys().filter(|name| !is_name(name)) {
+        for name in webhook.secrets.keys().filter(|name| !is_placeholder_name(name)) {
             let description = format!("{name:?} is not a valid name of a secret");
             self.report(
                 &format!("{path}.secrets.{name}"),
@@ -346,7 +346,7 @@ impl<'a> Checks<'a> {
         }
         if let Some(text) = &webhook.body {
             let path = format!("{path}.body");
-            let body = self.expression(&path, Some(text), crate::sink::webhook::purpose(webhook.mode));
+            let body = self.expression(&path, Some(text), crate::sink::webhook::body_purpose(webhook.mode));
             if let Some(body) = &body {
                 self.check_body_fields(&path, name, body, webhook, config);
             }

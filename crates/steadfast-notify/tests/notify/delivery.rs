@@ -13,7 +13,7 @@ use steadfast_notify::dead_letter::{DeadLetter, DeadLetters};
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{Engine, Plan, Streams, redrive};
 use tokio::time::{Instant, sleep};
 
@@ -77,7 +77,7 @@ impl ScriptedSink {
     }
 }
 
-impl Stream for ScriptedSink {
+impl MessageStream for ScriptedSink {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let message = &messages[0];
@@ -126,7 +126,7 @@ pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
 impl World {
     pub(crate) fn new(folder: Folder, more: &str, sink: Arc<ScriptedSink>) -> Self {
         let plan = plan(&folder, more);
-        let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
+        let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>)]);
         let notices = Arc::new(Mutex::new(Vec::new()));
         let reported = notices.clone();
         let report = move |notice| reported.lock().push(notice);
@@ -294,7 +294,7 @@ async fn redrive_keeps_failed_dead_letters() {
     });
     let other = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let streams =
-        Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>), ("t".to_owned(), other.clone() as _)]);
+        Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>), ("t".to_owned(), other.clone() as _)]);
     let report = redrive(&dead, &streams, Some("s")).await.expect("the file can be read");
     assert_eq!(
         (report.delivered, report.skipped, report.malformed_lines),
@@ -334,7 +334,7 @@ async fn interrupted_redrive_is_repeated() {
     drop(accepted);
     dead.add(&letter("b")).expect("enough space");
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
+    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn MessageStream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["a", "b"]);
 }
@@ -409,7 +409,7 @@ async fn reload_keeps_pending_messages_and_results() {
     world.put("a", 1, json!(1)).await;
     sleep(Duration::from_secs(5)).await;
     let better = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    world.engine.apply_plan(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
+    world.engine.apply_plan(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn MessageStream>)]));
     world.put("a", 2, json!(1)).await;
     world.put("a", 3, json!(3)).await;
     assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
@@ -435,7 +435,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     };
     dead.add(&letter("one")).expect("enough space");
     let slow = ScriptedSink::new(|_, _| (Duration::from_secs(4), retry()));
-    let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn Stream>)]);
+    let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn MessageStream>)]);
     let first = redrive(&dead, &streams, None);
     tokio::pin!(first);
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "an attempt takes four seconds");
@@ -448,7 +448,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     first.await.expect("the files can be read");
 
     let better = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([("s".to_owned(), better as Arc<dyn Stream>)]);
+    let streams = Streams::from([("s".to_owned(), better as Arc<dyn MessageStream>)]);
     let mut delivered = redrive(&other, &streams, None).await.expect("the first redrive has ended").delivered;
     delivered.sort();
     assert_eq!(delivered, ["one", "two"]);
@@ -473,7 +473,7 @@ async fn busy_receiver_stops_redrive() {
     }
     let sink =
         ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Busy { retry_after: None, reason: "429".to_owned() }));
-    let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
+    let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>)]);
     let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!((report.failed.len(), sink.attempts().len()), (3, 1));
 }

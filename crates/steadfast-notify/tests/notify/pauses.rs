@@ -57,11 +57,11 @@ fn rejected_request_pauses_the_whole_sink() {
         queue.settle(NO_DELAY, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
     }
     assert_eq!(sent(&mut queue, seconds(29)), []);
-    assert_eq!(queue.next(seconds(1)), Some(seconds(30)));
+    assert_eq!(queue.next_due(seconds(1)), Some(seconds(30)));
     // One request shows whether the receiver accepts more; then all slots are used again.
     let probe = sent(&mut queue, seconds(30));
     assert_eq!(probe.len(), 1);
-    assert_eq!(queue.next(seconds(30)), None);
+    assert_eq!(queue.next_due(seconds(30)), None);
     queue.settle(seconds(30), probe[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
     assert_eq!(sent(&mut queue, seconds(30)).len(), 4);
 }
@@ -74,7 +74,7 @@ fn rejections_without_a_wait_back_off() {
     for _ in 0..8 {
         let batch = sent(&mut queue, now);
         queue.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
-        let next = queue.next(now).expect("a retry");
+        let next = queue.next_due(now).expect("a retry");
         waits.push(next.saturating_sub(now).as_secs());
         now = next;
     }
@@ -90,7 +90,7 @@ fn pause_ends_with_a_last_attempt() {
     for (number, _) in sent(&mut queue, NO_DELAY) {
         queue.settle(NO_DELAY, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
     }
-    assert_eq!(queue.next(seconds(1)), Some(seconds(20)));
+    assert_eq!(queue.next_due(seconds(1)), Some(seconds(20)));
     let mut buried = Vec::new();
     for _ in 0..2 {
         let last = sent(&mut queue, seconds(20));
@@ -162,7 +162,7 @@ proptest! {
         let mut queue = SinkQueue::new(settings);
         let start = seconds(now);
         queue.push(start, message("shop", "a"), ());
-        let due = queue.next(start).expect("a pending message");
+        let due = queue.next_due(start).expect("a pending message");
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
         let batch = queue.take(due).remove(0);
         let after = Some(Duration::new(after, nanos));
@@ -171,7 +171,7 @@ proptest! {
         if due >= start.saturating_add(seconds(give_up)) {
             prop_assert_eq!(settled.len(), 1);
         } else {
-            let next = queue.next(due).expect("a retry");
+            let next = queue.next_due(due).expect("a retry");
             prop_assert!(next <= due.saturating_add(MAX_REQUESTED_DELAY.max(seconds(60))));
             prop_assert!(next <= start.saturating_add(seconds(give_up)));
         }

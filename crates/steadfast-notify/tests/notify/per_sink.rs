@@ -17,7 +17,7 @@ use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec, forget_unlisted};
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
@@ -59,7 +59,7 @@ struct Wire {
     is_killed: Arc<AtomicBool>,
 }
 
-impl Stream for Wire {
+impl MessageStream for Wire {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(20)).await;
@@ -154,7 +154,7 @@ impl World {
         let is_killed = Arc::new(AtomicBool::new(false));
         let wire = |sink| Wire { receiver: self.receivers[sink].clone(), is_killed: is_killed.clone() };
         let streams: Streams =
-            sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn Stream>)).collect();
+            sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn MessageStream>)).collect();
         let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
         let source = self.source();
         let following = RuleSubscription::start(&watch_spec, &source, sinks, BTreeMap::new(), &engine)

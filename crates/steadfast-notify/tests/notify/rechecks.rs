@@ -19,7 +19,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{
     Engine, LookupResource, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
 };
@@ -82,7 +82,7 @@ struct RunStream {
     is_killed: Arc<AtomicBool>,
 }
 
-impl Stream for RunStream {
+impl MessageStream for RunStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             if self.is_killed.load(Ordering::Relaxed) {
@@ -189,7 +189,7 @@ impl Run {
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
         let stream = RunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
+        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
         let engine =
             Engine::start_replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
@@ -214,7 +214,7 @@ impl Run {
     /// Applies a changed rule, as a reload does.
     fn reload(&mut self, when: &str, send: &str) {
         let stream = RunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
+        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         self.engine.apply_plan(&plan(when, send), streams);
         let previous = std::mem::take(&mut self.subscriptions);
         let subscriptions = RuleSubscription::start(&self.watch_spec, &self.source, &["log"], previous, &self.engine);

@@ -90,7 +90,7 @@ proptest! {
             under_way.sort_by_key(|(at, ..)| *at);
             let ends = under_way.first().map(|(at, ..)| *at);
             let comes = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
-            let Some(next) = [ends, comes, queue.next(now)].into_iter().flatten().min() else { break };
+            let Some(next) = [ends, comes, queue.next_due(now)].into_iter().flatten().min() else { break };
             prop_assert!(next > now || ends == Some(next) || comes == Some(next), "the next deadline has already passed");
             now = now.max(next);
             if ends == Some(next) {

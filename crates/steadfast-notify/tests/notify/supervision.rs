@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::{EngineEvent, EventCallback};
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::{Engine, Streams, Supervisor};
 use tokio::time::sleep;
 
@@ -27,7 +27,7 @@ fn engine(folder: &Folder, panics: u32, sink: Arc<ScriptedSink>) -> (Engine, Sup
         EngineEvent::TaskEnded { .. } => drop(seen.fetch_add(1, Ordering::Relaxed)),
         _ => {}
     };
-    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
+    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn MessageStream>)]);
     let report: Arc<EventCallback> = Arc::new(report);
     let supervisor = Supervisor::new(report.clone());
     (Engine::start_supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, reported)
