@@ -276,7 +276,7 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
         let response = response?;
         if response["succeeded"] == true {
             written.insert(responses::number(&response["header"]["revision"]));
-            self.rejections.accepted();
+            self.rejections.record_success();
             return Ok(());
         }
         self.check_term(&response)?;

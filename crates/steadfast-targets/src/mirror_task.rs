@@ -378,7 +378,7 @@ impl<T: Target> MirrorTask<T> {
         };
         let steps = additions.into_iter().chain(removals).collect();
         let delays = (self.settings.retry_delay, self.settings.compare);
-        let (steps, next) = run.attempts.due(steps, now.instant, delays);
+        let (steps, next) = run.attempts.take_due(steps, now.instant, delays);
         let drain_deadline = [drain_deadline, next].into_iter().flatten().min();
         let has_applied_steps = !steps.is_empty();
         if has_applied_steps {
