@@ -174,11 +174,11 @@ impl Zone {
         for address in self.addresses().await? {
             match self.query_at(address, query).await {
                 Ok(response) => {
-                    self.addresses.succeeded(&address);
+                    self.addresses.record_success(&address);
                     return Ok(response);
                 }
                 Err(error) => {
-                    self.addresses.failed(&address);
+                    self.addresses.record_failure(&address);
                     first_error = first_error.or_else(|| Some(self.dns_error(query.operation(), &[], error)));
                 }
             }
@@ -206,7 +206,7 @@ impl Zone {
             match DnsConnection::open(address).await {
                 Ok(connection) => return Ok((address, connection)),
                 Err(error) => {
-                    self.addresses.failed(&address);
+                    self.addresses.record_failure(&address);
                     first_error = first_error.or_else(|| Some(self.dns_error(DnsOperation::Update, &[], error.into())));
                 }
             }
@@ -294,7 +294,7 @@ impl BatchSender for UpdateSender<'_> {
         };
         if send_result.as_ref().is_err_and(is_server_failure) {
             // The next read starts at another address.
-            self.zone.addresses.failed(&self.address);
+            self.zone.addresses.record_failure(&self.address);
         }
         match (&send_result, updates) {
             (Ok(()), _) => self.zone.rejections.record_success(),

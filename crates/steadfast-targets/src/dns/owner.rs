@@ -94,7 +94,7 @@ impl Zone {
         };
         if let Err(error) = connection.update(&self.wire_name, &self.key, build_message).await {
             if matches!(error, WireError::Io(_)) {
-                self.addresses.failed(&address);
+                self.addresses.record_failure(&address);
             }
             return Err(match self.dns_error(DnsOperation::Update, &[], error) {
                 DnsError::Conflict { zone, rcode, .. } => {
