@@ -36,8 +36,8 @@ fn examples_match_the_published_schema() {
 #[test]
 fn schema_rejects_what_the_parser_rejects() {
     let schema = steadfast_notify::config::schema();
-    let good: Value = toml::from_str(VALID).expect("valid TOML");
-    assert_eq!(schema_violations(&schema, &schema, &good), Vec::<String>::new());
+    let valid_config: Value = toml::from_str(VALID).expect("valid TOML");
+    assert_eq!(schema_violations(&schema, &schema, &valid_config), Vec::<String>::new());
     for (path, value) in [
         ("/rules/0/name", json!(7)),
         ("/rules/0/resources", json!("pods")),
@@ -48,7 +48,7 @@ fn schema_rejects_what_the_parser_rejects() {
         ("/sinks/log", json!({"stdout": {}, "concurrency": 0})),
         ("/rules/0/events", json!(["Gone"])),
     ] {
-        let mut invalid = good.clone();
+        let mut invalid = valid_config.clone();
         invalid["rules"][0]["initial"] = json!(false);
         invalid["rules"][0]["events"] = json!(["Added"]);
         *invalid.pointer_mut(path).expect("an existing file") = value;
