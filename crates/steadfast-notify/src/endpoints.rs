@@ -286,7 +286,7 @@ impl EndpointSource {
             (1, _) if is_portless => Ok(vec![None]),
             (1, _) => Ok(matching_ports.into_iter().map(Some).collect()),
             (_, None) => Err(format!("the Service has the ports {}; choose one with `port`", listed_ports())),
-            (_, Some(_)) => Err(format!("several ports match: {}; choose one by number", listed())),
+            (_, Some(_)) => Err(format!("several ports match: {}; choose one by number", listed_ports())),
         }
     }
 }

@@ -196,8 +196,8 @@ fn edit_distance(left: &str, right: &str) -> Option<usize> {
     for (number, letter) in left.to_lowercase().chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = number + 1;
-        for (column, right) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
+        for (column, right_letter) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *right_letter);
             diagonal = row[column + 1];
             row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
         }

@@ -106,7 +106,7 @@ pub(super) fn watch_spec(connection: &Connection, cluster: &ClusterConfig) -> Wa
     static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(0);
     WatchSpec {
         connection_id: NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed),
-        factory: InformerFactory::new(connection_id),
+        factory: InformerFactory::new(connection),
         checkpoint: None,
         watermark_folder: None,
         audit_interval: cluster.audit_interval(),

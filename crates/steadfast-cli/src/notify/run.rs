@@ -314,7 +314,7 @@ impl NotifyProgram {
         let sum = |count: fn(&steadfast_notify::SinkStats) -> u64| stats.sinks.values().map(count).sum::<u64>();
         let (delivered, dead_letters) = (sum(|sink| sink.delivered), sum(|sink| sink.dead_letters));
         let (changes, failed) = (stats.changes, stats.failed.values().sum::<u64>());
-        let unchanged = counts.unchanged;
+        let unchanged = stats.unchanged;
         console::report(format_args!(
             "{changes} changes evaluated, {delivered} messages delivered, {unchanged} not resent because they were \
              unchanged, {dead_letters} dead letters, {failed} failed expressions"

@@ -171,7 +171,7 @@ impl SharedState {
     pub(super) async fn take_over(&mut self) -> Result<PublishedState, String> {
         let content = self.read_secret().await?;
         (self.version, self.approvals) = (content.version, content.approvals);
-        let content = content.published;
+        let previous = content.published;
         // Optimistic locking: a write between this read and ours changes the resource version, and the server responds
         // 409.
         let new_state = PublishedState { term: self.term, ..previous.clone() };

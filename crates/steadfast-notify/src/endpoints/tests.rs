@@ -55,7 +55,7 @@ fn resolved_entries(source: &EndpointSource, slices: &[EndpointSlice]) -> Vec<(S
 
 fn ready(slices: &[EndpointSlice]) -> Vec<bool> {
     let resolved_entries = resolved_entries(&source("web", "endpoints = \"shop/web\""), slices);
-    seen.into_iter().map(|(key, ready)| ready.unwrap_or_else(|| panic!("{key}"))).collect()
+    resolved_entries.into_iter().map(|(key, ready)| ready.unwrap_or_else(|| panic!("{key}"))).collect()
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(crate) fn rejected_constants(sink: &SinkConfig, constants: &[Constant]) -> V
     };
     let reasons = constants.iter().enumerate().filter_map(|(number, constant)| {
         let rejection_reason = rejection_reason(constant)?;
-        Some((number, format!("`{}`: {reason}", constant.field)))
+        Some((number, format!("`{}`: {rejection_reason}", constant.field)))
     });
     reasons.collect()
 }

@@ -70,11 +70,11 @@ fn constant_key_of_a_mirror_is_reported() {
     assert_eq!(warnings_of("send = \"{'key': object.metadata.name, 'value': ''}\""), Vec::<String>::new());
     let rule_for_one_object =
         "send = \"{'key': 'leader', 'value': ''}\"\nnamespaces = [\"shop\"]\nfields = \"metadata.name=web\"";
-    assert_eq!(warnings_of(one), Vec::<String>::new());
+    assert_eq!(warnings_of(rule_for_one_object), Vec::<String>::new());
 }
 
 /// Returns the errors of a webhook body, with the `send` of a rule.
-fn errors_of_body(mode: &str, errors_of_body: &str, send: &str) -> String {
+fn errors_of_body(mode: &str, body: &str, send: &str) -> String {
     let text = format!(
         "[sinks.web]\nwebhook = {{url = \"https://e.com\", secrets = {{token = {{env = \"X\"}}}}, mode = \"{mode}\",\n\
          body = \"{body}\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\n{send}\n"

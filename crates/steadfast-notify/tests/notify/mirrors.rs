@@ -252,12 +252,10 @@ fn etcd_errors_have_remedies() {
         ),
         (valid_fields.replace("prefix", "path"), "unknown field `path`", "correct the field"),
     ] {
-        let errors_of_fields = errors_of_fields(&etcd).expect(&etcd);
+        let reported = errors_of_fields(&etcd).expect(&etcd);
         assert!(
-            errors_of_fields.starts_with("a.toml:2:")
-                && errors_of_fields.contains(description)
-                && errors_of_fields.contains(remedy),
-            "{etcd}: {errors_of_fields}"
+            reported.starts_with("a.toml:2:") && reported.contains(description) && reported.contains(remedy),
+            "{etcd}: {reported}"
         );
     }
 }
@@ -294,11 +292,9 @@ fn registry_errors_have_remedies_without_secrets() {
         (format!("{valid_fields}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),
         (valid_fields.replace("mark", "owner"), "unknown field `owner`", "correct the field"),
     ] {
-        let errors_of_fields = errors_of_fields(&registry).expect(&registry);
+        let reported = errors_of_fields(&registry).expect(&registry);
         assert!(
-            errors_of_fields.starts_with("a.toml:2:")
-                && errors_of_fields.contains(description)
-                && errors_of_fields.contains(remedy),
+            reported.starts_with("a.toml:2:") && reported.contains(description) && reported.contains(remedy),
             "{registry}: {reported}"
         );
         assert!(!reported.contains("hunter2"), "{reported}");

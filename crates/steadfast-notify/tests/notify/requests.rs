@@ -198,7 +198,7 @@ async fn redirects_keep_body_but_not_secrets() {
         assert!(reason.contains("more than 5 times"), "{reason}");
         assert_eq!(receiver.take().len(), 6);
         for path in ["/bad", "/none"] {
-            let reason = rejection_reason(deliver(&to(path).await).await);
+            let reason = rejection_reason(deliver(&sink_for_path(path).await).await);
             assert!(reason.contains("`Location`"), "{reason}");
         }
         let more = "body = \"secrets.key\"\nsecrets = {key = {file = \"key\"}}";

@@ -246,7 +246,7 @@ fn response(behavior: ServerBehavior, operation: &mut Message<Vec<u8>>) -> Vec<u
             message.finish()
         }
         ServerBehavior::Short => {
-            let transaction = ServerTransaction::request(&mine, operation, now).expect("ours").expect("signed");
+            let transaction = ServerTransaction::request(&valid_key, operation, now).expect("ours").expect("signed");
             let mut message = plain(operation);
             let name: Name<Vec<u8>> = record::parse_name("web.example.org").expect("a name");
             let data = domain::base::UnknownRecordData::from_octets(Rtype::A, vec![10, 0, 0, 1]).expect("data");

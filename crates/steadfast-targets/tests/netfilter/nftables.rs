@@ -122,7 +122,7 @@ impl ChildProcess {
         Ok(process)
     }
 
-    /// Reads until a line contains `what`, after possible output of the test harness. Returns the rest of the line.
+    /// Reads until a line contains `prefix`, after possible output of the test harness. Returns the rest of the line.
     fn read_until(&mut self, prefix: &str) -> Result<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line)? > 0 {
@@ -144,7 +144,7 @@ impl ChildProcess {
         self.responses("ask", times)
     }
 
-    /// Sends `what` several times, and returns the number of responses by backend.
+    /// Sends `command` several times, and returns the number of responses by backend.
     fn responses(&mut self, command: &str, times: usize) -> Result<BTreeMap<String, usize>> {
         let mut counts = BTreeMap::new();
         for _ in 0..times {
