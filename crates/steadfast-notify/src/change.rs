@@ -123,7 +123,8 @@ impl ObjectChange {
     pub(crate) fn event(&self) -> Value {
         let EventSubject { cluster, resource, namespace, name, uid } = &self.subject;
         json!({
-            "id": self.id, "type": self.kind.name(), "initial": self.is_initial, "cluster": cluster, "resource": resource,
+            "id": self.id, "type": self.kind.name(), "initial": self.is_initial, "cluster": cluster,
+            "resource": resource,
             "namespace": namespace, "name": name, "uid": uid,
             "certainty": self.certainty.as_deref().unwrap_or_default(),
             "reason": self.reason.as_deref().unwrap_or_default(), "cause": self.cause.name(),

@@ -165,7 +165,8 @@ impl EndpointSource {
                     let location =
                         EndpointLocation { cluster, namespace: &namespace, service: &service, address, port };
                     for (key, mut fields) in location.fields(&state, self.host.as_deref(), entry_fields) {
-                        // The same key can come from several slices during a move of endpoints. One ready copy suffices.
+                        // The same key can come from several slices during a move of endpoints. One ready copy
+                        // suffices.
                         let is_ready = is_ready
                             || entries
                                 .get(&key)

@@ -209,8 +209,8 @@ impl Engine {
     }
 
     /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. The caller must pass changes
-    /// of one object in order. Returns when the message is in the queue. Calls `on_settled` when the message is delivered
-    /// or a dead letter, or if there is nothing to send.
+    /// of one object in order. Returns when the message is in the queue. Calls `on_settled` when the message is
+    /// delivered or a dead letter, or if there is nothing to send.
     pub async fn accept(
         &self,
         rule: &str,
@@ -231,8 +231,8 @@ impl Engine {
     }
 
     /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. If `change` returns `None`,
-    /// nothing is sent. Waits while a looked-up resource is in doubt. `key` identifies the object, and `watermark` stores
-    /// settled results.
+    /// nothing is sent. Waits while a looked-up resource is in doubt. `key` identifies the object, and `watermark`
+    /// stores settled results.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,
@@ -273,7 +273,8 @@ impl Engine {
         self.evaluate(rule, sink, (&object.to_string(), false), watermark, change, on_settled).await
     }
 
-    /// Evaluates a rule for a change of the object `key`. With `waits_for_space`, it waits for space in the queue of the sink.
+    /// Evaluates a rule for a change of the object `key`. With `waits_for_space`, it waits for space in the queue of
+    /// the sink.
     async fn evaluate<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,

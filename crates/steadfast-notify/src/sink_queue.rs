@@ -325,8 +325,8 @@ impl<T> SinkQueue<T> {
         next.map(|at| at.max(self.bucket.next_token_at()))
     }
 
-    /// Records the result of a batch. `random_fraction` returns random numbers from zero to one. `dead_letter` stores a dead
-    /// letter and returns true on success. After a failure of `dead_letter`, the message is retried.
+    /// Records the result of a batch. `random_fraction` returns random numbers from zero to one. `dead_letter` stores a
+    /// dead letter and returns true on success. After a failure of `dead_letter`, the message is retried.
     pub fn settle(
         &mut self,
         now: Duration,

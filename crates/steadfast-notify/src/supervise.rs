@@ -264,9 +264,8 @@ mod tests {
         let (supervisor, engine_events) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
-        assert!(
-            matches!(&engine_events.lock()[..], [EngineEvent::TaskEnded { reason, .. }] if reason == "its queue was closed")
-        );
+        assert!(matches!(&engine_events.lock()[..], [EngineEvent::TaskEnded { reason, .. }]
+                if reason == "its queue was closed"));
     }
 
     #[tokio::test(start_paused = true)]

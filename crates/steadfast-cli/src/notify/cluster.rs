@@ -516,7 +516,10 @@ mod tests {
         fixture.task.cluster().remaining_panics.store(2, Ordering::Relaxed);
         let panic_count = |fixture: &Fixture| {
             let engine_events = fixture.engine_events.lock();
-            let is_ours = |event: &&EngineEvent| matches!(event, EngineEvent::TaskEnded { task, reason, .. } if task == "cluster default" && reason == "panicked: injected");
+            let is_ours = |event: &&EngineEvent| {
+                matches!(event, EngineEvent::TaskEnded { task, reason, .. }
+                    if task == "cluster default" && reason == "panicked: injected")
+            };
             engine_events.iter().filter(is_ours).count()
         };
         fixture.wait_until("two panics", |fixture| panic_count(fixture) == 2).await;

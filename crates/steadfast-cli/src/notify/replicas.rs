@@ -250,7 +250,8 @@ impl ReplicaTask {
                     // After the final publication the next leader does not deliver settled changes again. The gate
                     // closes first, so that no delivery settles after the published positions were read.
                     self.term_keeper.close();
-                    let _ = timeout(RELEASE_TIMEOUT / 2, shared.publish(&(self.progress_source)(), self.memory())).await;
+                    let progress = (self.progress_source)();
+                    let _ = timeout(RELEASE_TIMEOUT / 2, shared.publish(&progress, self.memory())).await;
                     break;
                 }
             }

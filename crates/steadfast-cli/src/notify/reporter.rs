@@ -252,7 +252,8 @@ impl StatusReporter {
             })
         });
         json!({
-            "replica": role, "changes": stats.changes, "messages": stats.messages, "unchanged": stats.unchanged, "failed": stats.failed,
+            "replica": role, "changes": stats.changes, "messages": stats.messages, "unchanged": stats.unchanged,
+            "failed": stats.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
             "sources": source_reports(&components.clusters).iter().map(source_json).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),

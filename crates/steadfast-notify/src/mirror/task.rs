@@ -80,8 +80,8 @@ impl MirrorSlot {
 }
 
 impl MirrorTask {
-    /// Starts the mirror `name` of `plan` on the current runtime after all senders of `earlier_stopped` have been dropped. The
-    /// mirror follows later changes of `feed`.
+    /// Starts the mirror `name` of `plan` on the current runtime after all senders of `earlier_stopped` have been
+    /// dropped. The mirror follows later changes of `feed`.
     ///
     /// # Panics
     ///
@@ -411,7 +411,8 @@ mod tests {
         assert!((mirror.task.status())().failing.is_none());
         let engine_events = mirror.engine_events.lock();
         assert!(
-            matches!(&engine_events[..], [EngineEvent::SinkNotOpened { .. }, EngineEvent::SinkOpened { sink }] if sink == "web"),
+            matches!(&engine_events[..], [EngineEvent::SinkNotOpened { .. }, EngineEvent::SinkOpened { sink }]
+                if sink == "web"),
             "{engine_events:?}"
         );
     }
@@ -427,7 +428,8 @@ mod tests {
         );
         let engine_events = mirror.engine_events.lock();
         let ended = engine_events.iter().filter(|event| {
-            matches!(event, EngineEvent::TaskEnded { task, reason, .. } if task == "mirror web" && reason == "panicked: injected")
+            matches!(event, EngineEvent::TaskEnded { task, reason, .. }
+                if task == "mirror web" && reason == "panicked: injected")
         });
         assert_eq!(ended.count(), 2, "{engine_events:?}");
     }
@@ -437,9 +439,8 @@ mod tests {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
         let engine_events = mirror.engine_events.lock();
-        assert!(
-            matches!(&engine_events[..], [EngineEvent::TaskEnded { reason, .. }] if reason.contains("panicked: injected"))
-        );
+        assert!(matches!(&engine_events[..], [EngineEvent::TaskEnded { reason, .. }]
+                if reason.contains("panicked: injected")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -157,7 +157,11 @@ proptest! {
         is_busy: bool,
     ) {
         let settings = DeliverySettings {
-            give_up_after: seconds(give_up), initial_delay: seconds(first), max_delay: seconds(60), debounce: seconds(debounce), ..delivery()
+            give_up_after: seconds(give_up),
+            initial_delay: seconds(first),
+            max_delay: seconds(60),
+            debounce: seconds(debounce),
+            ..delivery()
         };
         let mut queue = SinkQueue::new(settings);
         let start = seconds(now);
@@ -166,7 +170,8 @@ proptest! {
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
         let batch = queue.take(due).remove(0);
         let after = Some(Duration::new(after, nanos));
-        let outcome = if is_busy { busy_outcome(after) } else { DeliveryOutcome::Retry { retry_after: after, reason: String::new() } };
+        let retry = DeliveryOutcome::Retry { retry_after: after, reason: String::new() };
+        let outcome = if is_busy { busy_outcome(after) } else { retry };
         let settled = queue.settle(due, batch.number, &outcome, || 1.0, |_, _, _| true);
         if due >= start.saturating_add(seconds(give_up)) {
             prop_assert_eq!(settled.len(), 1);

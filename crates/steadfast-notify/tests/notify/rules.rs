@@ -80,7 +80,9 @@ proptest! {
              event.type == 'Deleted' && object.metadata.labels.app == 'web'\"\n\
              send = \"{'images': object.spec.containers.map(c, c.image), 'was': old != null}\"",
         );
-        let replicas_of = |object: &Option<Value>| object.as_ref().and_then(|object| object["spec"].get("replicas").cloned());
+        let replicas_of = |object: &Option<Value>| {
+            object.as_ref().and_then(|object| object["spec"].get("replicas").cloned())
+        };
         let latest = new.as_ref().or(old.as_ref()).expect("an old or a new state");
         let has_many_replicas = latest["spec"].get("replicas").map(|replicas| replicas.as_i64() > Some(2));
         let is_web = latest["metadata"]["labels"].get("app").map(|app| app == "web");

@@ -21,14 +21,20 @@ enum AttemptResult {
 }
 
 fn attempt_result() -> impl Strategy<Value = AttemptResult> {
-    prop_oneof![4 => Just(AttemptResult::Accepted), 2 => Just(AttemptResult::AcceptedResponseLost), 3 => Just(AttemptResult::Retry), 1 => Just(AttemptResult::Rejected)]
+    prop_oneof![
+        4 => Just(AttemptResult::Accepted),
+        2 => Just(AttemptResult::AcceptedResponseLost),
+        3 => Just(AttemptResult::Retry),
+        1 => Just(AttemptResult::Rejected),
+    ]
 }
 
 /// Returns a message for the queue.
 fn message(object_number: usize, number: u64) -> Arc<Message> {
     let value = json!({
         "id": number.to_string(), "time": "2026-01-02T03:04:05Z", "type": "Updated", "rule": "r", "cluster": "default",
-        "resource": "pods", "namespace": "", "name": format!("pod-{object_number}"), "uid": format!("{object_number}"), "data": number,
+        "resource": "pods", "namespace": "", "name": format!("pod-{object_number}"), "uid": format!("{object_number}"),
+        "data": number,
     });
     Arc::new(serde_json::from_value(value).expect("a message"))
 }
@@ -69,7 +75,9 @@ proptest! {
         let mut settled: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         let mut dead_letters: Vec<u64> = Vec::new();
         for _ in 0..10_000 {
-            while let Some((number, (object_number, _))) = puts.next_if(|(_, (_, at))| Duration::from_millis(*at) <= now) {
+            while let Some((number, (object_number, _))) =
+                puts.next_if(|(_, (_, at))| Duration::from_millis(*at) <= now)
+            {
                 queue.push(now, message(object_number, number as u64), number as u64);
                 total += 1;
             }
@@ -77,21 +85,27 @@ proptest! {
                 prop_assert!(!sent_batch.messages.is_empty() && sent_batch.messages.len() <= batch);
                 // Attempts succeed after the last random result.
                 let (attempt_result, takes, chance) = results.next().unwrap_or((AttemptResult::Accepted, 10, 0.5));
-                running_attempts.push((now + Duration::from_millis(takes), sent_batch.number, sent_batch.messages, attempt_result, chance));
+                let attempt_end = now + Duration::from_millis(takes);
+                running_attempts.push((attempt_end, sent_batch.number, sent_batch.messages, attempt_result, chance));
             }
             prop_assert!(running_attempts.len() <= concurrency);
             let mut keys_in_flight: Vec<&str> = Vec::new();
             for (_, _, messages, ..) in &running_attempts {
                 let mut keys: Vec<&str> = messages.iter().map(|message| message.name.as_str()).collect();
                 keys.dedup();
-                prop_assert!(keys.iter().all(|object_number| !keys_in_flight.contains(object_number)), "one ordering key is in flight twice");
+                let is_free = |key: &&str| !keys_in_flight.contains(key);
+                prop_assert!(keys.iter().all(is_free), "one ordering key is in flight twice");
                 keys_in_flight.extend(keys);
             }
             running_attempts.sort_by_key(|(at, ..)| *at);
             let next_attempt_end = running_attempts.first().map(|(at, ..)| *at);
             let next_put = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
-            let Some(next) = [next_attempt_end, next_put, queue.next_due(now)].into_iter().flatten().min() else { break };
-            prop_assert!(next > now || next_attempt_end == Some(next) || next_put == Some(next), "the next deadline has already passed");
+            let next = [next_attempt_end, next_put, queue.next_due(now)].into_iter().flatten().min();
+            let Some(next) = next else { break };
+            prop_assert!(
+                next > now || next_attempt_end == Some(next) || next_put == Some(next),
+                "the next deadline has already passed"
+            );
             now = now.max(next);
             if next_attempt_end == Some(next) {
                 let (_, number, messages, attempt_result, chance) = running_attempts.remove(0);
@@ -108,7 +122,9 @@ proptest! {
                 let reason = String::new();
                 let outcome = match attempt_result {
                     AttemptResult::Accepted => DeliveryOutcome::Delivered,
-                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => DeliveryOutcome::Retry { retry_after: None, reason },
+                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => {
+                        DeliveryOutcome::Retry { retry_after: None, reason }
+                    }
                     AttemptResult::Rejected => DeliveryOutcome::Rejected { reason },
                 };
                 let record_dead_letter = |message: &Message, _: &str, _: u32| {

@@ -128,7 +128,8 @@ proptest! {
         let reached = apply_steps(&found, &steps);
         for name in desired.entries.keys().chain(found.own.keys()) {
             let is_right = reached.own.get(name) == desired.entries.get(name);
-            let is_leaving = !desired.entries.contains_key(name) && reached.own.get(name).is_some_and(|left| !left.serves());
+            let is_leaving = !desired.entries.contains_key(name)
+                && reached.own.get(name).is_some_and(|left| !left.serves());
             prop_assert!(is_right || is_leaving || plan.skipped.contains_key(name), "no reason for {name}");
         }
     }

@@ -122,7 +122,11 @@ fn simulate_history(seed: u64, has_misbehaving_group: bool) -> Vec<BTreeMap<Stri
             let is_deleted = |name: &str| {
                 desired.exists.as_ref().and_then(|exists| exists.check(mirror.record.origin(name)?)) == Some(false)
             };
-            let lost = plan.removals.iter().filter(|step| matches!(step, Step::Change { name, from, to } if name.starts_with(group) && from.serves() && !to.serves() && !is_deleted(name)));
+            let is_lost = |step: &&Step<Backend>| {
+                matches!(step, Step::Change { name, from, to }
+                    if name.starts_with(group) && from.serves() && !to.serves() && !is_deleted(name))
+            };
+            let lost = plan.removals.iter().filter(is_lost);
             let lost = lost.count();
             assert!(lost == 0 || !is_stale(number), "seed {seed}: {group} is stale and loses {lost}");
             let max_lost = (before[number] / 3).max(1);
