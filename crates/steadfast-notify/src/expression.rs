@@ -1,8 +1,8 @@
 //! CEL expressions of rules, over `old`, `new`, `object`, `event` and `now`, with `changed(path)`.
 
+mod checker;
 mod error;
-mod kinds;
-mod known;
+mod kind;
 mod uses;
 
 use jiff::Timestamp;
@@ -13,9 +13,9 @@ use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context, Meter, Pr
 use crate::change::{ObjectChange, ObjectState};
 use crate::config::ResultLimits;
 use crate::path::ValuePath;
+use checker::Checker;
 use error::chars_before;
 pub(crate) use error::{ExpressionError, Purpose};
-use kinds::Checker;
 pub(crate) use uses::{Chain, ChainStep, Constant};
 use uses::{STATE_VARIABLES, Uses};
 

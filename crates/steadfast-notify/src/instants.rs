@@ -32,13 +32,13 @@ impl<K: Clone + Ord + Hash> RecheckSchedule<K> {
     }
 
     /// Returns the earliest instant.
-    pub(crate) fn next(&self) -> Option<Timestamp> {
+    pub(crate) fn next_instant(&self) -> Option<Timestamp> {
         self.queue.first().map(|(at, _)| *at)
     }
 
     /// Removes and returns the earliest object with an instant up to `now`.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
-        if self.next().is_none_or(|at| at > now) {
+        if self.next_instant().is_none_or(|at| at > now) {
             return None;
         }
         let (at, key) = self.queue.pop_first()?;
@@ -64,7 +64,7 @@ mod tests {
         instants.set(&"c", Some(at(9)));
         instants.set(&"d", Some(at(1)));
         instants.set(&"d", None);
-        assert_eq!(instants.next(), Some(at(1)));
+        assert_eq!(instants.next_instant(), Some(at(1)));
         assert_eq!(instants.take_due(at(5)), Some((at(1), "a")));
         assert_eq!(instants.take_due(at(5)), Some((at(2), "b")));
         assert_eq!(instants.take_due(at(5)), None);

@@ -182,7 +182,7 @@ impl Recheck {
             if is_certain {
                 self.run_pass(&mut state).await;
             }
-            let next = state.instants.next().filter(|_| is_certain);
+            let next = state.instants.next_instant().filter(|_| is_certain);
             let sleep_time = next.map_or(MAX_SLEEP, |next| {
                 // An instant in the past is due in the next pass.
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()

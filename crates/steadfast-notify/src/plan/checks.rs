@@ -46,7 +46,7 @@ impl<'a> Checks<'a> {
     /// Checks everything except expressions.
     pub(super) fn check(&mut self, config: &Config) {
         for (name, cluster) in &config.clusters {
-            self.name(&format!("clusters.{name}"), name);
+            self.check_name(&format!("clusters.{name}"), name);
             if cluster.audit_interval() < MIN_AUDIT_INTERVAL {
                 let remedy = "set at least `1s`: each audit lists the versions of all objects";
                 self.report(&format!("clusters.{name}.audit"), "the audit interval is too short", remedy);
@@ -60,10 +60,10 @@ impl<'a> Checks<'a> {
             );
         }
         for (name, sink) in &config.sinks {
-            self.name(&format!("sinks.{name}"), name);
-            self.sink(&format!("sinks.{name}"), sink);
+            self.check_name(&format!("sinks.{name}"), name);
+            self.check_sink(&format!("sinks.{name}"), sink);
             if let Some(webhook) = &sink.webhook {
-                self.webhook(name, webhook, config);
+                self.check_webhook(name, webhook, config);
             }
         }
         if config.sinks.is_empty() {
@@ -75,7 +75,7 @@ impl<'a> Checks<'a> {
         let mut names = BTreeSet::new();
         for (number, rule) in config.rules.iter().enumerate() {
             let path = format!("rules[{number}]");
-            self.name(&format!("{path}.name"), &rule.name);
+            self.check_name(&format!("{path}.name"), &rule.name);
             if !names.insert(&rule.name) {
                 let description = format!("an earlier rule has the name {:?}", rule.name);
                 self.report(
@@ -84,18 +84,18 @@ impl<'a> Checks<'a> {
                     "use a unique name: the state folder identifies sent messages by the name",
                 );
             }
-            self.rule(&path, rule, config);
+            self.check_rule(&path, rule, config);
         }
-        self.mirrors(config);
+        self.check_mirrors(config);
         if let Some(replicas) = &config.replicas {
-            self.replicas(replicas, config);
+            self.check_replicas(replicas, config);
         }
         if config.dead_letters.most == 0 {
             self.report("dead_letters.most", "the limit is 0", "set at least 1");
         }
     }
 
-    fn replicas(&mut self, replicas: &ReplicasConfig, config: &Config) {
+    fn check_replicas(&mut self, replicas: &ReplicasConfig, config: &Config) {
         if replicas.namespace_and_name().is_none() {
             let description = format!("{:?} is not a valid lease", replicas.lease);
             self.report("replicas.lease", description, "use \"NAMESPACE/NAME\" in lower case");
@@ -126,14 +126,14 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks a name. Names are part of paths, variables and messages.
-    fn name(&mut self, path: &str, name: &str) {
+    fn check_name(&mut self, path: &str, name: &str) {
         let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
         if name.is_empty() || !name.chars().all(fits) {
             self.report(path, format!("{name:?} is not a valid name"), "use letters, digits, `-` and `_`");
         }
     }
 
-    fn rule(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
+    fn check_rule(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
         for (field, is_empty, remedy) in [
             (
                 "resources",
@@ -147,7 +147,7 @@ impl<'a> Checks<'a> {
                 self.report(&format!("{path}.{field}"), format!("the list of `{field}` is empty"), remedy);
             }
         }
-        self.source(path, rule, config);
+        self.check_source(path, rule, config);
         for (field, words) in [("resources", &rule.resources), ("namespaces", &rule.namespaces)] {
             for (number, word) in words.iter().enumerate() {
                 if word.trim().is_empty()
@@ -186,7 +186,7 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn sink(&mut self, path: &str, sink: &SinkConfig) {
+    fn check_sink(&mut self, path: &str, sink: &SinkConfig) {
         match sink.kinds().count() {
             0 => {
                 let remedy = format!("add one of {} and {}", STREAM_KINDS.join(", "), MIRROR_KINDS.join(", "));
@@ -259,7 +259,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks mirrors across sinks and rules.
-    fn mirrors(&mut self, config: &Config) {
+    fn check_mirrors(&mut self, config: &Config) {
         for (name, sink) in config.sinks.iter().filter(|(_, sink)| sink.is_mirror()) {
             if !config.rules.iter().any(|rule| rule.to.contains(name)) {
                 let description = "no rule feeds the mirror, so all entries would be removed";
@@ -307,10 +307,10 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn webhook(&mut self, name: &str, webhook: &WebhookConfig, config: &Config) {
+    fn check_webhook(&mut self, name: &str, webhook: &WebhookConfig, config: &Config) {
         let path = &format!("sinks.{name}.webhook");
         if let UrlFrom::Text(url) = &webhook.url {
-            self.url(path, url, webhook);
+            self.check_url(path, url, webhook);
         }
         for name in webhook.secrets.keys().filter(|name| !is_placeholder_name(name)) {
             let description = format!("{name:?} is not a valid name of a secret");
@@ -346,7 +346,7 @@ impl<'a> Checks<'a> {
         }
         if let Some(text) = &webhook.body {
             let path = format!("{path}.body");
-            let body = self.expression(&path, Some(text), crate::sink::webhook::body_purpose(webhook.mode));
+            let body = self.compile_expression(&path, Some(text), crate::sink::webhook::body_purpose(webhook.mode));
             if let Some(body) = &body {
                 self.check_body_fields(&path, name, body, webhook, config);
             }
@@ -375,7 +375,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks a URL with unresolved placeholders.
-    fn url(&mut self, path: &str, url: &str, webhook: &WebhookConfig) {
+    fn check_url(&mut self, path: &str, url: &str, webhook: &WebhookConfig) {
         let path = format!("{path}.url");
         let mut filled = String::new();
         for part in parts(url) {
@@ -412,20 +412,20 @@ impl<'a> Checks<'a> {
                 let config = endpoints.watch_rule(rule);
                 return Arc::new(CompiledRule { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }
-            let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
+            let when = self.compile_expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
             let mirror_fields: Vec<_> =
                 rule.to.iter().filter_map(|name| drivers::entry_fields(config.sinks.get(name)?)).collect();
             let mut send = None;
             // Mirrors of different kinds need different entries: the result must fit all of them.
             for entry_fields in &mirror_fields {
                 let before = self.problems.len();
-                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Entries(entry_fields));
+                send = self.compile_expression(&path("send"), rule.send.as_deref(), Purpose::Entries(entry_fields));
                 if self.problems.len() > before {
                     break;
                 }
             }
             if mirror_fields.is_empty() {
-                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Value);
+                send = self.compile_expression(&path("send"), rule.send.as_deref(), Purpose::Value);
             } else {
                 for (field, expression) in [("when", &when), ("send", &send)] {
                     if expression.as_ref().is_some_and(|expression| expression.compares_changes) {
@@ -437,7 +437,7 @@ impl<'a> Checks<'a> {
             }
             if let (Some(send), Some(text)) = (&send, &rule.send) {
                 let sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
-                self.constants(&path("send"), send, text, sinks);
+                self.check_constants(&path("send"), send, text, sinks);
             }
             Arc::new(CompiledRule { number, config: rule.clone(), when, send, endpoints: None })
         });
@@ -445,7 +445,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks the constants of literal entries in `send`, by the targets of `sinks`.
-    fn constants<'s>(
+    fn check_constants<'s>(
         &mut self,
         path: &str,
         send: &Expression,
@@ -476,7 +476,7 @@ impl<'a> Checks<'a> {
         for (name, sink) in &config.sinks {
             let text = sink.guard.as_ref().and_then(|guard| guard.group.as_deref());
             let path = format!("sinks.{name}.guard.group");
-            if let Some(expression) = self.expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
+            if let Some(expression) = self.compile_expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
                 if let (Some(text), Some(entry_fields)) = (text, drivers::entry_fields(sink)) {
                     self.check_group_fields(&path, text, &expression, entry_fields);
                 }
@@ -486,7 +486,7 @@ impl<'a> Checks<'a> {
         groups
     }
 
-    fn expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {
+    fn compile_expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {
         let text = text?;
         match Expression::compile(text, purpose) {
             Ok(expression) => Some(expression),

@@ -18,7 +18,7 @@ const MAX_PORT_NAME_LENGTH: usize = 63;
 impl Checks<'_> {
     /// Checks the source of a rule: either `resources` or `endpoints`, without keys that only apply to the other
     /// source.
-    pub(super) fn source(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
+    pub(super) fn check_source(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
         let Some(endpoints) = &rule.endpoints else {
             if rule.resources.is_empty() && !self.document.has_path(&format!("{path}.resources")) {
                 let remedy =

@@ -4,7 +4,7 @@ use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, MapEntry, Operator};
 
 use super::error::{ExpressionError, Purpose, chars_before};
-use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
+use super::kind::{EVENT_FIELDS, FUNCTIONS, Kind, VARIABLE_NAMES};
 use crate::entry_fields::{EntryFields, FieldKind, names};
 use crate::path::ValuePath;
 
@@ -31,7 +31,7 @@ impl<'e> Checker<'e> {
         Self {
             text,
             bound_names: Vec::new(),
-            names: &NAMES,
+            names: &VARIABLE_NAMES,
             errors: Vec::new(),
             paths: Vec::new(),
             reads_old: false,
@@ -241,10 +241,10 @@ impl<'e> Checker<'e> {
             && matches!(&of.kind, ExprKind::Name(name) if name == "event")
             && !self.is_bound("event")
         {
-            if let Some((_, kind)) = EVENT.iter().find(|(name, _)| *name == field) {
+            if let Some((_, kind)) = EVENT_FIELDS.iter().find(|(name, _)| *name == field) {
                 return *kind;
             }
-            let fields: Vec<&str> = EVENT.iter().map(|(field, _)| *field).collect();
+            let fields: Vec<&str> = EVENT_FIELDS.iter().map(|(field, _)| *field).collect();
             self.report(expr, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
             return Kind::Any;
         }
