@@ -49,8 +49,8 @@ pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
         None => run::run(args).await,
         Some(NotifyCommand::Check { config, online }) => check::check(&config, online).await,
         Some(NotifyCommand::Explain { config, object, namespace, cluster, embedded }) => {
-            let of = commands::ExplainTarget { object, namespace, cluster, embedded };
-            commands::explain(&config, of).await
+            let target = commands::ExplainTarget { object, namespace, cluster, embedded };
+            commands::explain(&config, target).await
         }
         Some(NotifyCommand::Approve { config, sink, id }) => {
             mirrors::approve(&config, sink.as_deref(), id.as_deref()).await

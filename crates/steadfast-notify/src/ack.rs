@@ -4,12 +4,12 @@
 pub(crate) struct Ack(Box<dyn FnOnce() + Send>);
 
 impl Ack {
-    pub(crate) fn new(settled: impl FnOnce() + Send + 'static) -> Self {
-        Self(Box::new(settled))
+    pub(crate) fn new(on_settled: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(on_settled))
     }
 
     /// Calls the callback after the message was delivered or became a dead letter.
-    pub(crate) fn done(self) {
+    pub(crate) fn settle(self) {
         (self.0)();
     }
 }

@@ -22,7 +22,7 @@ pub struct ObjectChange {
     /// Kind of the change.
     pub kind: EventKind,
     /// Marks an object of the initial list, which existed before the program started.
-    pub initial: bool,
+    pub is_initial: bool,
     /// Marks a repeated change: the engine received the change before, but may not have settled all resulting
     /// messages.
     pub is_repeated: bool,
@@ -75,7 +75,7 @@ impl ObjectChange {
         Self {
             id,
             kind,
-            initial: false,
+            is_initial: false,
             is_repeated: false,
             subject,
             old: None,
@@ -90,28 +90,28 @@ impl ObjectChange {
     }
 
     /// Returns the values of a field before and after the change. `None` for an absent state or field.
-    pub(crate) fn at(&self, path: &ValuePath) -> (Option<&Value>, Option<&Value>) {
+    pub(crate) fn values_at(&self, path: &ValuePath) -> (Option<&Value>, Option<&Value>) {
         (
-            self.old.as_ref().and_then(|state| path.of(&state.full)),
-            self.new.as_ref().and_then(|state| path.of(&state.full)),
+            self.old.as_ref().and_then(|state| path.resolve(&state.full)),
+            self.new.as_ref().and_then(|state| path.resolve(&state.full)),
         )
     }
 
     /// Returns a change with the previous state as an added object. `None` without a previous state.
-    pub(crate) fn before(&self) -> Option<Self> {
+    pub(crate) fn with_previous_state(&self) -> Option<Self> {
         // Without an old state, nothing can have been sent before.
         let old = self.old.clone()?;
-        let mut before =
+        let mut previous =
             Self { kind: EventKind::Added, new: Some(old), old: None, certainty: None, reason: None, ..self.clone() };
         match self.cause {
             Cause::Change => {}
             // Evaluated one nanosecond before `at`: the result may already differ at `at`.
-            Cause::Time => before.at = self.at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(self.at),
-            Cause::Lookup => before.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
+            Cause::Time => previous.at = self.at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(self.at),
+            Cause::Lookup => previous.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
         }
         // Reads of the previous state are recorded separately: only the current lookups contribute to the message ID.
-        before.lookups = before.lookups.map(|lookups| lookups.without_reads());
-        Some(before)
+        previous.lookups = previous.lookups.map(|lookups| lookups.without_reads());
+        Some(previous)
     }
 
     /// Returns the current state of the object, else the last known state.
@@ -123,7 +123,8 @@ impl ObjectChange {
     pub(crate) fn event(&self) -> Value {
         let EventSubject { cluster, resource, namespace, name, uid } = &self.subject;
         json!({
-            "id": self.id, "type": self.kind.name(), "initial": self.initial, "cluster": cluster, "resource": resource,
+            "id": self.id, "type": self.kind.name(), "initial": self.is_initial, "cluster": cluster,
+            "resource": resource,
             "namespace": namespace, "name": name, "uid": uid,
             "certainty": self.certainty.as_deref().unwrap_or_default(),
             "reason": self.reason.as_deref().unwrap_or_default(), "cause": self.cause.name(),
@@ -162,7 +163,7 @@ mod tests {
         };
         let path = |text: &str| text.parse::<ValuePath>().expect("a valid path");
         let changed = |text: &str| {
-            let (before, after) = change.at(&path(text));
+            let (before, after) = change.values_at(&path(text));
             before != after
         };
         assert!(changed("data.password") && changed("data") && !changed("metadata.name"));

@@ -49,25 +49,25 @@ pub struct ReplicasConfig {
     /// Cluster of the lease. Optional if one cluster is configured.
     pub cluster: Option<String>,
     /// How long standby replicas wait after the last renewal of the lease, in whole seconds. Defaults to `15s`.
-    #[serde(default = "lease_duration")]
+    #[serde(default = "default_lease_duration")]
     pub lease_duration: ConfigDuration,
     /// How long a leader continues without a renewal. At most four fifths of `lease_duration`. Defaults to `10s`.
-    #[serde(default = "renew_deadline")]
+    #[serde(default = "default_renew_deadline")]
     pub renew_deadline: ConfigDuration,
     /// Interval between two attempts to acquire or renew the lease. Defaults to `2s`.
-    #[serde(default = "retry_period")]
+    #[serde(default = "default_retry_period")]
     pub retry_period: ConfigDuration,
 }
 
-fn lease_duration() -> ConfigDuration {
+fn default_lease_duration() -> ConfigDuration {
     ConfigDuration(Duration::from_secs(15))
 }
 
-fn renew_deadline() -> ConfigDuration {
+fn default_renew_deadline() -> ConfigDuration {
     ConfigDuration(Duration::from_secs(10))
 }
 
-fn retry_period() -> ConfigDuration {
+fn default_retry_period() -> ConfigDuration {
     ConfigDuration(Duration::from_secs(2))
 }
 
@@ -75,12 +75,15 @@ impl ReplicasConfig {
     /// Returns namespace and name of the lease. `None` for an invalid value.
     pub fn namespace_and_name(&self) -> Option<(&str, &str)> {
         // RFC 1123: a namespace is a label, the name of a Lease is a subdomain with dots.
-        let is_name = |name: &str, dots: bool| {
-            let fits = |letter: u8| {
-                letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-' || dots && letter == b'.'
+        let is_name = |name: &str, allows_dots: bool| {
+            let is_allowed = |letter: u8| {
+                letter.is_ascii_lowercase()
+                    || letter.is_ascii_digit()
+                    || letter == b'-'
+                    || allows_dots && letter == b'.'
             };
-            (1..=MAX_LEASE_NAME).contains(&name.len())
-                && name.bytes().all(fits)
+            (1..=MAX_LEASE_NAME_BYTES).contains(&name.len())
+                && name.bytes().all(is_allowed)
                 && !name.starts_with(['-', '.'])
                 && !name.ends_with(['-', '.'])
         };
@@ -89,7 +92,7 @@ impl ReplicasConfig {
 }
 
 /// Longest name of a lease. The name is a prefix in names of Secrets, of up to 253 characters.
-const MAX_LEASE_NAME: usize = 200;
+const MAX_LEASE_NAME_BYTES: usize = 200;
 
 /// Name of the cluster if the configuration lists no clusters.
 pub const DEFAULT_CLUSTER: &str = "default";
@@ -114,7 +117,7 @@ pub struct ClusterConfig {
 
 impl ClusterConfig {
     /// Returns the interval between audits.
-    pub fn audit_every(&self) -> Duration {
+    pub fn audit_interval(&self) -> Duration {
         self.audit.map_or(Duration::from_secs(600), |span| span.0)
     }
 
@@ -154,7 +157,7 @@ pub struct RuleConfig {
     /// Field selector: `status.phase=Running`.
     pub fields: Option<String>,
     /// Kinds of changes. Defaults to all.
-    #[serde(default = "every_kind")]
+    #[serde(default = "all_event_kinds")]
     pub events: Vec<EventKind>,
     /// Condition in CEL. Defaults to `true`.
     pub when: Option<String>,
@@ -210,7 +213,7 @@ impl EventKind {
     }
 }
 
-fn every_kind() -> Vec<EventKind> {
+fn all_event_kinds() -> Vec<EventKind> {
     vec![EventKind::Added, EventKind::Updated, EventKind::Deleted]
 }
 

@@ -36,7 +36,7 @@ pub struct DeadLetters {
     file: PathBuf,
     max_letters: usize,
     /// File length and number of lines at the last count.
-    counted: Mutex<(u64, usize)>,
+    line_count_at_length: Mutex<(u64, usize)>,
 }
 
 /// Reason why the file did not accept a letter.
@@ -62,8 +62,8 @@ debug_as_message!(AddError);
 
 impl DeadLetters {
     /// Opens the file at this path lazily, with at most `max_letters` letters. The first letter creates the file.
-    pub fn at(file: PathBuf, max_letters: usize) -> Self {
-        Self { file, max_letters, counted: Mutex::new((0, 0)) }
+    pub fn new(file: PathBuf, max_letters: usize) -> Self {
+        Self { file, max_letters, line_count_at_length: Mutex::new((0, 0)) }
     }
 
     /// Returns the path of the file.
@@ -79,14 +79,14 @@ impl DeadLetters {
     pub fn add(&self, letter: &DeadLetter) -> Result<(), AddError> {
         // Lock order: the file lock of all processes first, then the counter of this process.
         let _lock = self.lock().map_err(AddError::Failed)?;
-        let mut counted = self.counted.lock();
+        let mut line_count_at_length = self.line_count_at_length.lock();
         let mut file = open_private(&self.file).map_err(AddError::Failed)?;
         let length = file.metadata().map_err(AddError::Failed)?.len();
         // Another process may have changed the file. Lines are only counted again after such a change.
-        if counted.0 != length {
-            *counted = (length, BufReader::new(&file).lines().count());
+        if line_count_at_length.0 != length {
+            *line_count_at_length = (length, BufReader::new(&file).lines().count());
         }
-        if counted.1 >= self.max_letters {
+        if line_count_at_length.1 >= self.max_letters {
             return Err(AddError::Full);
         }
         let line = serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
@@ -95,7 +95,7 @@ impl DeadLetters {
         let text = if ends_with_newline { line + "\n" } else { format!("\n{line}\n") };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(AddError::Failed)?;
-        *counted = (length + text.len() as u64, counted.1 + 1);
+        *line_count_at_length = (length + text.len() as u64, line_count_at_length.1 + 1);
         Ok(())
     }
 
@@ -107,23 +107,23 @@ impl DeadLetters {
     /// Returns an error if the files cannot be read or written. The kind is `ResourceBusy` if another process has taken
     /// letters and has not finished.
     pub fn take(&self) -> io::Result<TakenLetters> {
-        let redrive = self.redrive_lock()?;
+        let redrive_lock = self.redrive_lock()?;
         let _lock = self.lock()?;
-        let taken = sibling(&self.file, ".taken");
+        let taken_file = sibling(&self.file, ".taken");
         // Letters of an interrupted attempt are older and go first.
         // The combined file is written before the main file is removed: a crash in between duplicates letters and loses
         // none.
-        let text = match (read(&taken)?, read(&self.file)?) {
-            (Some(left), Some(more)) => {
-                let text = left + &more;
-                replace(&taken, &text)?;
+        let text = match (read(&taken_file)?, read(&self.file)?) {
+            (Some(left_over), Some(added)) => {
+                let text = left_over + &added;
+                replace(&taken_file, &text)?;
                 fs::remove_file(&self.file)?;
                 text
             }
-            (Some(left), None) => left,
-            (None, Some(more)) => {
-                fs::rename(&self.file, &taken)?;
-                more
+            (Some(left_over), None) => left_over,
+            (None, Some(added)) => {
+                fs::rename(&self.file, &taken_file)?;
+                added
             }
             (None, None) => String::new(),
         };
@@ -134,7 +134,7 @@ impl DeadLetters {
                 Err(_) => malformed_lines += 1,
             }
         }
-        Ok(TakenLetters { letters, malformed_lines, file: taken, _redrive: redrive })
+        Ok(TakenLetters { letters, malformed_lines, file: taken_file, _redrive: redrive_lock })
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -185,7 +185,7 @@ impl TakenLetters {
     /// # Errors
     ///
     /// Returns an error if the file cannot be removed.
-    pub fn done(self) -> io::Result<()> {
+    pub fn remove(self) -> io::Result<()> {
         // Letters that failed again were added to the main file before this removal.
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -198,7 +198,7 @@ impl TakenLetters {
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn keep(self, letters: &[DeadLetter]) -> io::Result<()> {
+    pub fn replace(self, letters: &[DeadLetter]) -> io::Result<()> {
         let line = |letter| serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
         let text: String = letters.iter().map(|letter| line(letter) + "\n").collect();
         replace(&self.file, &text)
@@ -216,14 +216,14 @@ fn read(file: &Path) -> io::Result<Option<String>> {
 
 /// Replaces a file atomically by renaming a new file. Readers see either version as a whole.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let new = sibling(file, ".new");
+    let new_file = sibling(file, ".new");
     // A leftover of a crash may have other permissions.
-    let _ = fs::remove_file(&new);
-    let mut written = open_private(&new)?;
+    let _ = fs::remove_file(&new_file);
+    let mut written = open_private(&new_file)?;
     written.write_all(text.as_bytes())?;
     written.sync_all()?;
     // The rename is atomic: readers see the old or the new content.
-    fs::rename(&new, file)
+    fs::rename(&new_file, file)
 }
 
 /// Opens a file for appending with read access for the owner only. Creates a missing file.

@@ -28,15 +28,15 @@ pub(crate) struct Document {
 impl Document {
     /// Parses `text` as TOML or YAML, by the extension of the file name.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, Problem> {
-        let ending = Path::new(file).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let extension = Path::new(file).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let mut positions = ValuePositions::new();
-        let value = match ending.to_ascii_lowercase().as_str() {
+        let value = match extension.to_ascii_lowercase().as_str() {
             "toml" => toml::read(text, &mut positions),
             // JSON is a subset of YAML.
             "yaml" | "yml" | "json" => yaml::read(text, &mut positions),
             _ => Err((
                 FilePosition::START,
-                format!("the file extension {ending:?} is neither TOML nor YAML"),
+                format!("the file extension {extension:?} is neither TOML nor YAML"),
                 "rename the file to .toml or .yaml".to_owned(),
             )),
         };
@@ -57,26 +57,26 @@ impl Document {
             error.inner().to_string()
         };
         // An error about an unknown field points to the key, any other error to the value.
-        let of_key = description.starts_with("unknown field");
-        let remedy = if of_key {
+        let is_about_key = description.starts_with("unknown field");
+        let remedy = if is_about_key {
             "remove or correct the field; `steadfast notify schema` lists all fields"
         } else if description.starts_with("missing field") {
             "add the field; `steadfast notify schema` describes it"
         } else {
             "`steadfast notify schema` describes the expected value"
         };
-        let position = if of_key { self.key(&path) } else { self.value(&path) };
+        let position = if is_about_key { self.key_position(&path) } else { self.value_position(&path) };
         let description = if path == "." { description } else { format!("{path}: {description}") };
         Problem { file: self.file.clone(), position, description, remedy: remedy.to_owned() }
     }
 
     /// Returns the verbatim value below these keys.
-    pub(crate) fn at(&self, keys: &[&str]) -> Option<&Value> {
+    pub(crate) fn value_at(&self, keys: &[&str]) -> Option<&Value> {
         keys.iter().try_fold(&self.value, |value, key| value.get(key))
     }
 
     /// Returns true if the file has a value at `path`.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub(crate) fn has_path(&self, path: &str) -> bool {
         self.positions.contains_key(path)
     }
 
@@ -84,7 +84,7 @@ impl Document {
     pub(crate) fn problem(&self, path: &str, description: impl Into<String>, remedy: impl Into<String>) -> Problem {
         Problem {
             file: self.file.clone(),
-            position: self.value(path),
+            position: self.value_position(path),
             description: description.into(),
             remedy: remedy.into(),
         }
@@ -100,7 +100,7 @@ impl Document {
         remedy: impl Into<String>,
     ) -> Problem {
         let mut problem = self.problem(path, description, remedy);
-        if let Some(position) = self.within(path, written, offset) {
+        if let Some(position) = self.position_within(path, written, offset) {
             problem.position = position;
         }
         problem
@@ -108,25 +108,25 @@ impl Document {
 
     /// Returns the position of the character at `offset` of the text `written` at `path`. `None` if the file has
     /// escapes in the text, or indentation that the parser removes.
-    fn within(&self, path: &str, written: &str, offset: usize) -> Option<FilePosition> {
+    fn position_within(&self, path: &str, written: &str, offset: usize) -> Option<FilePosition> {
         let position = self.positions.get(path)?;
         let rest = self.text.get(position.offset..)?;
         // Only quotes or a block marker can precede the text.
-        let (at, _) = rest.match_indices(written).next().filter(|(at, _)| *at <= 4)?;
+        let (start, _) = rest.match_indices(written).next().filter(|(start, _)| *start <= 4)?;
         let bytes: usize = written.chars().take(offset).map(char::len_utf8).sum();
-        Some(FilePosition::of(&self.text, position.offset + at + bytes))
+        Some(FilePosition::at_offset(&self.text, position.offset + start + bytes))
     }
 
-    fn value(&self, path: &str) -> FilePosition {
-        self.nearest(path).map_or(FilePosition::START, |position| position.value)
+    fn value_position(&self, path: &str) -> FilePosition {
+        self.nearest_position(path).map_or(FilePosition::START, |position| position.value)
     }
 
-    fn key(&self, path: &str) -> FilePosition {
-        self.nearest(path).map_or(FilePosition::START, |position| position.key.unwrap_or(position.value))
+    fn key_position(&self, path: &str) -> FilePosition {
+        self.nearest_position(path).map_or(FilePosition::START, |position| position.key.unwrap_or(position.value))
     }
 
     /// Returns the position of `path`, or else of the nearest existing parent.
-    fn nearest(&self, path: &str) -> Option<ValuePosition> {
+    fn nearest_position(&self, path: &str) -> Option<ValuePosition> {
         let mut path = path;
         // A missing value has no position. The nearest existing parent is shown instead.
         loop {

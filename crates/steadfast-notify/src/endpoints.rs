@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 use crate::config::endpoints::{AddressFamily, EndpointPort};
 use crate::config::{Config, RuleConfig};
 use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, SERVER};
-pub(crate) use slice::Slice;
-use slice::{Condition, Endpoint, Port, SERVICE_LABEL};
+pub(crate) use slice::EndpointSlice;
+use slice::{Endpoint, EndpointCondition, Port, SERVICE_LABEL};
 
 /// Resource with the endpoints of Services.
 const RESOURCE: &str = "endpointslices.discovery.k8s.io";
@@ -74,13 +74,13 @@ struct EndpointState {
 #[derive(Default)]
 struct MergedEndpoint {
     states: BTreeMap<ServiceAddress, EndpointState>,
-    unknown: Option<String>,
+    unknown_reason: Option<String>,
 }
 
 impl EndpointSource {
     /// Reads the source of `rule`. `entry_fields` are the fields of the first mirror's entries. Returns `None` if the
     /// rule reads resources.
-    pub(crate) fn of(rule: &RuleConfig, config: &Config, entry_fields: Option<EntryFields>) -> Option<Self> {
+    pub(crate) fn from_rule(rule: &RuleConfig, config: &Config, entry_fields: Option<EntryFields>) -> Option<Self> {
         let services = rule.endpoints.as_ref()?.services().into_iter();
         let mut sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
         // The kernel forwards only between addresses of the same family.
@@ -102,7 +102,7 @@ impl EndpointSource {
     ///
     /// With Services in several namespaces the selection may include other Services, which [`resolve`](Self::resolve)
     /// skips.
-    pub(crate) fn watched(&self, rule: &RuleConfig) -> RuleConfig {
+    pub(crate) fn watch_rule(&self, rule: &RuleConfig) -> RuleConfig {
         let mut namespaces: Vec<String> = self.services.iter().map(|(namespace, _)| namespace.clone()).collect();
         // `services` is sorted, so equal namespaces are adjacent.
         namespaces.dedup();
@@ -119,8 +119,8 @@ impl EndpointSource {
     /// # Errors
     ///
     /// Returns an error if the slice or an endpoint is malformed.
-    pub(crate) fn explained(&self, cluster: &str, object: &Value) -> Result<Value, String> {
-        let slice = Slice::read(object)?;
+    pub(crate) fn explain_entries(&self, cluster: &str, object: &Value) -> Result<Value, String> {
+        let slice = EndpointSlice::read(object)?;
         let endpoints = self.resolve(cluster, std::iter::once(&slice), self.entry_fields);
         let mut entries = Vec::new();
         for endpoint in endpoints {
@@ -133,7 +133,7 @@ impl EndpointSource {
     pub(crate) fn resolve<'a>(
         &self,
         cluster: &str,
-        slices: impl Iterator<Item = &'a Slice>,
+        slices: impl Iterator<Item = &'a EndpointSlice>,
         entry_fields: EntryFields,
     ) -> Vec<EndpointEntries> {
         let mut endpoints = BTreeMap::<EndpointIdentity, MergedEndpoint>::new();
@@ -153,46 +153,52 @@ impl EndpointSource {
                 ready.map(|((service, ..), _)| (namespace.clone(), service.clone()))
             })
             .collect();
-        let resolved = endpoints.into_iter().map(|((namespace, name, uid), MergedEndpoint { states, unknown })| {
-            // An endpoint counts as terminating only if all its addresses terminate.
-            let is_terminating = !states.is_empty() && states.values().all(|state| state.is_terminating);
-            let mut entries = BTreeMap::new();
-            for ((service, address, port), state) in states {
-                let is_ready = state.is_ready()
+        let resolved =
+            endpoints.into_iter().map(|((namespace, name, uid), MergedEndpoint { states, unknown_reason })| {
+                // An endpoint counts as terminating only if all its addresses terminate.
+                let is_terminating = !states.is_empty() && states.values().all(|state| state.is_terminating);
+                let mut entries = BTreeMap::new();
+                for ((service, address, port), state) in states {
+                    let is_ready = state.is_ready()
                     // Kubernetes sends traffic to terminating endpoints if no endpoint is ready (KEP-1669).
                     || state.is_serving && !ready_services.contains(&(namespace.clone(), service.clone()));
-                let location = EndpointLocation { cluster, namespace: &namespace, service: &service, address, port };
-                for (key, mut fields) in location.fields(&state, self.host.as_deref(), entry_fields) {
-                    // The same key can come from several slices during a move of endpoints. One ready copy suffices.
-                    let is_ready = is_ready || entries.get(&key).is_some_and(|other: &Value| other[READY.name] == true);
-                    fields.insert(KEY.name.to_owned(), key.clone().into());
-                    fields.insert(READY.name.to_owned(), is_ready.into());
-                    entries.insert(key, Value::Object(fields));
+                    let location =
+                        EndpointLocation { cluster, namespace: &namespace, service: &service, address, port };
+                    for (key, mut fields) in location.fields(&state, self.host.as_deref(), entry_fields) {
+                        // The same key can come from several slices during a move of endpoints. One ready copy
+                        // suffices.
+                        let is_ready = is_ready
+                            || entries
+                                .get(&key)
+                                .is_some_and(|equal_key_entry: &Value| equal_key_entry[READY.name] == true);
+                        fields.insert(KEY.name.to_owned(), key.clone().into());
+                        fields.insert(READY.name.to_owned(), is_ready.into());
+                        entries.insert(key, Value::Object(fields));
+                    }
                 }
-            }
-            let entries = unknown.map_or_else(|| Ok(entries.into_values().collect()), Err);
-            EndpointEntries { namespace, name, uid, is_terminating, entries }
-        });
+                let entries = unknown_reason.map_or_else(|| Ok(entries.into_values().collect()), Err);
+                EndpointEntries { namespace, name, uid, is_terminating, entries }
+            });
         resolved.collect()
     }
 
     /// Merges the endpoints of `slice`.
     fn merge(
         &self,
-        slice: &Slice,
+        slice: &EndpointSlice,
         service: &str,
         endpoints: &mut BTreeMap<EndpointIdentity, MergedEndpoint>,
         entry_fields: EntryFields,
     ) {
         let namespace = slice.namespace();
         let ports = self.ports(slice.ports(), entry_fields);
-        if slice.has_names() {
+        if slice.has_host_names() {
             let reason = format!(
                 "the EndpointSlice {} has names (FQDN) instead of addresses, which no mirror can use",
                 slice.name()
             );
             let identity = (namespace.to_owned(), slice.name().to_owned(), String::new());
-            endpoints.entry(identity).or_default().unknown = Some(reason);
+            endpoints.entry(identity).or_default().unknown_reason = Some(reason);
             return;
         }
         for endpoint in slice.endpoints() {
@@ -209,12 +215,14 @@ impl EndpointSource {
                 let reason = format!("the EndpointSlice {} has {address:?} as an address", slice.name());
                 let (name, uid) = pod.unwrap_or((slice.name(), ""));
                 let identity = (namespace.to_owned(), name.to_owned(), uid.to_owned());
-                endpoints.entry(identity).or_default().unknown = Some(reason);
+                endpoints.entry(identity).or_default().unknown_reason = Some(reason);
             }
             for address in endpoint.addresses().filter(|address| self.has_family(*address)) {
                 let merged = endpoints.entry(identity(address)).or_default();
                 match &ports {
-                    Err(reason) => merged.unknown = Some(format!("the EndpointSlice {}: {reason}", slice.name())),
+                    Err(reason) => {
+                        merged.unknown_reason = Some(format!("the EndpointSlice {}: {reason}", slice.name()))
+                    }
                     Ok(ports) => {
                         for port in ports {
                             let location = (service.to_owned(), address, *port);
@@ -238,8 +246,8 @@ impl EndpointSource {
     ///
     /// Address records have no port. For DNS, `port` only selects slices with this port.
     fn ports(&self, ports: &[Port], entry_fields: EntryFields) -> Result<Vec<Option<u16>>, String> {
-        let is_portless = is_dns(entry_fields);
-        let found: BTreeSet<u16> = match &self.port {
+        let is_portless = has_dns_fields(entry_fields);
+        let matching_ports: BTreeSet<u16> = match &self.port {
             None if is_portless => return Ok(vec![None]),
             None => ports.iter().filter_map(Port::number).collect(),
             Some(EndpointPort::Name(name)) => {
@@ -251,15 +259,15 @@ impl EndpointSource {
                 ports.iter().filter_map(Port::number).filter(|port| port == number).collect()
             }
         };
-        let listed = || {
-            let listed = ports.iter().map(|port| match (port.name(), port.number()) {
+        let listed_ports = || {
+            let listed_ports = ports.iter().map(|port| match (port.name(), port.number()) {
                 (name, None) => format!("{name} without number"),
                 ("", Some(number)) => number.to_string(),
                 (name, Some(number)) => format!("{name} ({number})"),
             });
-            listed.collect::<Vec<_>>().join(", ")
+            listed_ports.collect::<Vec<_>>().join(", ")
         };
-        match (found.len(), &self.port) {
+        match (matching_ports.len(), &self.port) {
             (0, _) if ports.is_empty() && self.port.is_none() => {
                 Err("the Service has no port; set `port` to the number".to_owned())
             }
@@ -271,15 +279,15 @@ impl EndpointSource {
                     Some(EndpointPort::Number(number)) => number.to_string(),
                     None => "a number".to_owned(),
                 };
-                let description = format!("it has the ports {}, and none is {requested_port}", listed());
+                let description = format!("it has the ports {}, and none is {requested_port}", listed_ports());
                 Err(format!(
                     "{description}; `port` takes the name, or the number at the endpoints (the Service's targetPort)"
                 ))
             }
             (1, _) if is_portless => Ok(vec![None]),
-            (1, _) => Ok(found.into_iter().map(Some).collect()),
-            (_, None) => Err(format!("the Service has the ports {}; choose one with `port`", listed())),
-            (_, Some(_)) => Err(format!("several ports match: {}; choose one by number", listed())),
+            (1, _) => Ok(matching_ports.into_iter().map(Some).collect()),
+            (_, None) => Err(format!("the Service has the ports {}; choose one with `port`", listed_ports())),
+            (_, Some(_)) => Err(format!("several ports match: {}; choose one by number", listed_ports())),
         }
     }
 }
@@ -290,7 +298,7 @@ impl EndpointState {
     }
 
     fn add(&mut self, endpoint: &Endpoint) {
-        let Condition { is_ready, is_serving, is_terminating } = endpoint.condition();
+        let EndpointCondition { is_ready, is_serving, is_terminating } = endpoint.condition();
         // An endpoint may be in two slices while the controller moves it. The states are combined.
         self.is_ready |= is_ready;
         self.is_serving |= is_serving;
@@ -330,8 +338,8 @@ impl EndpointLocation<'_> {
         // Names of Pods and Services contain no underscores, so keys of different objects never collide.
         let suffix = port.map_or_else(|| format!("_{address_text}"), |port| format!("_{address_text}_{port}"));
         let pod = state.pod.as_deref();
-        let place = port.map(|port| SocketAddr::new(*address, port).to_string());
-        let entries = if is_dns(entry_fields) {
+        let socket_address = port.map(|port| SocketAddr::new(*address, port).to_string());
+        let entries = if has_dns_fields(entry_fields) {
             let kind = if address.is_ipv4() { "A" } else { "AAAA" };
             let record = |name: &str| json!({"name": name, "type": kind, "data": address.to_string()});
             let host = host.unwrap_or_default();
@@ -346,7 +354,7 @@ impl EndpointLocation<'_> {
             let pod_part = pod.map(|pod| format!(".{pod}")).unwrap_or_default();
             let key = format!("{cluster}.{namespace}.{service}{pod_part}{suffix}");
             let value = if value.kind == FieldKind::Text {
-                json!({"value": place.unwrap_or_else(|| address.to_string())})
+                json!({"value": socket_address.unwrap_or_else(|| address.to_string())})
             } else {
                 let item = json!({
                     "cluster": cluster, "namespace": namespace, "service": service, "pod": pod,
@@ -368,7 +376,7 @@ impl EndpointLocation<'_> {
 }
 
 /// Returns true for the entry fields of a DNS zone.
-fn is_dns(entry_fields: EntryFields) -> bool {
+fn has_dns_fields(entry_fields: EntryFields) -> bool {
     entry_fields.iter().any(|field| field.name == "data")
 }
 

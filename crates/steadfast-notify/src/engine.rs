@@ -23,10 +23,10 @@ use crate::plan::Plan;
 use crate::projections::{Comparison, Hash, Projections};
 use crate::replication::Replication;
 use crate::rule::{CompiledRule, RuleOutcome};
-use crate::sink::Stream;
+use crate::sink::MessageStream;
 use crate::supervise::{Supervised, Supervisor};
 use crate::watermark::{SettledResult, Watermark};
-use crate::worker::{SinkStats, SinkWorker, delivery};
+use crate::worker::{SinkStats, SinkWorker, delivery_settings};
 
 /// Grace period at shutdown for in-flight attempts of a sink that is down.
 const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ const STUCK_PERIOD: Duration = Duration::from_millis(500);
 const STUCK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Streams of a plan's sinks, by name.
-pub type Streams = BTreeMap<String, Arc<dyn Stream>>;
+pub type Streams = BTreeMap<String, Arc<dyn MessageStream>>;
 
 /// Evaluates rules for changes and delivers the resulting messages. Cloning shares the engine.
 #[derive(Clone)]
@@ -55,14 +55,14 @@ struct Shared {
     supervisor: Supervisor,
     replication: Replication,
     seed: u64,
-    counts: Mutex<EngineStats>,
+    stats: Mutex<EngineStats>,
 }
 
 /// Runtime state of a rule.
 struct ActiveRule {
     rule: Arc<CompiledRule>,
     /// Results that the rule has sent, by sink. Retained when the configuration is reloaded.
-    sent: Arc<Mutex<BTreeMap<String, Projections>>>,
+    last_results: Arc<Mutex<BTreeMap<String, Projections>>>,
     /// Locks by sink and object, held from the evaluation until the message is in the queue. Otherwise two evaluations
     /// of one object could overtake each other. Only for rules that depend on more than the object.
     object_locks: Arc<KeyLocks>,
@@ -72,16 +72,16 @@ struct ActiveRule {
 enum EvaluationResult {
     /// A message to send. `hash` identifies the content, if remembered.
     Message { message: Arc<Message>, hash: Option<Hash> },
-    /// Nothing to send. `settled` is the result to record, if there is one.
-    Nothing { settled: Option<SettledResult> },
+    /// Nothing to send. `result` is the result to record, if there is one.
+    Nothing { result: Option<SettledResult> },
     /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<Lookups>),
 }
 
-/// An evaluation that was not possible. `settled` was not called.
+/// An evaluation that was not possible. `on_settled` was not called.
 pub(crate) struct Postponed<S> {
     reason: PostponeReason,
-    settled: S,
+    on_settled: S,
 }
 
 /// Reason why an evaluation was not possible.
@@ -93,9 +93,9 @@ enum PostponeReason {
 }
 
 impl<S: FnOnce()> Postponed<S> {
-    /// Calls `settled` for the change. The caller evaluates the object again later.
+    /// Calls `on_settled` for the change. The caller evaluates the object again later.
     pub(crate) fn settle(self) {
-        (self.settled)();
+        (self.on_settled)();
     }
 }
 
@@ -152,7 +152,7 @@ impl Engine {
         report: Arc<EventCallback>,
         replication: Replication,
     ) -> Self {
-        let dead_letters = Arc::new(DeadLetters::at(plan.dead_letters.clone(), plan.max_dead_letters));
+        let dead_letters = Arc::new(DeadLetters::new(plan.dead_letters.clone(), plan.max_dead_letters));
         let shared = Shared {
             rules: Mutex::default(),
             workers: Mutex::default(),
@@ -161,7 +161,7 @@ impl Engine {
             supervisor,
             replication,
             seed,
-            counts: Mutex::default(),
+            stats: Mutex::default(),
         };
         let engine = Self { shared: Arc::new(shared) };
         engine.apply_plan(plan, streams);
@@ -177,13 +177,13 @@ impl Engine {
                 let Some(sink) = plan.sinks.get(&name) else { continue };
                 if let Some(running) = workers.get(&name) {
                     // The worker stays, with its queue: a reload must not lose pending messages.
-                    running.worker.reconfigure(delivery(sink), stream);
+                    running.worker.reconfigure(delivery_settings(sink), stream);
                     continue;
                 }
                 // Each sink has an independent random sequence.
                 let rng = Random::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead_letters, report) = (self.shared.dead_letters.clone(), self.shared.report.clone());
-                let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead_letters, report);
+                let worker = SinkWorker::new(&name, delivery_settings(sink), stream, rng, dead_letters, report);
                 let worker = worker.with_gate(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, RunningSink { worker, _task: task });
@@ -194,26 +194,29 @@ impl Engine {
         let mut rules = self.shared.rules.lock();
         let mut previous = std::mem::take(&mut *rules);
         for rule in &plan.rules {
-            let known = previous.remove(&rule.config.name);
+            let previous_rule = previous.remove(&rule.config.name);
             // The history survives a reload, so that unchanged results are not sent again.
-            let (sent, object_locks) = known
-                .map(|active_rule| (active_rule.sent.clone(), active_rule.object_locks.clone()))
+            let (last_results, object_locks) = previous_rule
+                .map(|active_rule| (active_rule.last_results.clone(), active_rule.object_locks.clone()))
                 .unwrap_or_default();
             // A sink that is added again later starts without history.
-            sent.lock().retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, object_locks }));
+            last_results.lock().retain(|sink, _| rule.config.to.contains(sink));
+            rules.insert(
+                rule.config.name.clone(),
+                Arc::new(ActiveRule { rule: rule.clone(), last_results, object_locks }),
+            );
         }
     }
 
     /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. The caller must pass changes
-    /// of one object in order. Returns when the message is in the queue. Calls `settled` when the message is delivered
-    /// or a dead letter, or if there is nothing to send.
+    /// of one object in order. Returns when the message is in the queue. Calls `on_settled` when the message is
+    /// delivered or a dead letter, or if there is nothing to send.
     pub async fn accept(
         &self,
         rule: &str,
         sink: &str,
         change: Arc<ObjectChange>,
-        settled: impl FnOnce() + Send + 'static,
+        on_settled: impl FnOnce() + Send + 'static,
     ) {
         let current = || {
             let mut change = change.clone();
@@ -224,26 +227,26 @@ impl Engine {
         };
         let EventSubject { namespace, name, .. } = &change.subject;
         let key = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-        self.accept_current(rule, sink, &key, None, current, settled).await;
+        self.accept_current(rule, sink, &key, None, current, on_settled).await;
     }
 
     /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. If `change` returns `None`,
-    /// nothing is sent. Waits while a looked-up resource is in doubt. `key` identifies the object, and `record` stores
-    /// settled results.
+    /// nothing is sent. Waits while a looked-up resource is in doubt. `key` identifies the object, and `watermark`
+    /// stores settled results.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,
         sink: &str,
         key: &str,
-        record: Option<&Arc<Watermark>>,
+        watermark: Option<&Arc<Watermark>>,
         mut change: impl FnMut() -> Option<Arc<ObjectChange>>,
-        mut settled: impl FnOnce() + Send + 'static,
+        mut on_settled: impl FnOnce() + Send + 'static,
     ) {
-        while let Err(postponed) = self.evaluate(rule, sink, (key, true), record, &mut change, settled).await {
+        while let Err(postponed) = self.evaluate(rule, sink, (key, true), watermark, &mut change, on_settled).await {
             if let PostponeReason::Uncertain(lookups) = postponed.reason {
                 lookups.wait_until_certain().await;
             }
-            settled = postponed.settled;
+            on_settled = postponed.on_settled;
         }
     }
 
@@ -254,92 +257,95 @@ impl Engine {
         rule: &str,
         sink: &str,
         key: (&str, &ObjectKey),
-        record: Option<&Arc<Watermark>>,
+        watermark: Option<&Arc<Watermark>>,
         change: impl FnOnce() -> Option<Arc<ObjectChange>>,
-        settled: S,
+        on_settled: S,
     ) -> Result<(), Postponed<S>> {
         let (cluster, object) = key;
         // The worker's handle is cloned, so that the lock of all workers is released before the check of one queue.
         let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
-            return Err(Postponed { reason: PostponeReason::QueueFull, settled });
+            return Err(Postponed { reason: PostponeReason::QueueFull, on_settled });
         }
         // Do not wait for queue space that another change has taken in the meantime: the caller has other objects to
         // evaluate.
-        self.evaluate(rule, sink, (&object.to_string(), false), record, change, settled).await
+        self.evaluate(rule, sink, (&object.to_string(), false), watermark, change, on_settled).await
     }
 
-    /// Evaluates a rule for a change of the object `key`. With `waits`, waits for space in the queue of the sink.
+    /// Evaluates a rule for a change of the object `key`. With `waits_for_space`, it waits for space in the queue of
+    /// the sink.
     async fn evaluate<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
         sink: &str,
-        (key, waits): (&str, bool),
-        record: Option<&Arc<Watermark>>,
+        (key, waits_for_space): (&str, bool),
+        watermark: Option<&Arc<Watermark>>,
         change: impl FnOnce() -> Option<Arc<ObjectChange>>,
-        settled: S,
+        on_settled: S,
     ) -> Result<(), Postponed<S>> {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         // A reload has removed the rule or the sink in the meantime.
         let (Some(active_rule), Some(worker)) = (active_rule, worker) else {
-            settled();
+            on_settled();
             return Ok(());
         };
         // Rules with time or lookups are evaluated by handlers and by the recheck task. The lock orders both per
         // object.
         let _object_lock = if active_rule.rule.depends_on_context() {
-            Some(active_rule.object_locks.take(sink, key).await)
+            Some(active_rule.object_locks.acquire(sink, key).await)
         } else {
             None
         };
         let Some(change) = change() else {
-            settled();
+            on_settled();
             return Ok(());
         };
         // The number is taken while holding the lock, so that results of one object are numbered in order of
         // evaluation.
-        let record = record.map(|record| (record.clone(), record.next_number(), change.subject.clone()));
-        let is_recorded = record.as_ref().is_some_and(|(record, ..)| record.has_results());
+        let watermark = watermark.map(|watermark| (watermark.clone(), watermark.next_number(), change.subject.clone()));
+        let is_recorded = watermark.as_ref().is_some_and(|(watermark, ..)| watermark.has_results());
         match self.evaluate_rule(&active_rule, sink, &change, is_recorded).await {
             EvaluationResult::Message { message, hash } => {
-                self.shared.counts.lock().changes += 1;
+                self.shared.stats.lock().changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
                 // Recorded after the delivery: a crash in between repeats the message and loses nothing.
                 let ack = move || {
-                    match (record, hash) {
-                        (Some((record, number, subject)), _) if is_deleted => record.record(&subject, number, None),
-                        (Some((record, number, subject)), Some(hash)) => {
-                            record.record(&subject, number, Some(SettledResult::Sent(hash)));
+                    match (watermark, hash) {
+                        (Some((watermark, number, subject)), _) if is_deleted => {
+                            watermark.record(&subject, number, None)
+                        }
+                        (Some((watermark, number, subject)), Some(hash)) => {
+                            watermark.record(&subject, number, Some(SettledResult::Sent(hash)));
                         }
                         _ => {}
                     }
-                    settled();
+                    on_settled();
                 };
-                if waits {
+                if waits_for_space {
                     worker.enqueue_when_free(message, Ack::new(ack)).await;
                 } else {
                     worker.enqueue(message, Ack::new(ack));
                 }
             }
-            EvaluationResult::Nothing { settled: result } => {
-                self.shared.counts.lock().changes += 1;
-                if let Some((record, number, subject)) = record {
+            EvaluationResult::Nothing { result } => {
+                self.shared.stats.lock().changes += 1;
+                if let Some((watermark, number, subject)) = watermark {
                     match result {
-                        _ if change.kind == EventKind::Deleted => record.record(&subject, number, None),
-                        Some(result) => record.record(&subject, number, Some(result)),
-                        None => record.nothing_sent(&subject),
+                        _ if change.kind == EventKind::Deleted => watermark.record(&subject, number, None),
+                        Some(result) => watermark.record(&subject, number, Some(result)),
+                        None => watermark.revert_pending(&subject),
                     }
                 }
-                settled();
+                on_settled();
             }
             EvaluationResult::Uncertain(lookups) => {
-                if let Some((record, _, subject)) = record {
+                if let Some((watermark, _, subject)) = watermark {
                     // The recorded state of the previous result is valid again, because nothing was sent.
-                    record.nothing_sent(&subject);
+                    watermark.revert_pending(&subject);
                 }
-                return Err(Postponed { reason: PostponeReason::Uncertain(lookups), settled });
+                return Err(Postponed { reason: PostponeReason::Uncertain(lookups), on_settled });
             }
         }
         Ok(())
@@ -349,7 +355,7 @@ impl Engine {
     pub(crate) async fn record_settled(&self, rule: &str, sink: &str, change: Arc<ObjectChange>) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         if let Some(active_rule) = active_rule {
-            self.shared.counts.lock().changes += 1;
+            self.shared.stats.lock().changes += 1;
             // The leader may have sent another result since this change: at a later instant, or after a change of a
             // looked-up object. For rules with time or lookups, the state before a change determines the sent result
             // instead.
@@ -368,9 +374,9 @@ impl Engine {
     ) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         if let Some(active_rule) = active_rule {
-            let mut known = active_rule.sent.lock();
-            let known = known.entry(sink.to_owned()).or_default();
-            sent.into_iter().for_each(|(subject, hash)| known.restore(subject, hash));
+            let mut last_results = active_rule.last_results.lock();
+            let last_results = last_results.entry(sink.to_owned()).or_default();
+            sent.into_iter().for_each(|(subject, hash)| last_results.restore(subject, hash));
         }
     }
 
@@ -378,10 +384,10 @@ impl Engine {
     pub(crate) fn clear_results(&self, rule: &str, sink: &str) {
         let active_rule = self.shared.rules.lock().get(rule).cloned();
         // The map is dropped after both locks are released: dropping many projections takes time.
-        if let Some(known) =
-            active_rule.and_then(|active_rule| active_rule.sent.lock().get_mut(sink).map(std::mem::take))
+        if let Some(results_to_drop) =
+            active_rule.and_then(|active_rule| active_rule.last_results.lock().get_mut(sink).map(std::mem::take))
         {
-            drop(known);
+            drop(results_to_drop);
         }
     }
 
@@ -406,40 +412,40 @@ impl Engine {
             if evaluated_change.lookups.as_ref().is_some_and(|lookups| lookups.has_read_in_doubt()) {
                 return None;
             }
-            let mut sent = evaluated_rule.sent.lock();
-            let sent = sent.entry(sink).or_default();
-            let comparison = sent.record(&evaluated_rule.rule, &evaluated_change, &outcome, is_recorded);
-            Some((outcome, comparison, sent.hash_of(&evaluated_change.subject)))
+            let mut last_results = evaluated_rule.last_results.lock();
+            let last_results = last_results.entry(sink).or_default();
+            let comparison = last_results.record(&evaluated_rule.rule, &evaluated_change, &outcome, is_recorded);
+            Some((outcome, comparison, last_results.hash_of(&evaluated_change.subject)))
         });
         let failed = |reason| Some((RuleOutcome::Failed { expression: "when", reason }, Comparison::Unchanged, None));
         let Some((outcome, comparison, hash)) = evaluation.await.unwrap_or_else(failed) else {
             return match &change.lookups {
                 Some(lookups) => EvaluationResult::Uncertain(lookups.clone()),
-                None => EvaluationResult::Nothing { settled: None },
+                None => EvaluationResult::Nothing { result: None },
             };
         };
-        let mut counts = self.shared.counts.lock();
+        let mut stats = self.shared.stats.lock();
         match (outcome, comparison) {
             (RuleOutcome::Fires(data), Comparison::Changed) => {
-                counts.messages += 1;
+                stats.messages += 1;
                 EvaluationResult::Message {
                     message: Arc::new(Message::new(&active_rule.rule.config.name, change, data)),
                     hash,
                 }
             }
             (RuleOutcome::Fires(_), Comparison::Unchanged) => {
-                counts.unchanged += 1;
-                EvaluationResult::Nothing { settled: None }
+                stats.unchanged += 1;
+                EvaluationResult::Nothing { result: None }
             }
             (RuleOutcome::Failed { expression, reason }, _) => {
-                // `failed` takes the lock again.
-                drop(counts);
-                self.failed(&active_rule.rule.config.name, expression, change.subject.reported(), reason);
-                EvaluationResult::Nothing { settled: None }
+                // `record_failure` takes the lock again.
+                drop(stats);
+                self.record_failure(&active_rule.rule.config.name, expression, change.subject.description(), reason);
+                EvaluationResult::Nothing { result: None }
             }
-            (RuleOutcome::Initial(_), _) => EvaluationResult::Nothing { settled: hash.map(SettledResult::Sent) },
-            (RuleOutcome::DoesNotHold, _) => EvaluationResult::Nothing { settled: Some(SettledResult::Silent) },
-            (RuleOutcome::OtherKind, _) => EvaluationResult::Nothing { settled: None },
+            (RuleOutcome::Initial(_), _) => EvaluationResult::Nothing { result: hash.map(SettledResult::Sent) },
+            (RuleOutcome::DoesNotHold, _) => EvaluationResult::Nothing { result: Some(SettledResult::Silent) },
+            (RuleOutcome::OtherEventKind, _) => EvaluationResult::Nothing { result: None },
         }
     }
 
@@ -459,15 +465,15 @@ impl Engine {
 
     /// Counts and reports an object for which the rule could not be evaluated.
     pub(crate) fn skip_undecodable(&self, rule: &str, object: String, reason: String) {
-        self.shared.counts.lock().changes += 1;
-        self.failed(rule, "object", object, reason);
+        self.shared.stats.lock().changes += 1;
+        self.record_failure(rule, "object", object, reason);
     }
 
-    fn failed(&self, rule: &str, expression: &'static str, object: String, reason: String) {
+    fn record_failure(&self, rule: &str, expression: &'static str, object: String, reason: String) {
         let rule = rule.to_owned();
         let failures = {
-            let mut counts = self.shared.counts.lock();
-            let failures = counts.failed.entry(rule.clone()).or_default();
+            let mut stats = self.shared.stats.lock();
+            let failures = stats.failed.entry(rule.clone()).or_default();
             *failures += 1;
             *failures
         };
@@ -481,13 +487,13 @@ impl Engine {
     pub fn stats(&self) -> EngineStats {
         let workers = self.shared.workers.lock();
         let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.stats())).collect();
-        EngineStats { sinks, ..self.shared.counts.lock().clone() }
+        EngineStats { sinks, ..self.shared.stats.lock().clone() }
     }
 
     /// Waits until messages are pending only for sinks that are down: all attempts of such a sink have failed for ten
     /// seconds. In-flight attempts get five more seconds. Returns the names of these sinks.
     pub async fn wait_until_undeliverable(&self) -> Vec<String> {
-        let (start, mut since) = (Instant::now(), None);
+        let (start, mut stuck_since) = (Instant::now(), None);
         loop {
             // In the first seconds of this wait, an attempt in flight may still succeed.
             let waits_for_attempts = start.elapsed() < ATTEMPT_GRACE;
@@ -502,16 +508,16 @@ impl Engine {
             let is_stuck = !workers.is_empty() && workers.iter().all(|(_, worker)| worker.is_down(waits_for_attempts));
             if !is_stuck {
                 // Any sink that works again restarts the period.
-                since = None;
-            } else if since.get_or_insert_with(Instant::now).elapsed() >= STUCK_PERIOD {
+                stuck_since = None;
+            } else if stuck_since.get_or_insert_with(Instant::now).elapsed() >= STUCK_PERIOD {
                 return workers.into_iter().map(|(name, _)| name).collect();
             }
             sleep(STUCK_INTERVAL).await;
         }
     }
 
-    /// Waits until all messages are settled, at most for `deadline`. Returns the number of unsettled messages.
-    pub async fn drain(&self, deadline: Duration) -> usize {
+    /// Waits until all messages are settled, at most for `time_limit`. Returns the number of unsettled messages.
+    pub async fn drain(&self, time_limit: Duration) -> usize {
         let workers: Vec<Arc<SinkWorker>> =
             self.shared.workers.lock().values().map(|running| running.worker.clone()).collect();
         let all = async {
@@ -520,7 +526,7 @@ impl Engine {
             }
         };
         // The result of the timeout is not needed: pending messages are counted below.
-        let _ = tokio::time::timeout(deadline, all).await;
+        let _ = tokio::time::timeout(time_limit, all).await;
         workers.iter().map(|worker| worker.pending()).sum()
     }
 }

@@ -25,7 +25,7 @@ impl EventSubject {
     }
 
     /// Returns a description such as `pods web/shop of east`.
-    pub(crate) fn reported(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let namespace = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
         format!("{} {namespace}{} of {}", self.resource, self.name, self.cluster)
     }

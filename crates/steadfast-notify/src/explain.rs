@@ -31,7 +31,7 @@ pub enum NotCovered {
 pub fn explain(
     rule: &CompiledRule,
     subject: &EventSubject,
-    looked_at: Result<&Value, NotCovered>,
+    object_or_reason: Result<&Value, NotCovered>,
     lookups: Option<&Arc<Lookups>>,
 ) -> String {
     let config = &rule.config;
@@ -39,7 +39,7 @@ pub fn explain(
     let mut line = |line: String| {
         let _ = writeln!(text, "  {line}");
     };
-    let object = match looked_at {
+    let object = match object_or_reason {
         Ok(object) => object,
         Err(reason) => {
             line(match reason {
@@ -61,7 +61,8 @@ pub fn explain(
                 }
                 NotCovered::Selectors => {
                     let selectors = [("labels", &config.labels), ("fields", &config.fields)];
-                    let selectors = selectors.iter().filter_map(|(of, is)| Some(format!("{of} {}", is.as_ref()?)));
+                    let selectors =
+                        selectors.iter().filter_map(|(kind, selector)| Some(format!("{kind} {}", selector.as_ref()?)));
                     let selectors = selectors.collect::<Vec<_>>().join(", ");
                     format!("does not apply: the object does not match the selectors {selectors}")
                 }
@@ -91,7 +92,7 @@ pub fn explain(
         line(match outcome {
             RuleOutcome::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
             RuleOutcome::Initial(_) => continue,
-            RuleOutcome::OtherKind => format!("{name}: does not fire, `events` leaves it out"),
+            RuleOutcome::OtherEventKind => format!("{name}: does not fire, `events` leaves it out"),
             // The explanation simulates an update without any difference between the states.
             RuleOutcome::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
                 format!("{name}: does not fire while {} stays the same", rule.paths().join(", "))

@@ -1,8 +1,8 @@
 //! CEL expressions of rules, over `old`, `new`, `object`, `event` and `now`, with `changed(path)`.
 
+mod checker;
 mod error;
-mod kinds;
-mod known;
+mod kind;
 mod uses;
 
 use jiff::Timestamp;
@@ -13,11 +13,11 @@ use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context, Meter, Pr
 use crate::change::{ObjectChange, ObjectState};
 use crate::config::ResultLimits;
 use crate::path::ValuePath;
+use checker::Checker;
 use error::chars_before;
 pub(crate) use error::{ExpressionError, Purpose};
-use kinds::Checker;
 pub(crate) use uses::{Chain, ChainStep, Constant};
-use uses::{STATES, Uses};
+use uses::{STATE_VARIABLES, Uses};
 
 /// Maximum cost of one evaluation, equivalent to some tens of milliseconds and less than 50 MB of memory.
 const MAX_COST: u64 = 1_000_000;
@@ -57,8 +57,8 @@ impl Expression {
         }
         let compares_changes = !paths.is_empty() || reads_old;
         let returns_entries = matches!(purpose, Purpose::Entries(_));
-        let roots = if let Purpose::Body(names) = purpose { names } else { &STATES };
-        let uses = Uses::of(text, roots);
+        let roots = if let Purpose::Body(names) = purpose { names } else { &STATE_VARIABLES };
+        let uses = Uses::collect(text, roots);
         Ok(Self {
             text: text.to_owned(),
             program,
@@ -84,23 +84,24 @@ impl Expression {
     /// Evaluates the expression. The error contains no values, since values may be secrets.
     pub(crate) fn evaluate(&self, bindings: &mut Bindings) -> Result<Value, String> {
         // `when` and `send` share the budget of one object, so an expensive pair cannot double the cost.
-        let mut budget = Budget::new(MAX_COST.min(bindings.cost_left));
-        let (result, recheck_at) = self.result(bindings, &mut budget);
-        bindings.cost_left -= budget.spent();
+        let mut budget = Budget::new(MAX_COST.min(bindings.remaining_cost));
+        let (result, recheck_at) = self.run(bindings, &mut budget);
+        bindings.remaining_cost -= budget.spent();
         // Record the instant even after a failure: the expression may succeed at that instant.
         bindings.recheck_at = bindings.recheck_at.into_iter().chain(recheck_at).min();
         result
     }
 
-    fn result(&self, bindings: &Bindings, budget: &mut Budget) -> (Result<Value, String>, Option<Timestamp>) {
+    fn run(&self, bindings: &Bindings, budget: &mut Budget) -> (Result<Value, String>, Option<Timestamp>) {
         let context = bindings.context();
         let (value, recheck_at) = self.program.outlook(&context, budget);
-        let json =
-            value.map_err(|error| self.error_message(&error)).and_then(|value| self.json(bindings, &value, budget));
-        (json, recheck_at)
+        let result_json = value
+            .map_err(|error| self.error_message(&error))
+            .and_then(|value| self.result_json(bindings, &value, budget));
+        (result_json, recheck_at)
     }
 
-    fn json(&self, bindings: &Bindings, value: &CelValue, budget: &mut Budget) -> Result<Value, String> {
+    fn result_json(&self, bindings: &Bindings, value: &CelValue, budget: &mut Budget) -> Result<Value, String> {
         let limits = bindings.limits;
         // Checked before the conversion, which would copy an oversized list.
         if let (true, CelValue::List(list)) = (self.returns_entries, value)
@@ -146,7 +147,7 @@ pub(crate) struct Bindings<'c> {
     variables: Variables<'c>,
     now: Timestamp,
     limits: ResultLimits,
-    cost_left: u64,
+    remaining_cost: u64,
     /// Earliest instant at which a result may differ without a change of the object.
     pub(crate) recheck_at: Option<Timestamp>,
 }
@@ -161,16 +162,16 @@ enum Variables<'c> {
 
 impl<'c> Bindings<'c> {
     /// Creates the bindings of one change, at the time of the change.
-    pub(crate) fn of(change: &'c ObjectChange, limits: ResultLimits) -> Self {
+    pub(crate) fn for_change(change: &'c ObjectChange, limits: ResultLimits) -> Self {
         Self::new(Variables::Change { change, event: change.event() }, change.at, limits)
     }
 
     /// Creates bindings with these names and values.
-    pub(crate) fn of_values<const N: usize>(values: [(&'static str, Value); N]) -> Self {
+    pub(crate) fn for_values<const N: usize>(values: [(&'static str, Value); N]) -> Self {
         Self::new(Variables::Values(values.into()), Timestamp::now(), ResultLimits::default())
     }
 
-    /// Replaces the value of a name bound by [`of_values`](Self::of_values).
+    /// Replaces the value of a name bound by [`for_values`](Self::for_values).
     pub(crate) fn set(&mut self, name: &'static str, value: Value) {
         if let Variables::Values(values) = &mut self.variables {
             values.retain(|(other, _)| *other != name);
@@ -179,7 +180,7 @@ impl<'c> Bindings<'c> {
     }
 
     fn new(variables: Variables<'c>, now: Timestamp, limits: ResultLimits) -> Self {
-        Self { variables, now, limits, cost_left: MAX_COST_OF_OBJECT, recheck_at: None }
+        Self { variables, now, limits, remaining_cost: MAX_COST_OF_OBJECT, recheck_at: None }
     }
 
     fn context(&self) -> Context<'_> {
@@ -212,7 +213,7 @@ impl<'c> Bindings<'c> {
 
 /// Returns the looked-up object, or `null` if the object does not exist.
 fn get<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter) -> Result<CelValue<'v>, CelErrorKind> {
-    let invalid =
+    let argument_error =
         || CelErrorKind::InvalidArgument { function: "get".to_owned(), reason: "namespace and name must be text" };
     let texts: Option<Vec<&str>> = arguments
         .iter()
@@ -221,7 +222,7 @@ fn get<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter)
     let (resource, namespace, name) = match texts.as_deref() {
         Some([resource, name]) => (resource, &"", name),
         Some([resource, namespace, name]) => (resource, namespace, name),
-        _ => return Err(invalid()),
+        _ => return Err(argument_error()),
     };
     let lookups =
         change.lookups.as_ref().ok_or_else(|| CelErrorKind::Unavailable(format!("{resource} are not watched")))?;
@@ -236,11 +237,11 @@ fn changed<'v>(
     arguments: &[CelValue<'v>],
     meter: &mut Meter,
 ) -> Result<CelValue<'v>, CelErrorKind> {
-    let invalid =
+    let argument_error =
         || CelErrorKind::InvalidArgument { function: "changed".to_owned(), reason: "it must be the path to a field" };
-    let [CelValue::String(path)] = arguments else { return Err(invalid()) };
-    let path = path.parse::<ValuePath>().map_err(|_| invalid())?;
-    let (before, after) = change.at(&path);
+    let [CelValue::String(path)] = arguments else { return Err(argument_error()) };
+    let path = path.parse::<ValuePath>().map_err(|_| argument_error())?;
+    let (before, after) = change.values_at(&path);
     // CEL equality, not JSON equality: 1 and 1.0 are equal.
     Ok(CelValue::Bool(match (before, after) {
         (Some(before), Some(after)) => !equal(&CelValue::from(before), &CelValue::from(after), meter)?,

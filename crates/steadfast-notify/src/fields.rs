@@ -14,7 +14,7 @@ const MAX_REFERENCES: usize = 32;
 const MAX_NAME_LENGTH: usize = 128;
 
 /// Maximum number of different characters in a suggested name.
-const MAX_DISTANCE: usize = 3;
+const MAX_EDIT_DISTANCE: usize = 3;
 
 /// Schemas of one group and version.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Schemas {
 
     /// Returns the schema of a kind.
     fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Value> {
-        let is_kind = |named: &Value| named["group"] == group && named["version"] == version && named["kind"] == kind;
+        let is_kind = |types: &Value| types["group"] == group && types["version"] == version && types["kind"] == kind;
         // The schema of OpenAPI v2 and v3 marks each kind with group, version and kind.
         self.schemas.values().find(|schema| {
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
@@ -66,7 +66,7 @@ impl Schemas {
     }
 
     /// Resolves references, and a single-item `allOf`, which adds a description to a reference.
-    fn resolved<'a>(&'a self, mut schema: &'a Value) -> Option<&'a Value> {
+    fn resolve_reference<'a>(&'a self, mut schema: &'a Value) -> Option<&'a Value> {
         for _ in 0..MAX_REFERENCES {
             if let Some(reference) = schema["$ref"].as_str() {
                 schema = self.schemas.get(reference.rsplit('/').next()?)?;
@@ -83,8 +83,8 @@ impl Schemas {
 
     /// Returns the first of `steps` without a schema in `of`. `None` if all fields exist, or the schema allows any
     /// field.
-    fn unknown(&self, of: &Value, steps: &[ChainStep]) -> Option<UnknownField> {
-        let mut schema = self.resolved(of)?;
+    fn find_unknown(&self, root_schema: &Value, steps: &[ChainStep]) -> Option<UnknownField> {
+        let mut schema = self.resolve_reference(root_schema)?;
         let mut path = String::new();
         for (number, step) in steps.iter().enumerate() {
             let unknown = |description: String| Some(UnknownField { step: number, description });
@@ -103,10 +103,10 @@ impl Schemas {
                 (ChainStep::Item, _) => schema.get("additionalProperties"),
                 (ChainStep::Field(name), _) => {
                     let properties = schema["properties"].as_object();
-                    let named = properties.and_then(|properties| properties.get(name));
+                    let property = properties.and_then(|properties| properties.get(name));
                     // `additionalProperties: false` forbids further fields instead of typing them.
-                    let named = named.or_else(|| schema.get("additionalProperties").filter(|any| **any != false));
-                    if named.is_none()
+                    let property = property.or_else(|| schema.get("additionalProperties").filter(|any| **any != false));
+                    if property.is_none()
                         && schema["x-kubernetes-preserve-unknown-fields"] != true
                         && let Some(properties) = properties
                     {
@@ -115,7 +115,7 @@ impl Schemas {
                         let dot = if path.is_empty() { "" } else { "." };
                         return unknown(format!("no field `{path}{dot}{name}`{nearest}"));
                     }
-                    named
+                    property
                 }
             };
             match step {
@@ -123,7 +123,7 @@ impl Schemas {
                 ChainStep::Field(name) => path = format!("{path}.{name}"),
                 ChainStep::Item => path.push_str("[]"),
             }
-            schema = self.resolved(next?)?;
+            schema = self.resolve_reference(next?)?;
         }
         None
     }
@@ -140,7 +140,7 @@ impl Plan {
             for chain in &expression.uses.chains {
                 let unknown = resources.iter().map(|typed| {
                     let schema = typed.schemas.kind(typed.group, typed.version, typed.kind)?;
-                    let unknown = typed.schemas.unknown(schema, &chain.steps)?;
+                    let unknown = typed.schemas.find_unknown(schema, &chain.steps)?;
                     Some((typed.resource, unknown))
                 });
                 // A rule for several resources may check the resource before selecting a field, so one matching
@@ -163,40 +163,41 @@ impl Plan {
 
 /// Returns the offset of a step of a selected field in `text`, in characters.
 pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
-    let mut at = chain.offset;
-    for step in chain.steps.get(chain.inherited..=step).unwrap_or_default() {
+    let mut position = chain.offset;
+    for step in chain.steps.get(chain.inherited_steps..=step).unwrap_or_default() {
         let ChainStep::Field(name) = step else { continue };
         // Search after the previous field or the variable.
-        let Some(found) = text.get(at..).and_then(|rest| rest.find(name.as_str())) else { break };
-        at += found;
+        let Some(found) = text.get(position..).and_then(|rest| rest.find(name.as_str())) else { break };
+        position += found;
     }
-    text.get(..at).map_or(0, |before| before.chars().count())
+    text.get(..position).map_or(0, |before| before.chars().count())
 }
 
 /// Returns the most similar of `names`, if any is similar enough.
 pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a str> {
-    let near = names.filter_map(|other| {
-        let distance = distance(name, other)?;
+    let similar_names = names.filter_map(|other| {
+        let edit_distance = edit_distance(name, other)?;
         // A short name may only differ in few characters.
-        (distance <= MAX_DISTANCE && distance * 2 <= name.len().max(2)).then_some((distance, other.as_str()))
+        (edit_distance <= MAX_EDIT_DISTANCE && edit_distance * 2 <= name.len().max(2))
+            .then_some((edit_distance, other.as_str()))
     });
-    near.min().map(|(_, other)| other)
+    similar_names.min().map(|(_, other)| other)
 }
 
 /// Returns the number of characters to insert, remove or replace (Levenshtein distance), ignoring case. `None` for very
 /// long names.
-fn distance(one: &str, other: &str) -> Option<usize> {
-    if one.len() > MAX_NAME_LENGTH || other.len() > MAX_NAME_LENGTH {
+fn edit_distance(left: &str, right: &str) -> Option<usize> {
+    if left.len() > MAX_NAME_LENGTH || right.len() > MAX_NAME_LENGTH {
         return None;
     }
-    let other: Vec<char> = other.to_lowercase().chars().collect();
+    let right: Vec<char> = right.to_lowercase().chars().collect();
     // Levenshtein distance with a single row.
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (number, letter) in one.to_lowercase().chars().enumerate() {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (number, letter) in left.to_lowercase().chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = number + 1;
-        for (column, other) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
+        for (column, right_letter) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *right_letter);
             diagonal = row[column + 1];
             row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
         }

@@ -24,7 +24,7 @@ use crate::config::{EventKind, MAX_CONFIG_DURATION};
 use crate::engine::Engine;
 use crate::event_subject::EventSubject;
 use crate::lookups::LookupCaches;
-use crate::parked::Parked;
+use crate::parked::ParkedEvents;
 use crate::recheck::Recheck;
 use crate::replication::{DeliveryDecision, position_name, recheck_name};
 use crate::rule::CompiledRule;
@@ -57,7 +57,7 @@ const MAX_NAME_BYTES: usize = 63;
 
 /// Registration of a rule's handler for one source and one sink. Dropping the value removes the handler.
 pub struct RuleSubscription {
-    registered: Registered,
+    registration: HandlerRegistration,
     /// Task for messages caused by time or lookups, if the rule depends on either.
     recheck: Option<Supervised>,
     /// Rule of the recheck task.
@@ -66,7 +66,7 @@ pub struct RuleSubscription {
     watermark: Option<Arc<Watermark>>,
 }
 
-enum Registered {
+enum HandlerRegistration {
     Plain(Registration<Lazy<DynamicObject>>),
     Durable(DurableRegistration<DynamicObject>),
 }
@@ -83,7 +83,7 @@ impl RuleSubscription {
         watch_spec: &WatchSpec,
         source: &RuleSource,
         sinks: &[&str],
-        mut known: BTreeMap<String, Self>,
+        mut existing: BTreeMap<String, Self>,
         engine: &Engine,
     ) -> Result<BTreeMap<String, Self>, String> {
         let informer = source.informer(watch_spec, None)?;
@@ -92,13 +92,13 @@ impl RuleSubscription {
         // An earlier release used one handler for all sinks of a rule. Each sink continues from the position of that
         // handler.
         if is_durable {
-            migrate_older_version(&informer, &source.rule, sinks);
+            migrate_older_state(&informer, &source.rule, sinks);
         }
         let mut subscriptions = BTreeMap::new();
         for &sink in sinks {
             let rule = engine.rule(&source.rule);
-            let mut known = known.remove(sink);
-            let watermark = known.as_ref().and_then(|known| known.watermark.clone()).or_else(|| {
+            let mut existing = existing.remove(sink);
+            let watermark = existing.as_ref().and_then(|existing| existing.watermark.clone()).or_else(|| {
                 // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.depends_on_context())?;
                 let folder = watch_spec.watermark_folder.as_deref();
@@ -116,27 +116,27 @@ impl RuleSubscription {
                 watermark: watermark.clone(),
                 clock: watch_spec.clock,
             };
-            if let Some(mut known) = known.take() {
+            if let Some(mut existing) = existing.take() {
                 // The handler looks up the rule in the engine, but the recheck task has a copy, which may be outdated.
-                if known.rule.as_ref().map(|rule| &rule.config) != rule.as_ref().map(|rule| &rule.config) {
-                    known.recheck = None;
+                if existing.rule.as_ref().map(|rule| &rule.config) != rule.as_ref().map(|rule| &rule.config) {
+                    existing.recheck = None;
                     if let (Some(watermark), Some(rule)) = (&watermark, &rule) {
-                        watermark.applies_to(rule);
+                        watermark.set_rule(rule);
                     }
-                    known.recheck = handler_context.recheck(&informer);
-                    (known.rule, known.watermark) = (rule, watermark);
+                    existing.recheck = handler_context.recheck(&informer);
+                    (existing.rule, existing.watermark) = (rule, watermark);
                 }
-                subscriptions.insert(sink.to_owned(), known);
+                subscriptions.insert(sink.to_owned(), existing);
                 continue;
             }
             let recheck = handler_context.recheck(&informer);
-            let registered = if is_durable {
+            let registration = if is_durable {
                 handler_context.register_durable(&informer)
             } else {
                 handler_context.register_plain(&informer)
             };
-            let registered = registered.map_err(|error| error.to_string())?;
-            subscriptions.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
+            let registration = registration.map_err(|error| error.to_string())?;
+            subscriptions.insert(sink.to_owned(), Self { registration, recheck, rule, watermark });
         }
         Ok(subscriptions)
     }
@@ -155,25 +155,25 @@ impl RuleSubscription {
     /// Returns the version that the cache has reached: every change up to this version is pending or settled. `None` in
     /// the cases of [`settled`](Self::settled).
     pub fn reached(&self) -> Option<u64> {
-        let Registered::Durable(registration) = &self.registered else { return None };
-        number(&registration.position()?.reached)
+        let HandlerRegistration::Durable(registration) = &self.registration else { return None };
+        version_number(&registration.position()?.reached)
     }
 
     /// Returns the version up to which all messages are delivered or dead letters. `None` if unknown, or if the
     /// server's versions are not numeric.
     pub fn settled(&self) -> Option<u64> {
-        let Registered::Durable(registration) = &self.registered else { return None };
+        let HandlerRegistration::Durable(registration) = &self.registration else { return None };
         let position = registration.position()?;
         // Everything before the first pending change is settled. Later changes may be settled out of order.
         match position.first_pending {
-            Some(first) => number(&first)?.checked_sub(1),
-            None => number(&position.reached),
+            Some(first) => version_number(&first)?.checked_sub(1),
+            None => version_number(&position.reached),
         }
     }
 }
 
 /// Returns a numeric version as a number.
-fn number(version: &ResourceVersion) -> Option<u64> {
+fn version_number(version: &ResourceVersion) -> Option<u64> {
     version.is_ordered().then(|| version.as_str().parse().ok()).flatten()
 }
 
@@ -183,9 +183,9 @@ impl Drop for RuleSubscription {
         if let Some(watermark) = &self.watermark {
             watermark.flush();
         }
-        match &self.registered {
-            Registered::Plain(registration) => drop(registration.remove()),
-            Registered::Durable(registration) => registration.remove(),
+        match &self.registration {
+            HandlerRegistration::Plain(registration) => drop(registration.remove()),
+            HandlerRegistration::Durable(registration) => registration.remove(),
         }
     }
 }
@@ -215,38 +215,38 @@ fn watermark(
 
 /// Migrates the state of an older version, which acknowledged a change once for all sinks of a rule. Changes pending
 /// for the rule become pending for each sink.
-fn migrate_older_version(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
+fn migrate_older_state(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
     let successors: Vec<String> = sinks.iter().map(|sink| durable_name(rule, sink)).collect();
     let successors: Vec<&str> = successors.iter().map(String::as_str).collect();
-    informer.replace_durable(&bounded(rule), &successors);
+    informer.replace_durable(&bounded_name(rule), &successors);
 }
 
 /// Drops the state of rules and sinks other than `known`. Keeps the state of `incomplete` rules, whose resources are
 /// not all resolved. A rule or sink that is added again later starts without history.
-pub fn forget_unlisted(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
-    let names: Vec<String> = known.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
-    for (name, counts) in informer.durables() {
-        let is_known =
-            names.iter().any(|known| **known == *name) || incomplete.iter().any(|rule| may_be_of(&name, rule));
+pub fn forget_unlisted(informer: &Informer<Lazy<DynamicObject>>, configured: &[(&str, &str)], incomplete: &[&str]) {
+    let names: Vec<String> = configured.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
+    for (name, stats) in informer.durables() {
+        let is_configured = names.iter().any(|configured| **configured == *name)
+            || incomplete.iter().any(|rule| may_belong_to(&name, rule));
         // A handler of this process is in use, even if the configuration does not list its rule any more.
-        if !counts.is_registered && !is_known {
+        if !stats.is_registered && !is_configured {
             informer.drop_durable(&name);
         }
     }
 }
 
 /// Returns true if `name` may be a [durable name](durable_name) of this rule, with any sink or from an older version.
-fn may_be_of(name: &str, rule: &str) -> bool {
+fn may_belong_to(name: &str, rule: &str) -> bool {
     let is_hash = name.len() == 2 * HASH_BYTES && name.bytes().all(|letter| letter.is_ascii_hexdigit());
     is_hash || name == rule || name.strip_prefix(rule).is_some_and(|sink| sink.starts_with('/'))
 }
 
 /// Returns the checkpoint name of a rule and sink. Names of rules contain no slash, so the result is unique.
 fn durable_name(rule: &str, sink: &str) -> String {
-    bounded(&format!("{rule}/{sink}"))
+    bounded_name(&format!("{rule}/{sink}"))
 }
 
-fn bounded(name: &str) -> String {
+fn bounded_name(name: &str) -> String {
     if name.len() <= MAX_NAME_BYTES {
         return name.to_owned();
     }
@@ -286,10 +286,14 @@ impl HandlerContext {
         Some(self.engine.supervise(name, move || recheck.clone().run()))
     }
 
-    fn register_plain(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        let parked = Arc::new(Parked::new(MAX_SEPARATE_CHANGES));
-        let passing = ParkingHandler { handler_context: Arc::new(self), parked, tasks: Mutex::default() };
-        informer.handler().deliver_each(MAX_SEPARATE_CHANGES).add_async_handler(passing).map(Registered::Plain)
+    fn register_plain(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<HandlerRegistration, HandlerError> {
+        let parked = Arc::new(ParkedEvents::new(MAX_SEPARATE_CHANGES));
+        let parking_handler = ParkingHandler { handler_context: Arc::new(self), parked, tasks: Mutex::default() };
+        informer
+            .handler()
+            .deliver_each(MAX_SEPARATE_CHANGES)
+            .add_async_handler(parking_handler)
+            .map(HandlerRegistration::Plain)
     }
 
     /// Passes an event without a durable record.
@@ -307,7 +311,7 @@ impl HandlerContext {
         self.engine.accept_current(rule, sink, &key, self.watermark.as_ref(), change, || {}).await;
     }
 
-    fn register_durable(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
+    fn register_durable(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<HandlerRegistration, HandlerError> {
         let (name, handler_context) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
         // Twice the number that namespaces share, so that one namespace with an unreachable receiver cannot use all
         // slots.
@@ -316,58 +320,60 @@ impl HandlerContext {
         let durable = durable.deadline(SETTLE_TIMEOUT);
         // Another replica may have delivered the creation of an object, so the deletion must be delivered, too.
         let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());
-        let of = informer.clone();
-        let registered = durable.on_event(move |reported: DurableEvent<Lazy<DynamicObject>>| {
-            let (handler_context, reached) = (handler_context.clone(), of.clone());
-            async move { handler_context.deliver(reported, || reached.snapshot().version().and_then(number)).await }
+        let version_source = informer.clone();
+        let registration = durable.on_event(move |durable_event: DurableEvent<Lazy<DynamicObject>>| {
+            let (handler_context, reached) = (handler_context.clone(), version_source.clone());
+            async move {
+                handler_context.deliver(durable_event, || reached.snapshot().version().and_then(version_number)).await
+            }
         });
-        registered.map(Registered::Durable)
+        registration.map(HandlerRegistration::Durable)
     }
 
     /// Delivers a change as the leader, or waits until a leader has settled the change. `reached` returns the cache's
     /// version.
     async fn deliver(
         &self,
-        reported: DurableEvent<Lazy<DynamicObject>>,
+        durable_event: DurableEvent<Lazy<DynamicObject>>,
         reached: impl Fn() -> Option<u64>,
     ) -> Result<(), &'static str> {
         let replication = self.engine.replication();
-        let version = match &reported.event {
+        let version = match &durable_event.event {
             // A deletion detected by a list happened before the version of the list.
-            Event::Deleted { version, .. } => version.as_ref().map_or_else(reached, number),
-            event => number(event.object().version()),
+            Event::Deleted { version, .. } => version.as_ref().map_or_else(reached, version_number),
+            event => version_number(event.object().version()),
         };
         // After a failure, the result of this change may be recorded without a delivery.
-        let mut is_repeated = reported.failures > 0;
+        let mut is_repeated = durable_event.failures > 0;
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
             // Waits until this replica leads or the leader has settled this version.
             let is_missed = match replication.wait_for_decision(&self.position, version).await {
                 DeliveryDecision::Settled => {
-                    if let Some(change) = self.change(&reported.event, is_repeated) {
+                    if let Some(change) = self.change(&durable_event.event, is_repeated) {
                         self.engine.record_settled(rule, sink, change).await;
                     }
                     return Ok(());
                 }
                 DeliveryDecision::Deliver { is_missed } => is_missed,
             };
-            let (settled, settlement) = oneshot::channel();
-            let key = reported.event.object().key().to_string();
+            let (settled_sender, settled_receiver) = oneshot::channel();
+            let key = durable_event.event.object().key().to_string();
             let change = || {
-                let mut change = self.change(&reported.event, is_repeated)?;
+                let mut change = self.change(&durable_event.event, is_repeated)?;
                 if is_missed {
                     // `initial` would suppress a message that the previous leader has not delivered.
-                    Arc::make_mut(&mut change).initial = false;
+                    Arc::make_mut(&mut change).is_initial = false;
                 }
                 Some(change)
             };
             self.engine
                 .accept_current(rule, sink, &key, self.watermark.as_ref(), change, move || {
                     // The receiver is dropped when the program ends.
-                    let _ = settled.send(());
+                    let _ = settled_sender.send(());
                 })
                 .await;
-            match settlement.await {
+            match settled_receiver.await {
                 Ok(()) => return Ok(()),
                 // The term ended before the delivery completed. The next leader may have delivered the message already.
                 Err(_) if replication.gate().is_replicated() => is_repeated = true,
@@ -401,7 +407,7 @@ impl HandlerContext {
 /// has used up its share of the sink's queue. Parked events do not delay events of other objects.
 struct ParkingHandler {
     handler_context: Arc<HandlerContext>,
-    parked: Arc<Parked<Lazy<DynamicObject>>>,
+    parked: Arc<ParkedEvents<Lazy<DynamicObject>>>,
     /// One task for each object with parked events.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -418,8 +424,8 @@ impl AsyncHandler<Lazy<DynamicObject>> for ParkingHandler {
             (&handler_context.source.rule, &handler_context.sink, handler_context.watermark.as_ref());
         let change = || handler_context.change(&event, false);
         let key = event.object().key().clone();
-        let of = (handler_context.source.cluster.as_str(), &key);
-        if handler_context.engine.attempt(rule, sink, of, watermark, change, || {}).await.is_ok() {
+        let cluster_and_key = (handler_context.source.cluster.as_str(), &key);
+        if handler_context.engine.attempt(rule, sink, cluster_and_key, watermark, change, || {}).await.is_ok() {
             return;
         }
         self.parked.park(event);
@@ -428,11 +434,11 @@ impl AsyncHandler<Lazy<DynamicObject>> for ParkingHandler {
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            while let Some(event) = parked.first(&key) {
+            while let Some(event) = parked.front(&key) {
                 // The event stays at the front until it is passed, so that later events of the object are parked behind
                 // it.
                 handler_context.pass_to_engine(&event).await;
-                parked.done(&key);
+                parked.remove_front(&key);
             }
         });
     }
@@ -455,7 +461,7 @@ fn change(
     let mut change = ObjectChange { is_repeated, ..ObjectChange::new(id, EventKind::Added, subject, at) };
     match event {
         Event::Added { object, initial } => {
-            (change.new, change.initial) = (state(object), *initial);
+            (change.new, change.is_initial) = (state(object), *initial);
         }
         Event::Updated { old, new } => {
             (change.kind, change.old, change.new) = (EventKind::Updated, state(old), state(new));

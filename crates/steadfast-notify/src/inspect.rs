@@ -25,7 +25,7 @@ pub struct InspectionFindings {
     pub warnings: Vec<Problem>,
 }
 
-const RENEW: &str = "renew the certificate, or configure another file";
+const RENEWAL_REMEDY: &str = "renew the certificate, or configure another file";
 
 impl Plan {
     /// Inspects the programs, secrets and certificates of all sinks.
@@ -34,8 +34,8 @@ impl Plan {
         self.inspect_programs(&mut findings);
         self.inspect_keys(&mut findings);
         for name in self.sinks.keys() {
-            let Some(written) = self.document().at(&["sinks", name]) else { continue };
-            self.inspect_part(name, written, &mut findings);
+            let Some(config_value) = self.document().value_at(&["sinks", name]) else { continue };
+            self.inspect_part(name, config_value, &mut findings);
         }
         findings.problems.sort_by_key(|problem| problem.position);
         findings.warnings.sort_by_key(|problem| problem.position);
@@ -52,7 +52,8 @@ impl Plan {
             let nftables = sink.nftables.as_ref().map(|nftables| ("nftables", &nftables.command, PathBuf::new(), None));
             for (kind, command, folder, path) in exec.into_iter().chain(nftables) {
                 let Some(program) = command.first() else { continue };
-                if let Err(reason) = program::find(program, &folder, path.or_else(|| std::env::var_os("PATH"))) {
+                if let Err(reason) = program::check_program(program, &folder, path.or_else(|| std::env::var_os("PATH")))
+                {
                     let path = format!("{name}.{kind}.command");
                     let remedy = "install the program, or correct the name";
                     findings.problems.push(self.problem_with_sink(&path, reason, remedy));
@@ -65,10 +66,11 @@ impl Plan {
     fn inspect_keys(&self, findings: &mut InspectionFindings) {
         for rule in self.rules.iter().filter(|rule| self.mirrors_of(&rule.config).next().is_some()) {
             let (Some(send), Some(text)) = (&rule.send, &rule.config.send) else { continue };
-            let is_one = |fields: &String| fields.split(',').any(|field| field.trim().starts_with("metadata.name="));
-            let is_named = rule.config.fields.as_ref().is_some_and(is_one);
+            let selects_one_object =
+                |fields: &String| fields.split(',').any(|field| field.trim().starts_with("metadata.name="));
+            let has_one_object = rule.config.fields.as_ref().is_some_and(selects_one_object);
             // A fixed key is correct for a rule that selects exactly one object.
-            if is_named && rule.config.namespaces.len() == 1 && self.clusters_of(&rule.config).len() == 1 {
+            if has_one_object && rule.config.namespaces.len() == 1 && self.clusters_of(&rule.config).len() == 1 {
                 continue;
             }
             for constant in send.uses.maps.iter().flatten().filter(|constant| constant.field == "key") {
@@ -88,20 +90,20 @@ impl Plan {
     }
 
     /// Inspects the verbatim value of a sink, recursively: secrets and certificates can be anywhere.
-    fn inspect_part(&self, path: &str, written: &Value, findings: &mut InspectionFindings) {
-        if let Some(from) = secret(written) {
+    fn inspect_part(&self, path: &str, config_value: &Value, findings: &mut InspectionFindings) {
+        if let Some(from) = secret_reference(config_value) {
             if let Err(reason) = Secret::read(&from, &self.folder) {
                 let remedy = "store the secret there, or correct the reference";
                 findings.problems.push(self.problem_with_sink(path, reason, remedy));
             }
             return;
         }
-        if let Some(items) = written.as_array() {
+        if let Some(items) = config_value.as_array() {
             for (number, item) in items.iter().enumerate() {
                 self.inspect_part(&format!("{path}[{number}]"), item, findings);
             }
         }
-        let Some(fields) = written.as_object() else { return };
+        let Some(fields) = config_value.as_object() else { return };
         for (field, value) in fields {
             self.inspect_part(&format!("{path}.{field}"), value, findings);
         }
@@ -126,18 +128,18 @@ impl Plan {
     }
 
     fn report_status(&self, path: &str, status: CertificateStatus, findings: &mut InspectionFindings) {
-        let (into, description) = match status {
+        let (problem_list, description) = match status {
             CertificateStatus::Valid => return,
             CertificateStatus::ExpiresSoon(description) => (&mut findings.warnings, description),
             CertificateStatus::Unusable(description) => (&mut findings.problems, description),
         };
-        into.push(self.problem_with_sink(path, description, RENEW));
+        problem_list.push(self.problem_with_sink(path, description, RENEWAL_REMEDY));
     }
 }
 
-/// Returns the reference if `written` is a reference to a secret: an object with only `file` or `env`.
-fn secret(written: &Value) -> Option<SecretFrom> {
-    let fields = written.as_object().filter(|fields| fields.len() == 1)?;
+/// Returns the reference if `config_value` is a reference to a secret: an object with only `file` or `env`.
+fn secret_reference(config_value: &Value) -> Option<SecretFrom> {
+    let fields = config_value.as_object().filter(|fields| fields.len() == 1)?;
     let text = |field: &str| fields.get(field).and_then(Value::as_str);
     let file = text("file").map(|file| SecretFrom::File(Path::new(file).to_owned()));
     file.or_else(|| text("env").map(|name| SecretFrom::Env(name.to_owned())))

@@ -7,23 +7,23 @@ use jiff::Timestamp;
 
 /// Queue with at most one instant for each object.
 #[derive(Debug)]
-pub(crate) struct Instants<K> {
+pub(crate) struct RecheckSchedule<K> {
     queue: BTreeSet<(Timestamp, K)>,
     by_object: HashMap<K, Timestamp>,
 }
 
-impl<K> Default for Instants<K> {
+impl<K> Default for RecheckSchedule<K> {
     fn default() -> Self {
         Self { queue: BTreeSet::new(), by_object: HashMap::new() }
     }
 }
 
-impl<K: Clone + Ord + Hash> Instants<K> {
+impl<K: Clone + Ord + Hash> RecheckSchedule<K> {
     /// Replaces or removes the instant of the object `key`.
     pub(crate) fn set(&mut self, key: &K, at: Option<Timestamp>) {
         // Both indexes change together, so that no stale instant remains in the queue.
-        if let Some(before) = self.by_object.remove(key) {
-            self.queue.remove(&(before, key.clone()));
+        if let Some(previous) = self.by_object.remove(key) {
+            self.queue.remove(&(previous, key.clone()));
         }
         if let Some(at) = at {
             self.by_object.insert(key.clone(), at);
@@ -32,13 +32,13 @@ impl<K: Clone + Ord + Hash> Instants<K> {
     }
 
     /// Returns the earliest instant.
-    pub(crate) fn next(&self) -> Option<Timestamp> {
+    pub(crate) fn next_instant(&self) -> Option<Timestamp> {
         self.queue.first().map(|(at, _)| *at)
     }
 
     /// Removes and returns the earliest object with an instant up to `now`.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
-        if self.next().is_none_or(|at| at > now) {
+        if self.next_instant().is_none_or(|at| at > now) {
             return None;
         }
         let (at, key) = self.queue.pop_first()?;
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn due_objects_are_ordered_and_unique() {
-        let mut instants = Instants::default();
+        let mut instants = RecheckSchedule::default();
         instants.set(&"a", Some(at(3)));
         instants.set(&"b", Some(at(2)));
         instants.set(&"a", Some(at(1)));
         instants.set(&"c", Some(at(9)));
         instants.set(&"d", Some(at(1)));
         instants.set(&"d", None);
-        assert_eq!(instants.next(), Some(at(1)));
+        assert_eq!(instants.next_instant(), Some(at(1)));
         assert_eq!(instants.take_due(at(5)), Some((at(1), "a")));
         assert_eq!(instants.take_due(at(5)), Some((at(2), "b")));
         assert_eq!(instants.take_due(at(5)), None);

@@ -15,7 +15,7 @@ pub(crate) struct KeyLocks(Mutex<HashMap<Key, Arc<AsyncMutex<()>>>>);
 
 /// A held or awaited lock.
 pub(crate) struct KeyLock<'a> {
-    of: &'a KeyLocks,
+    key_locks: &'a KeyLocks,
     key: Key,
     /// `None` while awaiting the lock.
     guard: Option<OwnedMutexGuard<()>>,
@@ -23,14 +23,14 @@ pub(crate) struct KeyLock<'a> {
 
 impl KeyLocks {
     /// Waits for the lock of this sink and object.
-    pub(crate) async fn take(&self, sink: &str, object: &str) -> KeyLock<'_> {
+    pub(crate) async fn acquire(&self, sink: &str, object: &str) -> KeyLock<'_> {
         let key = (sink.to_owned(), object.to_owned());
         // The reference is taken under the map's lock, so a concurrent drop does not remove the entry.
         let lock = self.locks().entry(key.clone()).or_default().clone();
         // Created before the wait, so that a cancelled caller removes the entry on drop, too.
-        let mut turn = KeyLock { of: self, key, guard: None };
-        turn.guard = Some(lock.lock_owned().await);
-        turn
+        let mut key_lock = KeyLock { key_locks: self, key, guard: None };
+        key_lock.guard = Some(lock.lock_owned().await);
+        key_lock
     }
 
     fn locks(&self) -> MutexGuard<'_, HashMap<Key, Arc<AsyncMutex<()>>>> {
@@ -40,7 +40,7 @@ impl KeyLocks {
 
 impl Drop for KeyLock<'_> {
     fn drop(&mut self) {
-        let mut locks = self.of.locks();
+        let mut locks = self.key_locks.locks();
         // Released under the map's lock, before the count of references is read.
         self.guard = None;
         // Each waiting caller has a reference, so a count of one means that no caller waits.
@@ -60,18 +60,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn locks_of_one_object_exclude_each_other() {
-        let turns = KeyLocks::default();
-        let first = turns.take("log", "a").await;
-        let _other = turns.take("log", "b").await;
-        let _other_sink = turns.take("mail", "a").await;
+        let locks_by_key = KeyLocks::default();
+        let first = locks_by_key.acquire("log", "a").await;
+        let _other = locks_by_key.acquire("log", "b").await;
+        let _other_sink = locks_by_key.acquire("mail", "a").await;
         {
-            let second = turns.take("log", "a");
+            let second = locks_by_key.acquire("log", "a");
             tokio::pin!(second);
             assert!(timeout(Duration::from_secs(1), second.as_mut()).await.is_err(), "the lock is held");
             drop(first);
             let _second = second.await;
-            assert_eq!(turns.locks().len(), 3);
+            assert_eq!(locks_by_key.locks().len(), 3);
         }
-        assert_eq!(turns.locks().len(), 2, "an unused lock is removed");
+        assert_eq!(locks_by_key.locks().len(), 2, "an unused lock is removed");
     }
 }

@@ -14,7 +14,7 @@
 //! | check fields against a cluster | [`Schemas`], [`TypedResource`] |
 //! | watch the resources of rules | [`RuleSource`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
 //! | evaluate rules | [`change::ObjectChange`], [`rule::RuleOutcome`], [`message::Message`], [`explain::explain`] |
-//! | deliver messages | [`Engine`], [`Streams`], [`sink::Stream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
+//! | deliver messages | [`Engine`], [`Streams`], [`sink::MessageStream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
 //! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
 //! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorSinkStatus`], [`Approvals`] |
@@ -103,14 +103,14 @@ pub use follow::{RuleSubscription, forget_unlisted};
 pub use inspect::InspectionFindings;
 pub use lookups::{Lookups, look_up};
 pub use mirror::{
-    Approvals, DryRunCallback, Feed, MAX_LISTED, MirrorContext, MirrorPreview, MirrorSinkStatus, MirrorTask,
+    Approvals, DryRunCallback, MAX_LISTED, MirrorContext, MirrorFeed, MirrorPreview, MirrorSinkStatus, MirrorTask,
     MirrorView, MirrorViewSource, Openings, preview_mirrors,
 };
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{RedriveReport, redrive};
 pub use replication::{Replication, SettledVersions, position_name, position_owner};
-pub use rule_source::{LookedUp, RuleSource, WatchSpec};
+pub use rule_source::{LookupResource, RuleSource, WatchSpec};
 pub use state_folder::StateFolder;
 pub use steadfast_targets::{ApprovalRequest, MirrorMemory, MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::object_state::ObjectState;
-use crate::rule_source::{LookedUp, WatchSpec, doubt, json_with_type};
+use crate::rule_source::{LookupResource, WatchSpec, doubt, json_with_type};
 use crate::short_hash::short_hash;
 
 /// Maximum number of different objects that one evaluation may look up.
@@ -44,11 +44,11 @@ impl fmt::Display for LookupKey {
 /// Informers of all looked-up resources of a rule in one part of a cluster.
 pub(crate) struct LookupCaches {
     cluster: String,
-    caches: Vec<(LookedUp, Informer<Lazy<DynamicObject>>)>,
+    caches: Vec<(LookupResource, Informer<Lazy<DynamicObject>>)>,
 }
 
 impl LookupCaches {
-    /// Starts or shares the informers of `looked_up`. Returns `None` if `looked_up` is empty.
+    /// Starts or shares the informers of `lookup_resources`. Returns `None` if `lookup_resources` is empty.
     ///
     /// # Errors
     ///
@@ -56,31 +56,31 @@ impl LookupCaches {
     pub(crate) fn start(
         watch_spec: &WatchSpec,
         cluster: &str,
-        looked_up: &[LookedUp],
+        lookup_resources: &[LookupResource],
     ) -> Result<Option<Arc<Self>>, String> {
         let mut caches = Vec::new();
-        for looked_up in looked_up {
-            let informer = watch_spec.informer(&looked_up.resource, looked_up.scope(), None)?;
-            caches.push((looked_up.clone(), informer));
+        for lookup_resource in lookup_resources {
+            let informer = watch_spec.informer(&lookup_resource.resource, lookup_resource.scope(), None)?;
+            caches.push((lookup_resource.clone(), informer));
         }
         Ok((!caches.is_empty()).then(|| Arc::new(Self { cluster: cluster.to_owned(), caches })))
     }
 
     /// Takes a snapshot of each cache, one after another.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Arc<Lookups> {
-        let resources = self.caches.iter().map(|(looked_up, informer)| {
+        let resources = self.caches.iter().map(|(lookup_resource, informer)| {
             // The doubt is read first. If the doubt ends in between, the snapshot is newer than the recorded doubt. The
             // opposite order could label an uncertain snapshot as certain.
-            let doubt = self.doubt_of(looked_up, informer);
+            let doubt = self.doubt_of(lookup_resource, informer);
             let resource_snapshot =
-                ResourceSnapshot { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
-            (looked_up.name.clone(), Arc::new(resource_snapshot))
+                ResourceSnapshot { lookup_resource: lookup_resource.clone(), snapshot: informer.snapshot(), doubt };
+            (lookup_resource.name.clone(), Arc::new(resource_snapshot))
         });
         Arc::new(Lookups { resources: Arc::new(resources.collect()), caches: self.clone(), reads: Mutex::default() })
     }
 
-    fn doubt_of(&self, looked_up: &LookedUp, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
-        Some(format!("{} of {}: {}", looked_up.name, self.cluster, doubt(informer)?).into())
+    fn doubt_of(&self, lookup_resource: &LookupResource, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
+        Some(format!("{} of {}: {}", lookup_resource.name, self.cluster, doubt(informer)?).into())
     }
 
     /// Returns receivers that are notified of each change of a cache or of the freshness.
@@ -95,18 +95,20 @@ impl LookupCaches {
 
     /// Waits until none of the caches selected by `is_required` is in doubt.
     async fn wait_until_certain_where(&self, is_required: impl Fn(&str) -> bool) {
-        for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_required(&looked_up.name)) {
+        for (lookup_resource, informer) in
+            self.caches.iter().filter(|(lookup_resource, _)| is_required(&lookup_resource.name))
+        {
             let mut changed = informer.changed();
             // A closed channel ends the wait: the informer has stopped, and the doubt stays.
-            while self.doubt_of(looked_up, informer).is_some() && changed.changed().await.is_ok() {}
+            while self.doubt_of(lookup_resource, informer).is_some() && changed.changed().await.is_ok() {}
         }
     }
 }
 
-/// Starts the informers of `looked_up`, and returns one snapshot for a command that evaluates a rule once.
+/// Starts the informers of `lookup_resources`, and returns one snapshot for a command that evaluates a rule once.
 ///
 /// Waits at most `limit` until no cache is in doubt. Lookups in caches that are still in doubt fail. Returns `None` if
-/// `looked_up` is empty.
+/// `lookup_resources` is empty.
 ///
 /// # Errors
 ///
@@ -114,16 +116,16 @@ impl LookupCaches {
 pub async fn look_up(
     watch_spec: &WatchSpec,
     cluster: &str,
-    looked_up: &[LookedUp],
+    lookup_resources: &[LookupResource],
     limit: Duration,
 ) -> Result<Option<Arc<Lookups>>, String> {
-    let Some(caches) = LookupCaches::start(watch_spec, cluster, looked_up)? else { return Ok(None) };
+    let Some(caches) = LookupCaches::start(watch_spec, cluster, lookup_resources)? else { return Ok(None) };
     let _ = timeout(limit, caches.wait_until_certain()).await;
     Ok(Some(caches.snapshot()))
 }
 
 struct ResourceSnapshot {
-    looked_up: LookedUp,
+    lookup_resource: LookupResource,
     snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
     doubt: Option<Arc<str>>,
 }
@@ -146,10 +148,10 @@ impl fmt::Debug for Lookups {
 impl Lookups {
     /// Returns a copy of this snapshot for another evaluation. The copy has no recorded lookups.
     pub(crate) fn without_reads(&self) -> Arc<Self> {
-        self.with(self.resources.clone())
+        self.with_resources(self.resources.clone())
     }
 
-    fn with(&self, resources: Arc<BTreeMap<String, Arc<ResourceSnapshot>>>) -> Arc<Self> {
+    fn with_resources(&self, resources: Arc<BTreeMap<String, Arc<ResourceSnapshot>>>) -> Arc<Self> {
         Arc::new(Self { resources, caches: self.caches.clone(), reads: Mutex::default() })
     }
 
@@ -167,7 +169,7 @@ impl Lookups {
             let certain = before.resources.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
             (resource.clone(), certain.unwrap_or(now).clone())
         });
-        self.with(Arc::new(resources.collect()))
+        self.with_resources(Arc::new(resources.collect()))
     }
 
     /// Returns true if any resource is in doubt.
@@ -199,20 +201,20 @@ impl Lookups {
         let Some(resource_snapshot) = self.resources.get(resource) else {
             return Err(format!("{resource} are not watched"));
         };
-        let ResourceSnapshot { looked_up, snapshot, doubt } = &**resource_snapshot;
-        if looked_up.is_namespaced && namespace.is_empty() {
+        let ResourceSnapshot { lookup_resource, snapshot, doubt } = &**resource_snapshot;
+        if lookup_resource.is_namespaced && namespace.is_empty() {
             return Err(format!("{resource} have namespaces: get('{resource}', NAMESPACE, NAME)"));
         }
-        if !looked_up.is_namespaced && !namespace.is_empty() {
+        if !lookup_resource.is_namespaced && !namespace.is_empty() {
             return Err(format!("{resource} have no namespaces: get('{resource}', NAME)"));
         }
         // An object outside of the watched namespace is unknown. Absence would be a wrong result.
-        if looked_up.namespace.as_deref().is_some_and(|only| only != namespace) {
+        if lookup_resource.namespace.as_deref().is_some_and(|only| only != namespace) {
             return Err(format!("{resource} can be looked up only in the namespace that the rule watches"));
         }
         let key = LookupKey { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
-        let found = snapshot.get((!namespace.is_empty()).then_some(namespace), name);
-        let version = match &found {
+        let lookup = snapshot.get((!namespace.is_empty()).then_some(namespace), name);
+        let version = match &lookup {
             Lookup::Found(object) => format!("{}@{}", object.identity().uid, object.version()),
             Lookup::Unknown { version } => format!("@{version}"),
             Lookup::Absent => String::new(),
@@ -230,10 +232,10 @@ impl Lookups {
         if let Some(doubt) = doubt {
             return Err(doubt.to_string());
         }
-        match found {
+        match lookup {
             Lookup::Absent => Ok(None),
             Lookup::Found(object) => match object.decoded() {
-                Ok(decoded) => Ok(Some(visible_json(&decoded, &looked_up.resource))),
+                Ok(decoded) => Ok(Some(visible_json(&decoded, &lookup_resource.resource))),
                 Err(_) => Err(format!("{resource} {name} cannot be decoded")),
             },
             Lookup::Unknown { .. } => Err(format!("{resource} {name} cannot be decoded")),
@@ -260,8 +262,8 @@ impl Lookups {
     }
 
     /// Returns the objects that differ from `before`, and the resources that entered or left doubt.
-    pub(crate) fn differences(&self, before: &Self) -> Differences {
-        let mut differences = Differences::default();
+    pub(crate) fn differences(&self, before: &Self) -> LookupDifferences {
+        let mut differences = LookupDifferences::default();
         for (resource, now) in &*self.resources {
             let Some(old) = before.resources.get(resource) else { continue };
             if old.doubt.is_some() != now.doubt.is_some() {
@@ -288,7 +290,7 @@ fn visible_json(object: &DynamicObject, resource: &ApiResource) -> Value {
 
 /// Differences between two snapshots of a rule's looked-up resources.
 #[derive(Debug, Default)]
-pub(crate) struct Differences {
+pub(crate) struct LookupDifferences {
     objects: BTreeSet<LookupKey>,
     /// Resources that entered or left doubt. All their objects count as changed.
     resources: BTreeSet<String>,
@@ -333,18 +335,18 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
     }
 
     /// Returns the objects that looked up a changed object. Ignores resources that entered or left doubt.
-    pub(crate) fn affected_by_objects(&self, differences: &Differences) -> BTreeSet<K> {
+    pub(crate) fn affected_by_objects(&self, differences: &LookupDifferences) -> BTreeSet<K> {
         differences.objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect()
     }
 
     /// Returns the objects that looked up a changed object, or any object of a resource that entered or left doubt.
-    pub(crate) fn affected_by(&self, differences: &Differences) -> BTreeSet<K> {
-        let (mut found, resources) = (self.affected_by_objects(differences), &differences.resources);
+    pub(crate) fn affected_by(&self, differences: &LookupDifferences) -> BTreeSet<K> {
+        let (mut affected, resources) = (self.affected_by_objects(differences), &differences.resources);
         if !resources.is_empty() {
-            let of_resources = self.by_read.iter().filter(|(read, _)| resources.contains(&read.resource));
-            found.extend(of_resources.flat_map(|(_, keys)| keys.iter().cloned()));
+            let reads_of_resources = self.by_read.iter().filter(|(read, _)| resources.contains(&read.resource));
+            affected.extend(reads_of_resources.flat_map(|(_, keys)| keys.iter().cloned()));
         }
-        found
+        affected
     }
 }
 
@@ -361,16 +363,16 @@ mod tests {
         let mut dependents = Dependents::default();
         dependents.set(&"a", vec![read("x"), read("y")]);
         dependents.set(&"b", vec![read("y")]);
-        let of = |dependents: &Dependents<&'static str>, name: &str| {
-            let differences = Differences { objects: [read(name)].into(), ..Differences::default() };
+        let affected_by_object = |dependents: &Dependents<&'static str>, name: &str| {
+            let differences = LookupDifferences { objects: [read(name)].into(), ..LookupDifferences::default() };
             dependents.affected_by(&differences).into_iter().collect::<Vec<_>>()
         };
-        assert_eq!(of(&dependents, "y"), ["a", "b"]);
+        assert_eq!(affected_by_object(&dependents, "y"), ["a", "b"]);
         dependents.set(&"a", vec![read("x")]);
-        assert_eq!(of(&dependents, "y"), ["b"]);
+        assert_eq!(affected_by_object(&dependents, "y"), ["b"]);
         dependents.remove(&"b");
-        assert!(of(&dependents, "y").is_empty());
-        let all = Differences { resources: ["services".to_owned()].into(), ..Differences::default() };
+        assert!(affected_by_object(&dependents, "y").is_empty());
+        let all = LookupDifferences { resources: ["services".to_owned()].into(), ..LookupDifferences::default() };
         assert_eq!(dependents.affected_by(&all).into_iter().collect::<Vec<_>>(), ["a"]);
         dependents.remove(&"a");
         assert!(dependents.by_read.is_empty() && dependents.by_object.is_empty(), "no entries remain");

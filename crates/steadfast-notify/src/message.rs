@@ -45,11 +45,11 @@ impl Message {
     /// Creates the message of `rule` for `change`.
     pub(crate) fn new(rule: &str, change: &ObjectChange, data: Value) -> Self {
         let EventSubject { cluster, resource, namespace, name, uid } = change.subject.clone();
-        let looked_up = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
-        let looked_up = looked_up.map(|fingerprint| format!("+{fingerprint}")).unwrap_or_default();
+        let lookup_suffix = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
+        let lookup_suffix = lookup_suffix.map(|fingerprint| format!("+{fingerprint}")).unwrap_or_default();
         Self {
             // The same change with other looked-up objects is another message for deduplicating receivers.
-            id: format!("{}{looked_up}/{rule}", change.id),
+            id: format!("{}{lookup_suffix}/{rule}", change.id),
             time: change.at,
             kind: change.kind.name().to_owned(),
             rule: rule.to_owned(),

@@ -22,7 +22,7 @@ mod view;
 
 pub use approvals::Approvals;
 pub use driver::{MAX_LISTED, MirrorPreview, MirrorSinkStatus};
-pub use feed::{Feed, MirrorViewSource};
+pub use feed::{MirrorFeed, MirrorViewSource};
 pub use manager::{DryRunCallback, MirrorContext, preview_mirrors};
 pub use open::Openings;
 pub use task::MirrorTask;

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast::{Event, ObjectKey};
 
 /// Parked events of all objects of a handler.
-pub(crate) struct Parked<K> {
+pub(crate) struct ParkedEvents<K> {
     events: Mutex<Events<K>>,
     /// Number of parked events above which the events of an object are merged.
     limit: usize,
@@ -23,7 +23,7 @@ struct Events<K> {
     count: usize,
 }
 
-impl<K> Parked<K> {
+impl<K> ParkedEvents<K> {
     /// Creates an empty set. Merges events while at least `limit` events are parked.
     pub(crate) fn new(limit: usize) -> Self {
         Self { events: Mutex::new(Events { queues: HashMap::new(), count: 0 }), limit }
@@ -35,13 +35,13 @@ impl<K> Parked<K> {
         let is_full = events.count >= self.limit;
         let Events { queues, count } = &mut *events;
         let Some(queue) = queues.get_mut(event.object().key()) else { return Some(event) };
-        let before = queue.len();
+        let previous_len = queue.len();
         if is_full {
             merge(queue, event);
         } else {
             queue.push_back(event);
         }
-        *count = (*count + queue.len()).saturating_sub(before);
+        *count = (*count + queue.len()).saturating_sub(previous_len);
         None
     }
 
@@ -54,17 +54,17 @@ impl<K> Parked<K> {
     }
 
     /// Returns the first event of an object without removing the event. Removes an object without events.
-    pub(crate) fn first(&self, key: &ObjectKey) -> Option<Event<K>> {
+    pub(crate) fn front(&self, key: &ObjectKey) -> Option<Event<K>> {
         let mut events = self.events();
-        let first = events.queues.get(key).and_then(|queue| queue.front().cloned());
-        if first.is_none() {
+        let front = events.queues.get(key).and_then(|queue| queue.front().cloned());
+        if front.is_none() {
             events.queues.remove(key);
         }
-        first
+        front
     }
 
     /// Removes the first event of an object after the event was passed.
-    pub(crate) fn done(&self, key: &ObjectKey) {
+    pub(crate) fn remove_front(&self, key: &ObjectKey) {
         let mut events = self.events();
         if events.queues.get_mut(key).and_then(VecDeque::pop_front).is_some() {
             events.count -= 1;
@@ -146,27 +146,27 @@ mod tests {
     }
 
     /// Returns the passed events in order. Parked events beyond `limit` are merged.
-    fn passed(limit: usize, events: &[&str]) -> Vec<String> {
-        let parked = Parked::new(limit);
-        for one in events {
-            if let Some(event) = parked.park_if_waiting(event(one)) {
+    fn passed_events(limit: usize, events: &[&str]) -> Vec<String> {
+        let parked = ParkedEvents::new(limit);
+        for text in events {
+            if let Some(event) = parked.park_if_waiting(event(text)) {
                 parked.park(event);
             }
         }
         let key = object("a", 0).key().clone();
-        let mut passed = Vec::new();
-        while let Some(first) = parked.first(&key) {
-            passed.push(text(&first));
-            parked.done(&key);
+        let mut passed_events = Vec::new();
+        while let Some(front) = parked.front(&key) {
+            passed_events.push(text(&front));
+            parked.remove_front(&key);
         }
         assert_eq!(parked.events().count, 0);
-        passed
+        passed_events
     }
 
     #[test]
     fn few_parked_events_stay_separate() {
         let events = ["+1", "*1>2", "*2>3", "-3", "+4", "-4"];
-        assert_eq!(passed(10, &events), events);
+        assert_eq!(passed_events(10, &events), events);
     }
 
     #[test]
@@ -181,13 +181,13 @@ mod tests {
             (&["-1", "+2", "*2>3", "-3"], &["-1"]),
             (&["+1", "=1", "*1>2", "=2"], &["+1", "*1>2"]),
         ] {
-            assert_eq!(passed(0, events), expected, "{events:?}");
+            assert_eq!(passed_events(0, events), expected, "{events:?}");
         }
     }
 
     #[test]
     fn limit_counts_events_of_all_objects() {
-        let parked = Parked::new(3);
+        let parked = ParkedEvents::new(3);
         for name in ["a", "b", "c"] {
             parked.park(Event::Added { object: object(name, 1), initial: false });
         }

@@ -16,7 +16,7 @@ enum PathStep {
 
 impl ValuePath {
     /// Returns the value at the path, if present.
-    pub(crate) fn of<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+    pub(crate) fn resolve<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.0.iter().try_fold(object, |value, step| match step {
             PathStep::Field(name) => value.get(name),
             PathStep::Item(number) => value.get(number),
@@ -26,7 +26,7 @@ impl ValuePath {
 
 impl ValuePath {
     /// Returns the steps: the name of a field, or `None` for a list item.
-    pub(crate) fn names(&self) -> impl Iterator<Item = Option<&str>> {
+    pub(crate) fn field_names(&self) -> impl Iterator<Item = Option<&str>> {
         self.0.iter().map(|step| match step {
             PathStep::Field(name) => Some(name.as_str()),
             PathStep::Item(_) => None,
@@ -85,11 +85,11 @@ mod tests {
             "spec": {"containers": [{"image": "a"}, {"image": "b"}]},
             "metadata": {"annotations": {"a.b/c": "d"}},
         });
-        let at = |path: &str| path.parse::<ValuePath>().expect("a valid path").of(&object).cloned();
-        assert_eq!(at("spec.containers[1].image"), Some(json!("b")));
-        assert_eq!(at("metadata.annotations['a.b/c']"), Some(json!("d")));
-        assert_eq!(at("['spec'].containers[2]"), None);
-        assert_eq!(at("spec.replicas.x"), None);
+        let resolve_text = |path: &str| path.parse::<ValuePath>().expect("a valid path").resolve(&object).cloned();
+        assert_eq!(resolve_text("spec.containers[1].image"), Some(json!("b")));
+        assert_eq!(resolve_text("metadata.annotations['a.b/c']"), Some(json!("d")));
+        assert_eq!(resolve_text("['spec'].containers[2]"), None);
+        assert_eq!(resolve_text("spec.replicas.x"), None);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Plan {
     /// Maximum number of dead letters.
     pub max_dead_letters: usize,
     /// Path of the state folder.
-    pub state: PathBuf,
+    pub state_folder: PathBuf,
     /// True if caches and unsettled changes are stored in the state folder.
     pub has_checkpoint: bool,
     /// Settings of the replicas. `None` for a single process.
@@ -92,8 +92,8 @@ impl Plan {
         };
         let mut checks = Checks::new(&document, incomplete);
         checks.check(&config);
-        let rules = checks.compiled(&config);
-        let groups = checks.groups(&config);
+        let rules = checks.compile_rules(&config);
+        let groups = checks.compile_groups(&config);
         problems.append(&mut checks.problems);
         problems.sort_by_key(|problem| problem.position);
         let folder = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Plan {
             rules,
             dead_letters: folder.join(config.dead_letters.file),
             max_dead_letters: config.dead_letters.most,
-            state: folder.join(config.state.folder),
+            state_folder: folder.join(config.state.folder),
             has_checkpoint: config.state.checkpoint,
             replicas: config.replicas,
             folder,
@@ -124,8 +124,8 @@ impl Plan {
 
     /// Returns the names of a rule's clusters.
     pub fn clusters_of<'a>(&'a self, rule: &'a RuleConfig) -> Vec<&'a str> {
-        let named: Vec<&str> = rule.clusters.iter().map(String::as_str).collect();
-        if named.is_empty() { self.clusters.keys().map(String::as_str).collect() } else { named }
+        let rule_clusters: Vec<&str> = rule.clusters.iter().map(String::as_str).collect();
+        if rule_clusters.is_empty() { self.clusters.keys().map(String::as_str).collect() } else { rule_clusters }
     }
 
     /// Returns the names of a rule's mirrors.
@@ -149,7 +149,7 @@ impl Plan {
     /// mean no change. The hash differs between runs of the program.
     pub fn fingerprint(&self, sink: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
-        if let Some(value) = self.document.at(&["sinks", sink]) {
+        if let Some(value) = self.document.value_at(&["sinks", sink]) {
             value.to_string().hash(&mut hasher);
             // Contents of referenced files count, so that a rotated certificate reopens the sink on a reload.
             fingerprint_files(value, &self.folder, &mut hasher);

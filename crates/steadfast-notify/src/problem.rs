@@ -16,7 +16,7 @@ impl FilePosition {
     pub(crate) const START: Self = Self { line: 1, column: 1 };
 
     /// Returns the position of the byte at `offset` of `text`.
-    pub(crate) fn of(text: &str, offset: usize) -> Self {
+    pub(crate) fn at_offset(text: &str, offset: usize) -> Self {
         let mut end = offset.min(text.len());
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -95,10 +95,10 @@ mod tests {
     #[test]
     fn columns_count_characters_from_one() {
         let text = "a = 1\nü = \"x\"\n";
-        assert_eq!(FilePosition::of(text, 0), FilePosition { line: 1, column: 1 });
-        assert_eq!(FilePosition::of(text, 6), FilePosition { line: 2, column: 1 });
+        assert_eq!(FilePosition::at_offset(text, 0), FilePosition { line: 1, column: 1 });
+        assert_eq!(FilePosition::at_offset(text, 6), FilePosition { line: 2, column: 1 });
         // After the two bytes of ü.
-        assert_eq!(FilePosition::of(text, 8), FilePosition { line: 2, column: 2 });
-        assert_eq!(FilePosition::of(text, 999), FilePosition { line: 3, column: 1 });
+        assert_eq!(FilePosition::at_offset(text, 8), FilePosition { line: 2, column: 2 });
+        assert_eq!(FilePosition::at_offset(text, 999), FilePosition { line: 3, column: 1 });
     }
 }

@@ -92,7 +92,7 @@ impl Projections {
                 }
                 Comparison::Unchanged
             }
-            RuleOutcome::OtherKind | RuleOutcome::Failed { .. } => Comparison::Unchanged,
+            RuleOutcome::OtherEventKind | RuleOutcome::Failed { .. } => Comparison::Unchanged,
         }
     }
 
@@ -110,7 +110,7 @@ impl Projections {
 
 /// Evaluates the rule for the previous state, which the rule has already sent.
 fn hash_before(rule: &CompiledRule, change: &ObjectChange) -> Option<Hash> {
-    match rule.project(&Arc::new(change.before()?)) {
+    match rule.project(&Arc::new(change.with_previous_state()?)) {
         RuleOutcome::Fires(value) => Some(hash(&value)),
         _ => None,
     }

@@ -28,7 +28,7 @@ use crate::change::{Cause, ObjectChange, ObjectState};
 use crate::config::EventKind;
 use crate::engine::Engine;
 use crate::event_subject::EventSubject;
-use crate::instants::Instants;
+use crate::instants::RecheckSchedule;
 use crate::lookups::{Dependents, LookupCaches, Lookups};
 use crate::offload::offload;
 use crate::rule::CompiledRule;
@@ -47,7 +47,7 @@ const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 const OBJECTS_PER_BATCH: usize = 16;
 
 /// Maximum number of replayed instants of one object in one pass. Further instants up to the present are skipped.
-const MAX_INSTANTS: usize = 32;
+const MAX_REPLAYED_INSTANTS: usize = 32;
 
 /// Time by which a new leader starts before the watermark of the earlier leader, because clocks and caches of replicas
 /// differ. Messages within this time are sent again, with the same IDs.
@@ -76,9 +76,9 @@ struct LeaderState {
     /// Last certain state of each looked-up resource.
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
-    instants: Instants<ObjectKey>,
+    instants: RecheckSchedule<ObjectKey>,
     /// Evaluations with lookups in doubt, or without space in the queue of the sink. Repeated in each pass.
-    stalled: BTreeMap<ObjectKey, Stalled>,
+    stalled: BTreeMap<ObjectKey, StalledRecheck>,
     /// Last instant at which no looked-up resource was in doubt.
     certain_at: Timestamp,
     /// True if results of an earlier run still have to be compared.
@@ -86,10 +86,10 @@ struct LeaderState {
 }
 
 /// A postponed evaluation.
-struct Stalled {
+struct StalledRecheck {
     cause: Cause,
     at: Timestamp,
-    before: Option<Arc<Lookups>>,
+    lookups_before: Option<Arc<Lookups>>,
 }
 
 impl Recheck {
@@ -147,8 +147,8 @@ impl Recheck {
     fn initial_state(&self, permit: &Permit, history: &mut SnapshotHistory) -> LeaderState {
         let now = (self.clock)();
         // The task may have been restarted within the term.
-        if let Some(evaluated) = self.watermark.evaluated(permit.token()) {
-            return self.state_since(evaluated.min(now));
+        if let Some(evaluated_until) = self.watermark.evaluated_until(permit.token()) {
+            return self.state_since(evaluated_until.min(now));
         }
         let replication = self.engine.replication();
         if !replication.gate().is_replicated() {
@@ -168,7 +168,7 @@ impl Recheck {
             objects: None,
             looked_up: None,
             dependents: Dependents::default(),
-            instants: Instants::default(),
+            instants: RecheckSchedule::default(),
             stalled: BTreeMap::new(),
             certain_at: evaluated_until,
             compares_restored,
@@ -180,9 +180,9 @@ impl Recheck {
             // While the cache is in doubt, objects may be outdated. Skipped instants are replayed after the doubt.
             let is_certain = doubt(&self.informer).is_none();
             if is_certain {
-                self.pass(&mut state).await;
+                self.run_pass(&mut state).await;
             }
-            let next = state.instants.next().filter(|_| is_certain);
+            let next = state.instants.next_instant().filter(|_| is_certain);
             let sleep_time = next.map_or(MAX_SLEEP, |next| {
                 // An instant in the past is due in the next pass.
                 Duration::try_from(next.duration_since((self.clock)())).unwrap_or_default()
@@ -195,7 +195,7 @@ impl Recheck {
         }
     }
 
-    async fn pass(&self, state: &mut LeaderState) {
+    async fn run_pass(&self, state: &mut LeaderState) {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
@@ -204,8 +204,8 @@ impl Recheck {
             state.certain_at = now;
         }
         let objects = self.informer.snapshot();
-        let changed = changed(state.objects.as_deref(), &objects);
-        for key in &changed {
+        let changed_keys = changed_keys(state.objects.as_deref(), &objects);
+        for key in &changed_keys {
             state.dependents.remove(key);
             state.instants.set(key, None);
             // The handler evaluates the current state of a changed object, so the postponed evaluation is obsolete.
@@ -222,7 +222,7 @@ impl Recheck {
             }
         };
         let (evaluated_until, before) = (state.evaluated_until, state.looked_up.clone());
-        self.update_dependencies(state, &objects, changed, evaluated_until, before.as_ref()).await;
+        self.update_dependencies(state, &objects, changed_keys, evaluated_until, before.as_ref()).await;
         self.retry_stalled(state, &objects, looked_up.as_ref()).await;
         if std::mem::take(&mut state.compares_restored) {
             let recorded = self.recorded_objects(&objects);
@@ -244,12 +244,12 @@ impl Recheck {
         }
         self.replay_instants(state, &objects, now, looked_up.as_ref()).await;
         state.evaluated_until = state.evaluated_until.max(now);
-        let stalled = state.stalled.values().map(|stalled| stalled.at).min();
-        let certain = state.certain_at.min(now);
+        let first_stalled = state.stalled.values().map(|recheck| recheck.at).min();
+        let certain_until = state.certain_at.min(now);
         // The position stays one nanosecond before the first stalled instant, so that a restart replays that instant.
-        let settled =
-            stalled.map_or(certain, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain));
-        self.watermark.advance_to(settled);
+        let settled_until = first_stalled
+            .map_or(certain_until, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain_until));
+        self.watermark.advance_to(settled_until);
         (state.objects, state.looked_up) = (Some(objects), looked_up);
     }
 
@@ -271,7 +271,7 @@ impl Recheck {
             if self.send(&key, Cause::Time, at, None).await {
                 self.update_dependencies(state, objects, [key].into(), at, looked_up).await;
             } else {
-                state.stalled.insert(key, Stalled { cause: Cause::Time, at, before: None });
+                state.stalled.insert(key, StalledRecheck { cause: Cause::Time, at, lookups_before: None });
             }
         }
     }
@@ -283,14 +283,14 @@ impl Recheck {
         objects: &Snapshot<Lazy<DynamicObject>>,
         looked_up: Option<&Arc<Lookups>>,
     ) {
-        let is_lookup = |(_, stalled): &(&ObjectKey, &Stalled)| stalled.cause == Cause::Lookup;
+        let is_lookup = |(_, stalled): &(&ObjectKey, &StalledRecheck)| stalled.cause == Cause::Lookup;
         let keys = state.stalled.iter().filter(is_lookup).map(|(key, _)| key);
         let subjects: Vec<EventSubject> = keys.filter_map(|key| self.subject(objects, key)).collect();
         // Recorded before the send: after a crash in between, the result is sent again.
         self.watermark.mark_pending(&subjects).await;
         for (key, stalled) in std::mem::take(&mut state.stalled) {
-            let Stalled { cause, at, before } = &stalled;
-            if self.send(&key, *cause, *at, before.as_ref()).await {
+            let StalledRecheck { cause, at, lookups_before } = &stalled;
+            if self.send(&key, *cause, *at, lookups_before.as_ref()).await {
                 let at = if *cause == Cause::Time { *at } else { state.evaluated_until };
                 self.update_dependencies(state, objects, [key].into(), at, looked_up).await;
             } else {
@@ -312,7 +312,7 @@ impl Recheck {
         self.watermark.mark_pending(&subjects).await;
         for key in keys {
             if !self.send(&key, Cause::Lookup, at, before).await {
-                state.stalled.insert(key, Stalled { cause: Cause::Lookup, at, before: before.cloned() });
+                state.stalled.insert(key, StalledRecheck { cause: Cause::Lookup, at, lookups_before: before.cloned() });
             }
         }
     }
@@ -320,7 +320,8 @@ impl Recheck {
     /// Returns the objects with a recorded result of an earlier run.
     fn recorded_objects(&self, objects: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
         let keys = objects.iter().map(|entry| entry.key().clone());
-        keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.knows(&subject))).collect()
+        keys.filter(|key| self.subject(objects, key).is_some_and(|subject| self.watermark.has_result_of(&subject)))
+            .collect()
     }
 
     /// Evaluates objects at the instant `at` to determine dependencies of the results.
@@ -415,17 +416,22 @@ fn with_slack(until: Timestamp) -> Timestamp {
 }
 
 /// Returns the instant to replay for the `number`th due instant of an object, `at`, in a pass up to `now`. After
-/// [`MAX_INSTANTS`], skips to the start of the current second, and then to `now`.
+/// [`MAX_REPLAYED_INSTANTS`], skips to the start of the current second, and then to `now`.
 fn replayed_instant(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
     match number {
-        ..=MAX_INSTANTS => at,
-        _ if number == MAX_INSTANTS + 1 => Timestamp::from_second(now.as_second()).map_or(at, |second| second.max(at)),
+        ..=MAX_REPLAYED_INSTANTS => at,
+        _ if number == MAX_REPLAYED_INSTANTS + 1 => {
+            Timestamp::from_second(now.as_second()).map_or(at, |second| second.max(at))
+        }
         _ => now,
     }
 }
 
 /// Returns the keys of differing objects.
-fn changed(before: Option<&Snapshot<Lazy<DynamicObject>>>, now: &Snapshot<Lazy<DynamicObject>>) -> BTreeSet<ObjectKey> {
+fn changed_keys(
+    before: Option<&Snapshot<Lazy<DynamicObject>>>,
+    now: &Snapshot<Lazy<DynamicObject>>,
+) -> BTreeSet<ObjectKey> {
     let mut keys = BTreeSet::new();
     match before {
         None => keys.extend(now.iter().map(|entry| entry.key().clone())),

@@ -21,7 +21,7 @@ pub struct RedriveReport {
     pub malformed_lines: usize,
 }
 
-/// Tries each dead letter once, in order. `only` selects the letters of one sink. Undelivered messages remain dead
+/// Tries each dead letter once, in order. `only_sink` selects the letters of one sink. Undelivered messages remain dead
 /// letters.
 ///
 /// Receivers can compare the times of messages, since newer messages of the same object may have been delivered before.
@@ -29,28 +29,32 @@ pub struct RedriveReport {
 /// # Errors
 ///
 /// Returns an error if the file cannot be read or written, or if another `redrive` of the file is running.
-pub async fn redrive(dead_letters: &DeadLetters, streams: &Streams, only: Option<&str>) -> io::Result<RedriveReport> {
+pub async fn redrive(
+    dead_letters: &DeadLetters,
+    streams: &Streams,
+    only_sink: Option<&str>,
+) -> io::Result<RedriveReport> {
     let taken = dead_letters.take()?;
     let mut report = RedriveReport { malformed_lines: taken.malformed_lines, ..RedriveReport::default() };
     let mut remaining: Vec<DeadLetter> = Vec::new();
-    let mut busy: BTreeMap<String, String> = BTreeMap::new();
+    let mut busy_reasons: BTreeMap<String, String> = BTreeMap::new();
     for letter in &taken.letters {
-        if only.is_some_and(|only| only != letter.sink) {
+        if only_sink.is_some_and(|only_sink| only_sink != letter.sink) {
             report.skipped += 1;
             remaining.push(letter.clone());
             continue;
         }
         let outcome = match streams.get(&letter.sink) {
             // The receiver has rejected an earlier letter with HTTP 429 and would reject this letter too.
-            Some(_) if busy.contains_key(&letter.sink) => {
-                DeliveryOutcome::Busy { retry_after: None, reason: busy[&letter.sink].clone() }
+            Some(_) if busy_reasons.contains_key(&letter.sink) => {
+                DeliveryOutcome::Busy { retry_after: None, reason: busy_reasons[&letter.sink].clone() }
             }
             Some(stream) => stream.deliver(&[Arc::new(letter.message.clone())]).await,
             None => DeliveryOutcome::Rejected { reason: format!("the sink {:?} is no longer configured", letter.sink) },
         };
         let id = letter.message.id.clone();
         if let DeliveryOutcome::Busy { reason, .. } = &outcome {
-            busy.insert(letter.sink.clone(), reason.clone());
+            busy_reasons.insert(letter.sink.clone(), reason.clone());
         }
         match outcome {
             DeliveryOutcome::Delivered => report.delivered.push(id),
@@ -63,11 +67,11 @@ pub async fn redrive(dead_letters: &DeadLetters, streams: &Streams, only: Option
         }
     }
     // Letters beyond the limit of the file stay in the `.taken` file, and are taken first the next time.
-    let unplaced =
+    let not_stored =
         remaining.iter().position(|letter| dead_letters.add(letter).is_err()).map(|at| remaining.split_off(at));
-    match unplaced {
-        None => taken.done()?,
-        Some(unplaced) => taken.keep(&unplaced)?,
+    match not_stored {
+        None => taken.remove()?,
+        Some(not_stored) => taken.replace(&not_stored)?,
     }
     Ok(report)
 }

@@ -51,7 +51,7 @@ struct Shared {
     /// `None` before the published versions were read.
     settled: watch::Sender<Option<SettledVersions>>,
     /// All positions ever published. Rules and sinks of these positions are not new.
-    known: Mutex<BTreeSet<String>>,
+    known_positions: Mutex<BTreeSet<String>>,
 }
 
 /// Decision about a change.
@@ -75,7 +75,7 @@ impl Replication {
 
     /// Creates the replication of a process that writes while `gate` is open.
     pub fn new(gate: TermGate) -> Self {
-        let shared = Shared { settled: watch::Sender::new(None), known: Mutex::default() };
+        let shared = Shared { settled: watch::Sender::new(None), known_positions: Mutex::default() };
         Self { gate, shared: Some(Arc::new(shared)) }
     }
 
@@ -88,24 +88,24 @@ impl Replication {
     pub fn set_settled(&self, settled: SettledVersions) {
         let Some(shared) = &self.shared else { return };
         // Known before settled: a task that wakes up must see the position.
-        shared.known.lock().extend(settled.keys().cloned());
-        shared.settled.send_if_modified(|before| {
-            let is_other = before.as_ref() != Some(&settled);
-            *before = Some(settled);
-            is_other
+        shared.known_positions.lock().extend(settled.keys().cloned());
+        shared.settled.send_if_modified(|previous| {
+            let has_changed = previous.as_ref() != Some(&settled);
+            *previous = Some(settled);
+            has_changed
         });
     }
 
     /// Removes published versions that this process has reached as the leader: the process's own record replaces them.
     /// The removal is necessary because versions restart after the API server is restored from a backup.
-    pub fn drop_passed(&self, settled_here: &SettledVersions) {
+    pub fn forget_passed(&self, settled_here: &SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.settled.send_if_modified(|settled| {
             let Some(settled) = settled else { return false };
-            let before = settled.len();
+            let previous_len = settled.len();
             // A position stays until this replica has settled the version itself.
             settled.retain(|position, version| settled_here.get(position).is_none_or(|own| *own < *version));
-            settled.len() != before
+            settled.len() != previous_len
         });
     }
 
@@ -132,7 +132,7 @@ impl Replication {
             if self.gate.permit().is_some() {
                 // The position exists, so an earlier leader watched this source. An object of the first list that is
                 // newer than the position is a missed change, not an initial state.
-                let is_missed = shared.known.lock().contains(position);
+                let is_missed = shared.known_positions.lock().contains(position);
                 return DeliveryDecision::Deliver { is_missed };
             }
             tokio::select! {
@@ -152,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    struct Open;
+    struct OpenTerm;
 
-    impl Term for Open {
+    impl Term for OpenTerm {
         fn is_open(&self) -> bool {
             true
         }
@@ -178,7 +178,7 @@ mod tests {
             tokio::task::yield_now().await;
             replication.set_settled(versions(7));
             tokio::task::yield_now().await;
-            keeper.open(Arc::new(Open));
+            keeper.open(Arc::new(OpenTerm));
         };
         let (settled, pending, ()) = tokio::join!(settled, pending, lead);
         assert_eq!((settled, pending), (DeliveryDecision::Settled, DeliveryDecision::Deliver { is_missed: true }));
@@ -190,11 +190,11 @@ mod tests {
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
         replication.set_settled(versions(7));
-        keeper.open(Arc::new(Open));
+        keeper.open(Arc::new(OpenTerm));
         // The cache lags behind the published version, so listed changes may be settled.
-        replication.drop_passed(&versions(6));
+        replication.forget_passed(&versions(6));
         assert_eq!(replication.wait_for_decision("a", Some(7)).await, DeliveryDecision::Settled);
-        replication.drop_passed(&versions(9));
+        replication.forget_passed(&versions(9));
         assert_eq!(replication.wait_for_decision("a", Some(3)).await, DeliveryDecision::Deliver { is_missed: true });
     }
 }

@@ -28,7 +28,7 @@ pub enum RuleOutcome {
     /// The rule sends this value.
     Fires(Value),
     /// The rule does not cover this kind of change.
-    OtherKind,
+    OtherEventKind,
     /// The rule would send this value, but skips objects of the initial list.
     Initial(Value),
     /// The condition is false.
@@ -76,11 +76,11 @@ impl CompiledRule {
     /// Evaluates the rule for `change`.
     pub fn evaluate_change(&self, change: &Arc<ObjectChange>) -> RuleOutcome {
         if !self.config.events.contains(&change.kind) {
-            return RuleOutcome::OtherKind;
+            return RuleOutcome::OtherEventKind;
         }
         match self.project(change) {
             // The value is still evaluated: a later change with an equal result is not sent.
-            RuleOutcome::Fires(value) if change.initial && !self.config.initial => RuleOutcome::Initial(value),
+            RuleOutcome::Fires(value) if change.is_initial && !self.config.initial => RuleOutcome::Initial(value),
             outcome => outcome,
         }
     }
@@ -93,15 +93,15 @@ impl CompiledRule {
     /// Like [`project`](Self::project), with the earliest instant at which the result may change without a change of
     /// the object.
     pub(crate) fn project_with_recheck(&self, change: &Arc<ObjectChange>) -> (RuleOutcome, Option<Timestamp>) {
-        let mut bindings = Bindings::of(change, self.config.limits);
-        let outcome = self.outcome(change, &mut bindings);
+        let mut bindings = Bindings::for_change(change, self.config.limits);
+        let outcome = self.run_expressions(change, &mut bindings);
         (outcome, bindings.recheck_at)
     }
 
-    fn outcome(&self, change: &Arc<ObjectChange>, bindings: &mut Bindings) -> RuleOutcome {
+    fn run_expressions(&self, change: &Arc<ObjectChange>, bindings: &mut Bindings) -> RuleOutcome {
         if let Some(endpoints) = &self.endpoints {
             let slice = change.object().map_or(&Value::Null, |state| state.masked());
-            return match endpoints.explained(&change.subject.cluster, slice) {
+            return match endpoints.explain_entries(&change.subject.cluster, slice) {
                 Ok(value) => RuleOutcome::Fires(value),
                 Err(reason) => RuleOutcome::Failed { expression: "endpoints", reason },
             };

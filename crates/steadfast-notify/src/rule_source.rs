@@ -16,7 +16,7 @@ use crate::event_subject::EventSubject;
 #[derive(Clone, Debug)]
 pub struct WatchSpec {
     /// Number of the connection. Another connection can have the same names.
-    pub connection: u64,
+    pub connection_id: u64,
     /// Informers of the connection.
     pub factory: InformerFactory,
     /// Storage of caches across restarts.
@@ -25,7 +25,7 @@ pub struct WatchSpec {
     /// program is down.
     pub watermark_folder: Option<PathBuf>,
     /// Interval between audits of the caches.
-    pub audit: Duration,
+    pub audit_interval: Duration,
     /// Maximum size of one cache in bytes. `None` for no limit.
     pub memory_limit: Option<usize>,
     /// Wall clock for `now` in expressions: [`Timestamp::now`], except in tests.
@@ -41,7 +41,8 @@ impl WatchSpec {
         scope: Scope,
         report: Option<(String, Arc<EventCallback>)>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
-        let informer = self.factory.builder_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
+        let informer =
+            self.factory.builder_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit_interval);
         let informer = match self.checkpoint.as_ref().filter(|_| may_be_stored(resource)) {
             Some(checkpoint) => informer.checkpoint(checkpoint),
             None => informer,
@@ -68,7 +69,7 @@ fn may_be_stored(resource: &ApiResource) -> bool {
 
 /// A looked-up resource of a rule, with the scope.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LookedUp {
+pub struct LookupResource {
     /// Name of the resource in the expression.
     pub name: String,
     /// Resource as described by the server.
@@ -79,7 +80,7 @@ pub struct LookedUp {
     pub namespace: Option<String>,
 }
 
-impl LookedUp {
+impl LookupResource {
     /// Returns the watched part of the resource.
     pub fn scope(&self) -> Scope {
         self.namespace.as_ref().map_or_else(Scope::all, Scope::namespace)
@@ -98,7 +99,7 @@ pub struct RuleSource {
     /// Scope of the watch.
     pub scope: Scope,
     /// Looked-up resources of the rule's expressions.
-    pub lookups: Vec<LookedUp>,
+    pub lookups: Vec<LookupResource>,
 }
 
 impl RuleSource {

@@ -41,7 +41,7 @@ pub(crate) struct ServerConfigError {
 }
 
 impl ServerConfigError {
-    fn of(field: impl Into<String>, description: impl Into<String>) -> Self {
+    fn new(field: impl Into<String>, description: impl Into<String>) -> Self {
         Self { field: field.into(), description: description.into(), remedy: "correct the setting" }
     }
 }
@@ -50,10 +50,10 @@ impl ServerSettings<'_> {
     /// Prepares the connection. Relative paths start at `folder`. Reads secrets and certificates.
     pub(crate) async fn server(&self, folder: &Path) -> Result<Server, ServerConfigError> {
         let mut headers = HeaderMap::new();
-        let put = |headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool| {
-            let read = (HeaderName::try_from(name), HeaderValue::from_bytes(value));
-            let (Ok(name), Ok(mut value)) = read else {
-                return Err(ServerConfigError::of(field, format!("the value of {name} is not a valid header value")));
+        let insert_header = |headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool| {
+            let parsed = (HeaderName::try_from(name), HeaderValue::from_bytes(value));
+            let (Ok(name), Ok(mut value)) = parsed else {
+                return Err(ServerConfigError::new(field, format!("the value of {name} is not a valid header value")));
             };
             // Sensitive values are hidden in debug output, and HPACK does not index them.
             value.set_sensitive(is_secret);
@@ -61,7 +61,7 @@ impl ServerSettings<'_> {
             Ok(())
         };
         for (header, value) in self.headers {
-            put(&mut headers, &format!("headers.{header}"), header, value.as_bytes(), false)?;
+            insert_header(&mut headers, &format!("headers.{header}"), header, value.as_bytes(), false)?;
         }
         for (header, from) in self.secret_headers {
             let field = format!("secret_headers.{header}");
@@ -71,13 +71,13 @@ impl ServerSettings<'_> {
                 description,
                 remedy,
             })?;
-            put(&mut headers, &field, header, secret.bytes(), true)?;
+            insert_header(&mut headers, &field, header, secret.bytes(), true)?;
         }
-        let server = origin(self.url).ok_or_else(|| ServerConfigError::of("", "the URL is invalid"))?;
-        let config = configuration(self, &server, folder).await.map_err(|reason| ServerConfigError::of("", reason))?;
+        let server = origin(self.url).ok_or_else(|| ServerConfigError::new("", "the URL is invalid"))?;
+        let config = configuration(self, &server, folder).await.map_err(|reason| ServerConfigError::new("", reason))?;
         let connection =
             Connection::builder(config).user_agent(concat!("steadfast-notify/", env!("CARGO_PKG_VERSION")));
-        let connection = connection.build().map_err(|error| ServerConfigError::of("", error.to_string()))?;
+        let connection = connection.build().map_err(|error| ServerConfigError::new("", error.to_string()))?;
         Ok(Server { connection, headers })
     }
 }
@@ -110,8 +110,8 @@ async fn configuration(settings: &ServerSettings<'_>, server: &str, folder: &Pat
         "users": [{"name": "server", "user": user}],
     });
     let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).map_err(|error| error.to_string())?;
-    let read = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = read.map_err(|error| steadfast::connection::ConnectError::from(error).to_string())?;
+    let read_config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = read_config.map_err(|error| steadfast::connection::ConnectError::from(error).to_string())?;
     // Callers have their own retry policy, so connection retries are disabled.
     config.default_retry = false;
     Ok(config)

@@ -7,4 +7,4 @@ mod stream;
 mod unopened;
 pub mod webhook;
 
-pub use stream::{DeliveryFuture, Stream};
+pub use stream::{DeliveryFuture, MessageStream};

@@ -18,7 +18,7 @@ use bucket::Bucket;
 use delivery::backoff;
 pub use delivery::{DeliverySettings, MAX_REQUESTED_DELAY};
 use pause::Pause;
-use tenants::{Ready, Tenants};
+use tenants::{ReadyKey, Tenants};
 
 /// Messages of one delivery attempt.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct SinkQueue<T> {
     tenants: Tenants,
     /// Keys of `tenants`, ordered by the age of the first message. Each item is the time of insertion and the entry in
     /// `tenants`.
-    by_age: BTreeSet<(Duration, Ready)>,
+    by_insertion_time: BTreeSet<(Duration, ReadyKey)>,
     in_flight: HashMap<u64, InFlightBatch<T>>,
     bucket: Bucket,
     pause: Pause,
@@ -45,7 +45,7 @@ pub struct SinkQueue<T> {
     /// Number of unsettled messages by namespace.
     by_namespace: BTreeMap<Tenant, usize>,
     /// Next number of a message or batch.
-    next: u64,
+    next_number: u64,
 }
 
 struct Pending<T> {
@@ -81,13 +81,13 @@ impl<T> SinkQueue<T> {
             delivery,
             queues: HashMap::new(),
             tenants: Tenants::default(),
-            by_age: BTreeSet::new(),
+            by_insertion_time: BTreeSet::new(),
             in_flight: HashMap::new(),
             bucket: Bucket::new(delivery.rate),
             pause: Pause::default(),
             len: 0,
             by_namespace: BTreeMap::new(),
-            next: 0,
+            next_number: 0,
         }
     }
 
@@ -119,12 +119,12 @@ impl<T> SinkQueue<T> {
     /// Returns true if the namespace may add a message. Namespaces share `messages`: with `n` active namespaces, each
     /// may have `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share
     /// stay. The total never exceeds twice `messages`.
-    pub fn has_space(&self, namespace: &Tenant, messages: usize) -> bool {
-        let own = self.by_namespace.get(namespace);
-        let others = self.by_namespace.len() - usize::from(own.is_some());
+    pub fn has_space(&self, namespace: &Tenant, max_messages: usize) -> bool {
+        let own_messages = self.by_namespace.get(namespace);
+        let other_namespaces = self.by_namespace.len() - usize::from(own_messages.is_some());
         // One share stays free for a namespace that has no messages yet.
-        let share = (messages / (others + 2)).max(1);
-        own.copied().unwrap_or_default() < share && self.len < messages.saturating_mul(2)
+        let share = (max_messages / (other_namespaces + 2)).max(1);
+        own_messages.copied().unwrap_or_default() < share && self.len < max_messages.saturating_mul(2)
     }
 
     /// Returns the insertion time of the oldest unsettled message.
@@ -146,7 +146,7 @@ impl<T> SinkQueue<T> {
         let tokens = queued.chain(in_flight.map(|(_, pending)| pending)).flat_map(|pending| pending.tokens).collect();
         (self.tenants, self.len) = (Tenants::default(), 0);
         self.by_namespace.clear();
-        self.by_age.clear();
+        self.by_insertion_time.clear();
         tokens
     }
 
@@ -166,8 +166,8 @@ impl<T> SinkQueue<T> {
             last.tokens.push(token);
             return;
         }
-        let number = self.next;
-        self.next += 1;
+        let number = self.next_number;
+        self.next_number += 1;
         let not_before = now.saturating_add(debounce);
         let tokens = vec![token];
         queue.push_back(Pending {
@@ -197,7 +197,7 @@ impl<T> SinkQueue<T> {
         // Only the first message of a key is ready, so that the messages of an object stay in order.
         match self.queues.get(&key).and_then(VecDeque::front) {
             Some(first) => {
-                self.by_age.insert((first.queued_at, (first.not_before, first.number, key.clone())));
+                self.by_insertion_time.insert((first.queued_at, (first.not_before, first.number, key.clone())));
                 self.tenants.insert(first.not_before, first.number, key);
             }
             None => drop(self.queues.remove(&key)),
@@ -209,9 +209,9 @@ impl<T> SinkQueue<T> {
         let mut batches = Vec::new();
         while self.in_flight.len() < self.concurrency() {
             let limit = self.tenants.limit(self.delivery.concurrency);
-            let due = self.next_due(limit).is_some_and(|at| at.max(self.pause_end(now)) <= now);
+            let due = self.next_ready_at(limit).is_some_and(|at| at.max(self.pause_end(now)) <= now);
             // A pause must not prevent the last attempt of a message at the age limit.
-            let last_attempt = if self.pause.until(now).is_some() { self.expired(now) } else { None };
+            let last_attempt = if self.pause.until(now).is_some() { self.first_expired(now) } else { None };
             // The token is taken last: a batch that is not sent must not use a token.
             if !(due || last_attempt.is_some()) || !self.bucket.take(now) {
                 break;
@@ -223,8 +223,8 @@ impl<T> SinkQueue<T> {
             let tenants: BTreeSet<Tenant> = items.iter().map(|(key, _)| key.tenant()).collect();
             // Counted per namespace, so that one slow namespace cannot occupy all attempts.
             self.tenants.start_batch(&tenants);
-            let number = self.next;
-            self.next += 1;
+            let number = self.next_number;
+            self.next_number += 1;
             let messages = items.iter().map(|(_, pending)| pending.message.clone()).collect();
             self.in_flight.insert(number, InFlightBatch { items, tenants });
             batches.push(Batch { number, messages });
@@ -242,17 +242,17 @@ impl<T> SinkQueue<T> {
         self.pause.until(now).unwrap_or_default()
     }
 
-    fn next_due(&self, limit: usize) -> Option<Duration> {
-        self.tenants.next(limit)
+    fn next_ready_at(&self, limit: usize) -> Option<Duration> {
+        self.tenants.next_ready_at(limit)
     }
 
     /// Returns the oldest key with an expired first message. A pause does not delay the last attempt.
-    fn expired(&self, now: Duration) -> Option<Ready> {
-        let expired = self.by_age.iter().take_while(|(queued_at, _)| self.expires(*queued_at) <= now);
+    fn first_expired(&self, now: Duration) -> Option<ReadyKey> {
+        let expired = self.by_insertion_time.iter().take_while(|(queued_at, _)| self.expires_at(*queued_at) <= now);
         expired.map(|(_, ready)| ready).find(|(not_before, ..)| *not_before <= now).cloned()
     }
 
-    fn expires(&self, queued_at: Duration) -> Duration {
+    fn expires_at(&self, queued_at: Duration) -> Duration {
         queued_at.saturating_add(self.delivery.give_up_after)
     }
 
@@ -261,11 +261,11 @@ impl<T> SinkQueue<T> {
         let mut items: Vec<(OrderingKey, Pending<T>)> = Vec::new();
         while items.len() < self.delivery.batch.max(1) {
             let queues = &self.queues;
-            let is_alone =
+            let is_separate =
                 |key: &OrderingKey| queues.get(key).and_then(VecDeque::front).is_some_and(|first| first.is_separate);
             let is_first = items.is_empty();
-            let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_alone(key)) else { break };
-            // `by_age` and `tenants` contain the same keys, and change together.
+            let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_separate(key)) else { break };
+            // `by_insertion_time` and `tenants` contain the same keys, and change together.
             self.remove_age(&ready);
             if self.move_messages(&ready.2, now, &mut items) {
                 break;
@@ -275,7 +275,7 @@ impl<T> SinkQueue<T> {
     }
 
     /// Collects the messages of one key out of turn.
-    fn collect_key(&mut self, ready: &Ready, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
+    fn collect_key(&mut self, ready: &ReadyKey, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items = Vec::new();
         self.tenants.remove(ready);
         self.remove_age(ready);
@@ -283,22 +283,22 @@ impl<T> SinkQueue<T> {
         items
     }
 
-    fn remove_age(&mut self, ready: &Ready) {
+    fn remove_age(&mut self, ready: &ReadyKey) {
         if let Some(first) = self.queues.get(&ready.2).and_then(VecDeque::front) {
-            self.by_age.remove(&(first.queued_at, ready.clone()));
+            self.by_insertion_time.remove(&(first.queued_at, ready.clone()));
         }
     }
 
     /// Moves messages of a key into a batch. Returns true if the batch must not contain other messages.
     fn move_messages(&mut self, key: &OrderingKey, now: Duration, items: &mut Vec<(OrderingKey, Pending<T>)>) -> bool {
         let Some(queue) = self.queues.get_mut(key) else { return false };
-        let is_alone = queue.front().is_some_and(|first| first.is_separate);
+        let is_separate = queue.front().is_some_and(|first| first.is_separate);
         while items.len() < self.delivery.batch.max(1)
-            && queue.front().is_some_and(|first| first.not_before <= now && first.is_separate == is_alone)
+            && queue.front().is_some_and(|first| first.not_before <= now && first.is_separate == is_separate)
             && let Some(first) = queue.pop_front()
         {
             items.push((key.clone(), first));
-            if is_alone {
+            if is_separate {
                 return true;
             }
         }
@@ -306,39 +306,41 @@ impl<T> SinkQueue<T> {
     }
 
     /// Returns the next time at which messages may be ready, unless something changes before.
-    pub fn next(&self, now: Duration) -> Option<Duration> {
+    pub fn next_due(&self, now: Duration) -> Option<Duration> {
         if self.in_flight.len() >= self.concurrency() {
             return None;
         }
-        let due = self.next_due(self.tenants.limit(self.delivery.concurrency));
-        let Some(pause_end) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next())) };
+        let due = self.next_ready_at(self.tenants.limit(self.delivery.concurrency));
+        let Some(pause_end) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next_token_at())) };
         let mut next = due.map(|at| at.max(pause_end));
-        // `by_age` is sorted by age, so the loop ends at the first message that expires later.
-        for (queued_at, (not_before, ..)) in &self.by_age {
-            let expires = self.expires(*queued_at);
-            if next.is_some_and(|next| expires >= next) {
+        // `by_insertion_time` is sorted by age, so the loop ends at the first message that expires later.
+        for (queued_at, (not_before, ..)) in &self.by_insertion_time {
+            let expires_at = self.expires_at(*queued_at);
+            if next.is_some_and(|next| expires_at >= next) {
                 break;
             }
-            let at = expires.max(*not_before);
+            let at = expires_at.max(*not_before);
             next = Some(next.map_or(at, |next| next.min(at)));
         }
-        next.map(|at| at.max(self.bucket.next()))
+        next.map(|at| at.max(self.bucket.next_token_at()))
     }
 
-    /// Records the result of a batch. `chance` returns random numbers from zero to one. `dead_letter` stores a dead
-    /// letter and returns true on success. After a failure of `dead_letter`, the message is retried.
+    /// Records the result of a batch. `random_fraction` returns random numbers from zero to one. `dead_letter` stores a
+    /// dead letter and returns true on success. After a failure of `dead_letter`, the message is retried.
     pub fn settle(
         &mut self,
         now: Duration,
         number: u64,
         outcome: &DeliveryOutcome,
-        mut chance: impl FnMut() -> f64,
+        mut random_fraction: impl FnMut() -> f64,
         mut dead_letter: impl FnMut(&Message, &str, u32) -> bool,
     ) -> Vec<SettledMessage<T>> {
         // The batch was abandoned or cleared in the meantime.
         let Some(InFlightBatch { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
-            DeliveryOutcome::Busy { retry_after: after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
+            DeliveryOutcome::Busy { retry_after: after, .. } => {
+                self.pause.start(now, *after, &self.delivery, random_fraction())
+            }
             // Another attempt may have started a pause, which must not end here.
             _ if self.pause.until(now).is_none() => self.pause.end(),
             _ => {}
@@ -352,9 +354,9 @@ impl<T> SinkQueue<T> {
             }
             pending.attempts = pending.attempts.saturating_add(1);
             // Measured from the addition, not from the first attempt.
-            let is_old = self.expires(pending.queued_at) <= now;
-            let retry_at = now.saturating_add(self.wait(outcome, &pending, now, chance()));
-            let (settled_as, not_before) = match outcome {
+            let has_expired = self.expires_at(pending.queued_at) <= now;
+            let retry_at = now.saturating_add(self.retry_delay(outcome, &pending, now, random_fraction()));
+            let (delivery_result, not_before) = match outcome {
                 DeliveryOutcome::Delivered => (Some(true), now),
                 // The receiver does not identify the rejected message, so each message is sent in a separate batch.
                 DeliveryOutcome::Rejected { .. } if is_batch => {
@@ -365,14 +367,14 @@ impl<T> SinkQueue<T> {
                 DeliveryOutcome::Rejected { reason } => {
                     (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
                 }
-                DeliveryOutcome::Retry { reason, .. } | DeliveryOutcome::Busy { reason, .. } if is_old => {
+                DeliveryOutcome::Retry { reason, .. } | DeliveryOutcome::Busy { reason, .. } if has_expired => {
                     (dead_letter(&pending.message, reason, pending.attempts).then_some(false), retry_at)
                 }
                 DeliveryOutcome::Retry { .. } => (None, retry_at),
                 // The pause of the sink already delays the next attempt.
                 DeliveryOutcome::Busy { .. } => (None, now),
             };
-            if let Some(is_delivered) = settled_as {
+            if let Some(is_delivered) = delivery_result {
                 self.len -= 1;
                 let namespace = key.tenant();
                 if let Some(count) = self.by_namespace.get_mut(&namespace) {
@@ -428,14 +430,20 @@ impl<T> SinkQueue<T> {
 
     /// Returns the delay before the next attempt: exponential backoff with jitter, at least the delay that the receiver
     /// requests. The delay ends at the age limit of the message at the latest, for one last attempt.
-    fn wait(&self, outcome: &DeliveryOutcome, pending: &Pending<T>, now: Duration, chance: f64) -> Duration {
-        let backoff = backoff(&self.delivery, pending.attempts, chance);
-        let wait = match outcome {
+    fn retry_delay(
+        &self,
+        outcome: &DeliveryOutcome,
+        pending: &Pending<T>,
+        now: Duration,
+        random_fraction: f64,
+    ) -> Duration {
+        let backoff = backoff(&self.delivery, pending.attempts, random_fraction);
+        let retry_delay = match outcome {
             DeliveryOutcome::Retry { retry_after: Some(after), .. } => backoff.max((*after).min(MAX_REQUESTED_DELAY)),
             _ => backoff,
         };
         // The last attempt is due exactly at the age limit.
-        let remaining = self.expires(pending.queued_at).saturating_sub(now);
-        if remaining.is_zero() { backoff } else { wait.min(remaining) }
+        let remaining = self.expires_at(pending.queued_at).saturating_sub(now);
+        if remaining.is_zero() { backoff } else { retry_delay.min(remaining) }
     }
 }

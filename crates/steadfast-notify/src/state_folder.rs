@@ -16,7 +16,7 @@ use crate::short_hash::short_hash;
 const ADDRESS_FILE: &str = "address";
 
 /// Marker file of a replica that started with an empty folder and lacks recent deletions.
-const NEW_FILE: &str = "new-replica";
+const NEW_REPLICA_FILE: &str = "new-replica";
 
 /// File of a standby, with the identity of the leader.
 const STANDBY_FILE: &str = "standby";
@@ -40,13 +40,13 @@ impl StateFolder {
     /// Returns an error with the process ID if another program holds the lock. Returns an error if the folder cannot
     /// be created or written, or if a file has unexpected content.
     pub fn lock(folder: &Path) -> io::Result<Self> {
-        let reported = |error: io::Error| {
+        let folder_error = |error: io::Error| {
             let remedy = "make the folder writable for this user, or set another `state.folder`";
             io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
         };
-        create_folder(folder).map_err(reported)?;
+        create_folder(folder).map_err(folder_error)?;
         // The lock is held for the lifetime of the process and released by the kernel, even after a crash.
-        let lock = lock(&folder.join("lock")).map_err(reported)?.map_err(|holder| {
+        let lock = lock(&folder.join("lock")).map_err(folder_error)?.map_err(|holder| {
             let remedy = "stop that process, or set a different `state.folder` and other mirrors";
             let reason = format!("{}: {holder} already uses the folder; {remedy}", folder.display());
             io::Error::new(io::ErrorKind::AddrInUse, reason)
@@ -55,11 +55,11 @@ impl StateFolder {
         let _ = fs::remove_file(folder.join(ADDRESS_FILE));
         let _ = fs::remove_file(folder.join(STANDBY_FILE));
         let is_checkpoint = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(CHECKPOINT_SUFFIX);
-        if !fs::read_dir(folder).map_err(reported)?.flatten().any(|entry| is_checkpoint(&entry)) {
+        if !fs::read_dir(folder).map_err(folder_error)?.flatten().any(|entry| is_checkpoint(&entry)) {
             // Marks a replica without history, which must catch up before it may lead.
-            write_private(&folder.join(NEW_FILE), "").map_err(reported)?;
+            write_private(&folder.join(NEW_REPLICA_FILE), "").map_err(folder_error)?;
         }
-        let memory = MirrorMemory::open(&memory_in(folder))?;
+        let memory = MirrorMemory::open(&memory_file(folder))?;
         Ok(Self { folder: folder.to_owned(), memory, _lock: lock })
     }
 
@@ -95,7 +95,7 @@ impl StateFolder {
     /// from a start with an empty folder until the first call of [`record_caught_up`](Self::record_caught_up), also
     /// across restarts.
     pub fn is_new(&self) -> bool {
-        self.folder.join(NEW_FILE).exists()
+        self.folder.join(NEW_REPLICA_FILE).exists()
     }
 
     /// Records that the caches include all changes that other replicas still store as pending.
@@ -104,7 +104,7 @@ impl StateFolder {
     ///
     /// Returns an error if the folder cannot be written.
     pub fn record_caught_up(&self) -> io::Result<()> {
-        match fs::remove_file(self.folder.join(NEW_FILE)) {
+        match fs::remove_file(self.folder.join(NEW_REPLICA_FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -123,7 +123,7 @@ impl StateFolder {
 
     /// Returns the approvals in the folder.
     pub fn approvals(&self) -> Approvals {
-        Approvals::at(&self.folder)
+        Approvals::new(&self.folder)
     }
 }
 
@@ -145,7 +145,7 @@ pub fn lock_holder(folder: &Path) -> io::Result<Option<(String, Option<SocketAdd
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let holder = holder(&mut file)?;
+    let holder = read_holder(&mut file)?;
     let address = fs::read_to_string(folder.join(ADDRESS_FILE)).ok();
     Ok(Some((holder, address.and_then(|text| text.parse().ok()))))
 }
@@ -173,10 +173,10 @@ pub fn leader_of_standby(folder: &Path) -> io::Result<Option<String>> {
 ///
 /// Returns an error if the file cannot be read.
 pub fn read_mirror_memory(folder: &Path) -> io::Result<MirrorMemory> {
-    MirrorMemory::open(&memory_in(folder))
+    MirrorMemory::open(&memory_file(folder))
 }
 
-fn memory_in(folder: &Path) -> PathBuf {
+fn memory_file(folder: &Path) -> PathBuf {
     folder.join("mirrors.json")
 }
 
@@ -189,7 +189,7 @@ fn create_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// Returns the holder of a lock, as recorded in the file.
-fn holder(file: &mut File) -> io::Result<String> {
+fn read_holder(file: &mut File) -> io::Result<String> {
     let mut holder = String::new();
     file.take(256).read_to_string(&mut holder)?;
     let holder = holder.trim();
@@ -202,7 +202,7 @@ fn lock(path: &Path) -> io::Result<Result<File, String>> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            return Ok(Err(holder(&mut file)?));
+            return Ok(Err(read_holder(&mut file)?));
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }

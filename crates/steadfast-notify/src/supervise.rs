@@ -34,37 +34,37 @@ const FAILURE_WINDOW: Duration = Duration::from_secs(600);
 /// Starts long-lived tasks and restarts tasks that end. Clones share the tasks.
 #[derive(Clone)]
 pub struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<SupervisedTasks>,
 }
 
-struct Shared {
+struct SupervisedTasks {
     report: Arc<EventCallback>,
-    tasks: Mutex<BTreeMap<u64, Health>>,
+    tasks: Mutex<BTreeMap<u64, TaskHealth>>,
     /// Restarts by task name, including stopped tasks, since a counter must not decrease.
     restarts: Mutex<BTreeMap<String, u64>>,
 }
 
 /// Record of one supervised task.
-struct Health {
+struct TaskHealth {
     name: String,
     failures: VecDeque<Instant>,
     /// Number of consecutive failures since the last lasting run.
     consecutive_failures: u32,
     started: Option<Instant>,
-    last: String,
+    last_failure: String,
 }
 
 /// A supervised task. Dropping the value stops the task.
 pub struct Supervised {
     task: JoinHandle<()>,
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SupervisedTasks>,
 }
 
 impl Supervisor {
     /// Creates a supervisor that reports failures to `report`.
     pub fn new(report: Arc<EventCallback>) -> Self {
-        Self { shared: Arc::new(Shared { report, tasks: Mutex::default(), restarts: Mutex::default() }) }
+        Self { shared: Arc::new(SupervisedTasks { report, tasks: Mutex::default(), restarts: Mutex::default() }) }
     }
 
     /// Runs the futures that `task` returns, one after another, on the current runtime. A future that finishes counts
@@ -82,17 +82,17 @@ impl Supervisor {
         let shared = self.shared.clone();
         let supervised = tokio::spawn(async move {
             loop {
-                shared.starts(id);
+                shared.record_start(id);
                 // The closure that creates the future can panic as well.
                 let reason = match catch_unwind(AssertUnwindSafe(&mut task)) {
                     Ok(run) => {
                         // The run is aborted together with this task.
-                        let mut run = Aborting(tokio::spawn(run));
-                        (&mut run.0).await.unwrap_or_else(reason)
+                        let mut run = AbortOnDrop(tokio::spawn(run));
+                        (&mut run.0).await.unwrap_or_else(failure_reason)
                     }
                     Err(panic) => format!("panicked: {}", panic_message(&*panic)),
                 };
-                let delay = shared.failed(id, reason);
+                let delay = shared.record_failure(id, reason);
                 sleep(delay).await;
             }
         });
@@ -104,7 +104,7 @@ impl Supervisor {
         let now = Instant::now();
         let tasks = self.shared.tasks.lock();
         let unhealthy = tasks.values().filter(|health| health.is_unhealthy(now));
-        unhealthy.map(|health| (health.name.clone(), health.last.clone())).collect()
+        unhealthy.map(|health| (health.name.clone(), health.last_failure.clone())).collect()
     }
 
     /// Returns the number of restarts of each task, by name.
@@ -113,25 +113,30 @@ impl Supervisor {
     }
 }
 
-impl Shared {
+impl SupervisedTasks {
     fn register(&self, name: String) -> u64 {
         self.restarts.lock().entry(name.clone()).or_default();
         let mut tasks = self.tasks.lock();
         let id = tasks.last_key_value().map_or(0, |(last, _)| last + 1);
-        let health =
-            Health { name, failures: VecDeque::new(), consecutive_failures: 0, started: None, last: String::new() };
+        let health = TaskHealth {
+            name,
+            failures: VecDeque::new(),
+            consecutive_failures: 0,
+            started: None,
+            last_failure: String::new(),
+        };
         tasks.insert(id, health);
         id
     }
 
-    fn starts(&self, id: u64) {
+    fn record_start(&self, id: u64) {
         if let Some(health) = self.tasks.lock().get_mut(&id) {
             health.started = Some(Instant::now());
         }
     }
 
     /// Records and reports a failure. Returns the delay before the restart.
-    fn failed(&self, id: u64, reason: String) -> Duration {
+    fn record_failure(&self, id: u64, reason: String) -> Duration {
         let now = Instant::now();
         let (task, delay) = {
             let mut tasks = self.tasks.lock();
@@ -148,7 +153,7 @@ impl Shared {
             if health.failures.len() > MAX_FAILURES {
                 health.failures.pop_front();
             }
-            health.last.clone_from(&reason);
+            health.last_failure.clone_from(&reason);
             (health.name.clone(), delay)
         };
         *self.restarts.lock().entry(task.clone()).or_default() += 1;
@@ -158,7 +163,7 @@ impl Shared {
     }
 }
 
-impl Health {
+impl TaskHealth {
     fn is_unhealthy(&self, now: Instant) -> bool {
         let recent = self.failures.iter().filter(|at| now.duration_since(**at) < FAILURE_WINDOW).count();
         // A task that has run long enough since its failures counts as healthy again.
@@ -185,15 +190,15 @@ impl Drop for Supervised {
 }
 
 /// Aborts a task on drop.
-struct Aborting(JoinHandle<String>);
+struct AbortOnDrop(JoinHandle<String>);
 
-impl Drop for Aborting {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-fn reason(error: JoinError) -> String {
+fn failure_reason(error: JoinError) -> String {
     match error.try_into_panic() {
         Ok(panic) => format!("panicked: {}", panic_message(&*panic)),
         Err(error) => error.to_string(),
@@ -216,17 +221,17 @@ mod tests {
     use super::*;
 
     fn supervisor() -> (Supervisor, Arc<Mutex<Vec<EngineEvent>>>) {
-        let notices = Arc::new(Mutex::new(Vec::new()));
-        let reported = notices.clone();
-        (Supervisor::new(Arc::new(move |notice| reported.lock().push(notice))), notices)
+        let engine_events = Arc::new(Mutex::new(Vec::new()));
+        let event_log = engine_events.clone();
+        (Supervisor::new(Arc::new(move |event| event_log.lock().push(event))), engine_events)
     }
 
     /// Spawns a task that panics in its first `failures` runs.
     fn spawn(supervisor: &Supervisor, failures: u32) -> (Supervised, Arc<AtomicU32>) {
         let runs = Arc::new(AtomicU32::new(0));
-        let counted = runs.clone();
+        let run_counter = runs.clone();
         let task = supervisor.spawn("cluster east", move || {
-            let run = counted.fetch_add(1, Ordering::Relaxed);
+            let run = run_counter.fetch_add(1, Ordering::Relaxed);
             async move {
                 assert!(run >= failures, "injected {run}");
                 std::future::pending().await
@@ -237,28 +242,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn panicking_task_is_reported_and_restarted() {
-        let (supervisor, notices) = supervisor();
+        let (supervisor, engine_events) = supervisor();
         let (_task, runs) = spawn(&supervisor, 2);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(runs.load(Ordering::Relaxed), 3);
-        let ended = |reason: &str, seconds| EngineEvent::TaskEnded {
+        let task_ended = |reason: &str, seconds| EngineEvent::TaskEnded {
             task: "cluster east".to_owned(),
             reason: reason.to_owned(),
             delay: Duration::from_secs(seconds),
         };
-        assert_eq!(*notices.lock(), [ended("panicked: injected 0", 1), ended("panicked: injected 1", 2)]);
+        assert_eq!(
+            *engine_events.lock(),
+            [task_ended("panicked: injected 0", 1), task_ended("panicked: injected 1", 2)]
+        );
         assert_eq!(supervisor.restarts()["cluster east"], 2);
         assert!(supervisor.unhealthy().is_empty(), "two failures are below the limit");
     }
 
     #[tokio::test(start_paused = true)]
     async fn returning_task_is_restarted_with_reason() {
-        let (supervisor, notices) = supervisor();
+        let (supervisor, engine_events) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
-        assert!(
-            matches!(&notices.lock()[..], [EngineEvent::TaskEnded { reason, .. }] if reason == "its queue was closed")
-        );
+        assert!(matches!(&engine_events.lock()[..], [EngineEvent::TaskEnded { reason, .. }]
+                if reason == "its queue was closed"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -280,8 +287,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stopped_task_is_dropped() {
-        struct Signals(Arc<AtomicU32>);
-        impl Drop for Signals {
+        struct DropSignal(Arc<AtomicU32>);
+        impl Drop for DropSignal {
             fn drop(&mut self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
@@ -289,7 +296,7 @@ mod tests {
         let (supervisor, dropped) = (supervisor().0, Arc::new(AtomicU32::new(0)));
         let signals = dropped.clone();
         let task = supervisor.spawn("x", move || {
-            let signals = Signals(signals.clone());
+            let signals = DropSignal(signals.clone());
             async move {
                 let _signals = signals;
                 std::future::pending().await

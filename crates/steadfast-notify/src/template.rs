@@ -15,17 +15,17 @@ pub(crate) enum TemplatePart<'a> {
 /// Splits a text at the placeholders. Braces around anything but a name are text.
 pub(crate) fn parts(text: &str) -> Vec<TemplatePart<'_>> {
     let mut parts = Vec::new();
-    let (mut rest, mut from) = (text, 0);
-    while let Some(at) = rest[from..].find('{').map(|at| from + at) {
+    let (mut rest, mut search_start) = (text, 0);
+    while let Some(at) = rest[search_start..].find('{').map(|at| search_start + at) {
         let end = rest[at..].find('}').map(|end| at + end);
         // Braces that enclose no valid name are ordinary text, for example JSON.
-        let Some(end) = end.filter(|end| is_name(&rest[at + 1..*end])) else {
-            from = at + 1;
+        let Some(end) = end.filter(|end| is_placeholder_name(&rest[at + 1..*end])) else {
+            search_start = at + 1;
             continue;
         };
         parts.push(TemplatePart::Text(&rest[..at]));
         parts.push(TemplatePart::Secret(&rest[at + 1..end]));
-        (rest, from) = (&rest[end + 1..], 0);
+        (rest, search_start) = (&rest[end + 1..], 0);
     }
     parts.push(TemplatePart::Text(rest));
     parts.retain(|part| *part != TemplatePart::Text(""));
@@ -33,7 +33,7 @@ pub(crate) fn parts(text: &str) -> Vec<TemplatePart<'_>> {
 }
 
 /// Returns true for a valid name of a secret. Expressions use the name as `secrets.NAME`.
-pub(crate) fn is_name(name: &str) -> bool {
+pub(crate) fn is_placeholder_name(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || letter == '_';
     name.starts_with(is_letter) && name.chars().all(|letter| is_letter(letter) || letter.is_ascii_digit())
 }

@@ -27,13 +27,13 @@ use crate::short_hash::short_hash;
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Suffix of watermark files.
-const SUFFIX: &str = ".watermark";
+const FILE_SUFFIX: &str = ".watermark";
 
 /// Length of the hash in file names, in bytes.
 const HASH_BYTES: usize = 16;
 
 /// Resolution of the wall clock.
-const STEP: SignedDuration = SignedDuration::from_nanos(1);
+const ONE_NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
 /// Settled messages of one rule, source and sink.
 #[derive(Default)]
@@ -47,39 +47,39 @@ pub(crate) struct Watermark {
 #[derive(Default)]
 struct State {
     /// All instants up to this instant have been evaluated.
-    evaluated: Option<Timestamp>,
-    /// Number of the leader term of `evaluated`.
+    evaluated_until: Option<Timestamp>,
+    /// Number of the leader term of `evaluated_until`.
     term: u64,
     /// Instants with unsettled messages, and a unique number for each message.
     in_flight: BTreeSet<(Timestamp, u64)>,
     /// Results by namespace and name.
-    results: BTreeMap<String, Recorded>,
+    results: BTreeMap<String, RecordedResult>,
     /// Identifies the expressions of the rule.
     rule: String,
     /// True if results are recorded: the rule has lookups and comparable results.
     has_results: bool,
-    next: u64,
-    is_written: bool,
+    last_number: u64,
+    is_saved: bool,
     /// True until the caller takes the results of an earlier run for a comparison.
     is_restored: bool,
 }
 
-struct Recorded {
+struct RecordedResult {
     uid: String,
     result: SettledResult,
     /// Last settled result before a message became pending, with the number of the evaluation.
-    before: Option<(SettledResult, u64)>,
+    previous_result: Option<(SettledResult, u64)>,
     /// Number of the evaluation. An older evaluation that is settled later is ignored.
     number: u64,
 }
 
-impl Recorded {
+impl RecordedResult {
     /// Records the settled result of an older evaluation of the same object. If the present result is pending and
     /// nothing is sent in the end, the older result is the last settled result.
-    fn settled_before(&mut self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
-        let is_newest = self.before.is_none_or(|(_, known)| known <= number);
+    fn record_previous_result(&mut self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
+        let is_newest = self.previous_result.is_none_or(|(_, known)| known <= number);
         if self.result == SettledResult::Pending && self.uid == subject.uid && is_newest {
-            self.before = result.map(|result| (result, number));
+            self.previous_result = result.map(|result| (result, number));
         }
     }
 }
@@ -97,7 +97,7 @@ pub(crate) enum SettledResult {
 
 /// Content of the file.
 #[derive(Debug, Default, Deserialize, Serialize)]
-struct Record {
+struct WatermarkRecord {
     /// Name of the published position, equal in all replicas.
     position: String,
     /// Identifies the expressions of the rule. Results of other expressions cannot be compared.
@@ -119,34 +119,34 @@ impl Watermark {
     /// Opens the watermark of a [position](crate::position_name). Reads the file of an earlier run in `folder`. An
     /// unreadable file counts as absent.
     pub(crate) fn open(position: &str, rule: &CompiledRule, folder: Option<&Path>) -> Arc<Self> {
-        let file = folder.map(|folder| folder.join(format!("{}{SUFFIX}", short_hash(position, HASH_BYTES))));
-        let record = file.as_ref().and_then(|file| read(file)).filter(|record| record.position == position);
+        let file = folder.map(|folder| folder.join(format!("{}{FILE_SUFFIX}", short_hash(position, HASH_BYTES))));
+        let record = file.as_ref().and_then(|file| read_record(file)).filter(|record| record.position == position);
         let mut record = record.unwrap_or_default();
         // Results of other expressions cannot be compared.
-        if record.rule != expressions(rule) {
+        if record.rule != rule_expressions(rule) {
             record.results.clear();
         }
         let results = record.results.into_iter().filter_map(|(name, (uid, text))| {
             let result = SettledResult::parse(&text)?;
-            Some((name, Recorded { uid, result, before: None, number: 0 }))
+            Some((name, RecordedResult { uid, result, previous_result: None, number: 0 }))
         });
-        let (results, next) = (results.collect(), 1);
-        let (evaluated, is_written, is_restored) = (record.until, true, true);
-        let state = State { evaluated, results, next, is_written, is_restored, ..State::default() };
+        let (results, last_number) = (results.collect(), 1);
+        let (evaluated_until, is_saved, is_restored) = (record.until, true, true);
+        let state = State { evaluated_until, results, last_number, is_saved, is_restored, ..State::default() };
         let (state, position) = (Mutex::new(state), position.to_owned());
         let watermark = Self { state, changed: Notify::new(), position, file };
-        watermark.applies_to(rule);
+        watermark.set_rule(rule);
         Arc::new(watermark)
     }
 
     /// Changes to another rule of the same name. Results of other expressions are dropped.
-    pub(crate) fn applies_to(&self, rule: &CompiledRule) {
-        let (mut state, expressions) = (self.state(), expressions(rule));
-        if !state.rule.is_empty() && state.rule != expressions {
+    pub(crate) fn set_rule(&self, rule: &CompiledRule) {
+        let (mut state, rule_expressions) = (self.state(), rule_expressions(rule));
+        if !state.rule.is_empty() && state.rule != rule_expressions {
             state.results.clear();
-            state.is_written = false;
+            state.is_saved = false;
         }
-        state.rule = expressions;
+        state.rule = rule_expressions;
         state.has_results = self.file.is_some() && rule.compares_states() && !rule.lookups().is_empty();
     }
 
@@ -155,9 +155,9 @@ impl Watermark {
     }
 
     /// Returns the instant up to which all instants have been evaluated in this term, by this or an earlier run.
-    pub(crate) fn evaluated(&self, term: u64) -> Option<Timestamp> {
+    pub(crate) fn evaluated_until(&self, term: u64) -> Option<Timestamp> {
         let state = self.state();
-        state.evaluated.filter(|_| state.term == term)
+        state.evaluated_until.filter(|_| state.term == term)
     }
 
     /// Returns the instant up to which everything is settled.
@@ -170,17 +170,17 @@ impl Watermark {
         let mut state = self.state();
         // Deliveries of the previous term were aborted. Their instants are evaluated again.
         state.in_flight.clear();
-        (state.evaluated, state.term) = (Some(at), term);
+        (state.evaluated_until, state.term) = (Some(at), term);
     }
 
     /// Records that everything up to `at` was evaluated.
     pub(crate) fn advance_to(&self, at: Timestamp) {
         {
             let mut state = self.state();
-            if state.evaluated.is_some_and(|evaluated| evaluated >= at) {
+            if state.evaluated_until.is_some_and(|evaluated| evaluated >= at) {
                 return;
             }
-            (state.evaluated, state.is_written) = (Some(at), false);
+            (state.evaluated_until, state.is_saved) = (Some(at), false);
         }
         self.changed.notify_one();
     }
@@ -201,21 +201,21 @@ impl Watermark {
     /// Records the settled result of evaluation `number`. `None` for a deleted object.
     pub(crate) fn record(&self, subject: &EventSubject, number: u64, result: Option<SettledResult>) {
         {
-            let (mut state, key) = (self.state(), key(subject));
+            let (mut state, key) = (self.state(), result_key(subject));
             // Only rules that compare states with lookups need recorded results.
             if !state.has_results {
                 return;
             }
             // Results can be settled out of order, so an older evaluation must not overwrite a newer result.
-            if let Some(known) = state.results.get_mut(&key).filter(|known| known.number > number) {
-                known.settled_before(subject, number, result);
+            if let Some(newer) = state.results.get_mut(&key).filter(|newer| newer.number > number) {
+                newer.record_previous_result(subject, number, result);
                 return;
             }
-            state.is_written = false;
+            state.is_saved = false;
             match result {
                 Some(result) => {
-                    let (uid, before) = (subject.uid.clone(), None);
-                    drop(state.results.insert(key, Recorded { uid, result, before, number }));
+                    let (uid, previous_result) = (subject.uid.clone(), None);
+                    drop(state.results.insert(key, RecordedResult { uid, result, previous_result, number }));
                 }
                 None => drop(state.results.remove(&key)),
             }
@@ -230,15 +230,18 @@ impl Watermark {
         }
         for subject in subjects {
             let (mut state, uid) = (self.state(), subject.uid.clone());
-            let known = state.results.get(&key(subject)).filter(|known| known.uid == uid);
-            let known = known.map(|known| (known.result, known.number));
-            if matches!(known, Some((SettledResult::Pending, _))) {
+            let last_settled = state.results.get(&result_key(subject)).filter(|last_settled| last_settled.uid == uid);
+            let last_settled = last_settled.map(|last_settled| (last_settled.result, last_settled.number));
+            if matches!(last_settled, Some((SettledResult::Pending, _))) {
                 continue;
             }
             let number = state.next_number();
-            // `before` restores the record if nothing is sent.
-            state.results.insert(key(subject), Recorded { uid, result: SettledResult::Pending, before: known, number });
-            state.is_written = false;
+            // `previous_result` restores the record if nothing is sent.
+            state.results.insert(
+                result_key(subject),
+                RecordedResult { uid, result: SettledResult::Pending, previous_result: last_settled, number },
+            );
+            state.is_saved = false;
         }
         // Writes nothing if all objects were pending already.
         // On disk before the first message leaves, so that a crash cannot hide a sent result.
@@ -246,20 +249,20 @@ impl Watermark {
     }
 
     /// Reverts [`mark_pending`](Self::mark_pending): no message was sent.
-    pub(crate) fn nothing_sent(&self, subject: &EventSubject) {
+    pub(crate) fn revert_pending(&self, subject: &EventSubject) {
         {
             let mut state = self.state();
-            let key = key(subject);
+            let key = result_key(subject);
             let Some(recorded) =
                 state.results.get_mut(&key).filter(|recorded| recorded.result == SettledResult::Pending)
             else {
                 return;
             };
-            match recorded.before.take() {
-                Some((before, number)) => (recorded.result, recorded.number) = (before, number),
+            match recorded.previous_result.take() {
+                Some((previous_result, number)) => (recorded.result, recorded.number) = (previous_result, number),
                 None => drop(state.results.remove(&key)),
             }
-            state.is_written = false;
+            state.is_saved = false;
         }
         self.changed.notify_one();
     }
@@ -286,8 +289,8 @@ impl Watermark {
     }
 
     /// Returns true if a result of this object is recorded.
-    pub(crate) fn knows(&self, subject: &EventSubject) -> bool {
-        self.state().results.get(&key(subject)).is_some_and(|recorded| recorded.uid == subject.uid)
+    pub(crate) fn has_result_of(&self, subject: &EventSubject) -> bool {
+        self.state().results.get(&result_key(subject)).is_some_and(|recorded| recorded.uid == subject.uid)
     }
 
     /// Writes the file after changes, at most once per second. Never returns.
@@ -314,28 +317,28 @@ impl Watermark {
         let text = {
             let mut state = self.state();
             // Marked as written before the write: a change during the write causes another one.
-            if std::mem::replace(&mut state.is_written, true) {
+            if std::mem::replace(&mut state.is_saved, true) {
                 return;
             }
-            let result = |recorded: &Recorded| (recorded.uid.clone(), recorded.result.text());
+            let result = |recorded: &RecordedResult| (recorded.uid.clone(), recorded.result.to_text());
             let results = state.results.iter().map(|(key, recorded)| (key.clone(), result(recorded))).collect();
             let (position, rule, until) = (self.position.clone(), state.rule.clone(), state.settled());
-            serde_json::to_string(&Record { position, rule, until, results }).unwrap_or_default()
+            serde_json::to_string(&WatermarkRecord { position, rule, until, results }).unwrap_or_default()
         };
         if write_private(file, &text).is_err() {
             // The next change triggers another write.
-            self.state().is_written = false;
+            self.state().is_saved = false;
         }
     }
 }
 
 /// Returns a hash of a rule's expressions.
-fn expressions(rule: &CompiledRule) -> String {
+fn rule_expressions(rule: &CompiledRule) -> String {
     let texts = [rule.config.when.as_deref(), rule.config.send.as_deref()].map(Option::unwrap_or_default);
     short_hash(&texts.join("\0"), HASH_BYTES)
 }
 
-fn read(file: &Path) -> Option<Record> {
+fn read_record(file: &Path) -> Option<WatermarkRecord> {
     std::fs::read_to_string(file).ok().and_then(|text| serde_json::from_str(&text).ok())
 }
 
@@ -343,14 +346,14 @@ fn read(file: &Path) -> Option<Record> {
 pub fn forget_watermarks(folder: &Path, plan: &Plan) {
     let Ok(files) = std::fs::read_dir(folder) else { return };
     for file in files.flatten().map(|file| file.path()) {
-        let is_watermark = file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(SUFFIX));
-        let Some(record) = is_watermark.then(|| read(&file)).flatten() else { continue };
+        let is_watermark = file.file_name().and_then(OsStr::to_str).is_some_and(|name| name.ends_with(FILE_SUFFIX));
+        let Some(record) = is_watermark.then(|| read_record(&file)).flatten() else { continue };
         let rule_and_sink = record.position.split_once(' ').and_then(|(names, _)| names.split_once('/'));
-        let is_known = rule_and_sink.is_some_and(|(rule, sink)| {
+        let is_configured = rule_and_sink.is_some_and(|(rule, sink)| {
             let rule = plan.rule(rule).filter(|rule| rule.depends_on_context());
             rule.is_some_and(|rule| plan.streams_of(&rule.config).any(|stream| stream == sink))
         });
-        if !is_known {
+        if !is_configured {
             // Retried at the next start.
             let _ = std::fs::remove_file(&file);
         }
@@ -359,14 +362,14 @@ pub fn forget_watermarks(folder: &Path, plan: &Plan) {
 
 impl State {
     fn next_number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+        self.last_number += 1;
+        self.last_number
     }
 
     fn settled(&self) -> Option<Timestamp> {
         // Everything before the oldest instant in flight is settled.
-        let before = self.in_flight.first().map(|(at, _)| at.checked_sub(STEP).unwrap_or(*at));
-        self.evaluated.map(|evaluated| before.map_or(evaluated, |before| before.min(evaluated)))
+        let before_in_flight = self.in_flight.first().map(|(at, _)| at.checked_sub(ONE_NANOSECOND).unwrap_or(*at));
+        self.evaluated_until.map(|evaluated| before_in_flight.map_or(evaluated, |before| before.min(evaluated)))
     }
 }
 
@@ -375,14 +378,14 @@ impl UnsettledInstant {
     pub(crate) fn settled(self) {
         let mut state = self.watermark.state();
         state.in_flight.remove(&self.key);
-        state.is_written = false;
+        state.is_saved = false;
         drop(state);
         self.watermark.changed.notify_one();
     }
 }
 
 impl SettledResult {
-    fn text(self) -> String {
+    fn to_text(self) -> String {
         match self {
             Self::Sent(hash) => hash.iter().fold(String::new(), |mut text, byte| {
                 let _ = write!(text, "{byte:02x}");
@@ -411,7 +414,7 @@ impl SettledResult {
 }
 
 /// Returns the key of an object. Unambiguous, since namespaces contain no slash.
-fn key(subject: &EventSubject) -> String {
+fn result_key(subject: &EventSubject) -> String {
     format!("{}/{}", subject.namespace, subject.name)
 }
 
@@ -450,9 +453,9 @@ mod tests {
         watermark.advance_to(at(10));
         let (first, second) = (watermark.start_sending(at(20)), watermark.start_sending(at(30)));
         watermark.advance_to(at(40));
-        assert_eq!(watermark.settled(), Some(at(20) - STEP));
+        assert_eq!(watermark.settled(), Some(at(20) - ONE_NANOSECOND));
         second.settled();
-        assert_eq!(watermark.settled(), Some(at(20) - STEP));
+        assert_eq!(watermark.settled(), Some(at(20) - ONE_NANOSECOND));
         first.settled();
         assert_eq!(watermark.settled(), Some(at(40)));
     }
@@ -471,7 +474,7 @@ mod tests {
         watermark.record(&object, first, Some(SettledResult::Sent([1; 32])));
         let results = || watermark.results().into_iter().map(|(.., result)| result).collect::<Vec<_>>();
         assert_eq!(results(), [SettledResult::Pending]);
-        watermark.nothing_sent(&object);
+        watermark.revert_pending(&object);
         assert_eq!(results(), [SettledResult::Sent([2; 32])]);
         std::fs::remove_dir_all(&folder).expect("the folder is removed");
     }
@@ -480,7 +483,7 @@ mod tests {
     fn watermark_survives_a_restart() {
         let folder = std::env::temp_dir().join(format!("steadfast-watermark-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let (other, plan) = (plan("true"), plan(WHEN));
+        let (other_plan, plan) = (plan("true"), plan(WHEN));
         let at_position = |position: &str| Watermark::open(position, &plan.rules[0], Some(&folder));
         let open = || at_position("gone/log pods");
         let watermark = open();
@@ -497,16 +500,16 @@ mod tests {
         watermark.flush();
         let restarted = open();
         assert_eq!(restarted.settled(), Some(at(10)));
-        let known: Vec<_> = restarted.results().into_iter().map(|(_, name, _, result)| (name, result)).collect();
+        let restored: Vec<_> = restarted.results().into_iter().map(|(_, name, _, result)| (name, result)).collect();
         let expected = results.into_iter().chain([("d", SettledResult::Silent)]);
-        assert_eq!(known, expected.map(|(name, result)| (name.to_owned(), result)).collect::<Vec<_>>());
+        assert_eq!(restored, expected.map(|(name, result)| (name.to_owned(), result)).collect::<Vec<_>>());
         assert!(restarted.take_restored() && !restarted.take_restored());
-        let changed = Watermark::open("gone/log pods", &other.rules[0], Some(&folder));
+        let changed = Watermark::open("gone/log pods", &other_plan.rules[0], Some(&folder));
         assert_eq!((changed.settled(), changed.results().len()), (Some(at(10)), 0), "results of another expression");
-        assert!(restarted.knows(&subject("a")) && !restarted.knows(&subject("e")));
-        let known = at_position("here/log pods");
-        known.advance_to(at(10));
-        known.flush();
+        assert!(restarted.has_result_of(&subject("a")) && !restarted.has_result_of(&subject("e")));
+        let configured = at_position("here/log pods");
+        configured.advance_to(at(10));
+        configured.flush();
         forget_watermarks(&folder, &plan);
         assert_eq!(open().settled(), None, "the rule is not configured");
         assert_eq!(at_position("here/log pods").settled(), Some(at(10)));

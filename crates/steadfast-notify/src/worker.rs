@@ -16,7 +16,7 @@ use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::message::{Message, Tenant};
-use crate::sink::Stream;
+use crate::sink::MessageStream;
 use crate::sink_health::SinkHealth;
 use crate::sink_queue::{Batch, DeliverySettings, SinkQueue};
 use crate::supervise::{Supervised, Supervisor};
@@ -42,7 +42,7 @@ pub(crate) struct SinkWorker {
 
 struct State {
     queue: SinkQueue<Ack>,
-    stream: Arc<dyn Stream>,
+    stream: Arc<dyn MessageStream>,
     rng: Random,
     health: SinkHealth,
     /// True after a dead letter could not be stored and this was reported.
@@ -85,14 +85,14 @@ pub struct SinkStats {
 impl SinkWorker {
     pub(crate) fn new(
         name: &str,
-        delivery: DeliverySettings,
-        stream: Arc<dyn Stream>,
+        delivery_settings: DeliverySettings,
+        stream: Arc<dyn MessageStream>,
         rng: Random,
         dead_letters: Arc<DeadLetters>,
         report: Arc<EventCallback>,
     ) -> Self {
         let state = State {
-            queue: SinkQueue::new(delivery),
+            queue: SinkQueue::new(delivery_settings),
             stream,
             rng,
             health: SinkHealth::default(),
@@ -126,10 +126,10 @@ impl SinkWorker {
     }
 
     /// Changes the delivery settings and the stream. Pending messages are retained.
-    pub(crate) fn reconfigure(&self, delivery: DeliverySettings, stream: Arc<dyn Stream>) {
+    pub(crate) fn reconfigure(&self, delivery_settings: DeliverySettings, stream: Arc<dyn MessageStream>) {
         // The new stream applies to new attempts; attempts in flight finish with the old one.
         let mut state = self.state();
-        state.queue.reconfigure(delivery);
+        state.queue.reconfigure(delivery_settings);
         state.stream = stream;
         drop(state);
         self.changed.notify_one();
@@ -243,12 +243,12 @@ impl SinkWorker {
                 self.drop_until_leader().await;
                 continue;
             };
-            let (batches, stream, next) = {
+            let (batches, stream, next_due) = {
                 let (now, state) = (self.started.elapsed(), &mut *self.state());
-                // `take` and `next` are called under one lock, so that the timer matches the taken batches.
+                // `take` and `next_due` are called under one lock, so that the timer matches the taken batches.
                 let batches = state.queue.take(now);
-                let next = [state.queue.next(now), state.health.next_recovery()].into_iter().flatten().min();
-                (batches, state.stream.clone(), next)
+                let next_due = [state.queue.next_due(now), state.health.next_recovery()].into_iter().flatten().min();
+                (batches, state.stream.clone(), next_due)
             };
             for Batch { number, messages } in batches {
                 let stream = stream.clone();
@@ -259,7 +259,7 @@ impl SinkWorker {
                 numbers.insert(attempt.id(), number);
             }
             let next_message = async {
-                match next.and_then(|next| self.started.checked_add(next)) {
+                match next_due.and_then(|due| self.started.checked_add(due)) {
                     Some(instant) => sleep_until(instant).await,
                     None => std::future::pending().await,
                 }
@@ -348,7 +348,7 @@ impl SinkWorker {
         // A failed attempt frees no space. Waking thousands of waiting callers after each failure would be expensive.
         let has_space = !settled.is_empty();
         // After the lock is released: acknowledgements run code of the handlers.
-        settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::done);
+        settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::settle);
         if has_space {
             self.settled.notify_waiters();
         }
@@ -398,7 +398,7 @@ impl Drop for ThrottledCaller<'_> {
 }
 
 /// Returns the delivery settings of a configured sink.
-pub(crate) fn delivery(sink: &crate::config::sinks::SinkConfig) -> DeliverySettings {
+pub(crate) fn delivery_settings(sink: &crate::config::sinks::SinkConfig) -> DeliverySettings {
     use crate::config::sinks::WebhookMode;
     let batched = sink.webhook.as_ref().filter(|webhook| webhook.mode == WebhookMode::Batched);
     DeliverySettings {

@@ -28,20 +28,23 @@ impl Attempts {
     ///
     /// Each returned step counts as attempted. Earlier steps that are missing in `steps` have succeeded or become
     /// pointless, and are dropped. The delay after an attempt starts at `initial_delay` and doubles up to `max_delay`.
-    pub(crate) fn due<V: Debug>(
+    pub(crate) fn take_due<V: Debug>(
         &mut self,
         steps: Vec<Step<V>>,
         now: Instant,
         (initial_delay, max_delay): (Duration, Duration),
     ) -> (Vec<Step<V>>, Option<Instant>) {
-        let (mut attempts, mut due, mut next) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
+        let (mut attempts, mut due, mut next_retry_at) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
         for step in steps {
             let hash = hash(&step);
             // Only an identical step is a retry. If the desired value has changed, the new step is due at once.
             let previous = self.attempts.get(step.name()).filter(|previous| previous.step_hash == hash);
             match previous {
                 Some(previous) if previous.retry_at > now => {
-                    next = Some(next.map_or(previous.retry_at, |next: Instant| next.min(previous.retry_at)));
+                    next_retry_at = Some(
+                        next_retry_at
+                            .map_or(previous.retry_at, |next_retry_at: Instant| next_retry_at.min(previous.retry_at)),
+                    );
                     attempts.insert(step.name().to_owned(), *previous);
                 }
                 previous => {
@@ -57,7 +60,7 @@ impl Attempts {
         }
         // Steps that are no longer planned are dropped, so the map never outgrows the plan.
         self.attempts = attempts;
-        (due, next)
+        (due, next_retry_at)
     }
 
     /// Returns true if this step was attempted before and is still needed.
@@ -97,8 +100,8 @@ mod tests {
         let (mut attempts, mut now) = (Attempts::default(), Instant::now());
         let mut delays = Vec::new();
         for _ in 0..12 {
-            assert_eq!(names(&attempts.due(vec![add("a", 1)], now, DELAYS)), ["a"]);
-            let (due, next) = attempts.due(vec![add("a", 1)], now, DELAYS);
+            assert_eq!(names(&attempts.take_due(vec![add("a", 1)], now, DELAYS)), ["a"]);
+            let (due, next) = attempts.take_due(vec![add("a", 1)], now, DELAYS);
             assert!(due.is_empty());
             let next = next.expect("the step is withheld");
             delays.push((next - now).as_millis());
@@ -111,12 +114,12 @@ mod tests {
     #[test]
     fn new_or_changed_step_is_immediate() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
-        attempts.due(vec![add("a", 1)], now, DELAYS);
-        let due = attempts.due(vec![add("a", 1), add("b", 1)], now, DELAYS);
+        attempts.take_due(vec![add("a", 1)], now, DELAYS);
+        let due = attempts.take_due(vec![add("a", 1), add("b", 1)], now, DELAYS);
         assert_eq!(names(&due), ["b"]);
-        assert_eq!(names(&attempts.due(vec![add("a", 2)], now, DELAYS)), ["a"]);
+        assert_eq!(names(&attempts.take_due(vec![add("a", 2)], now, DELAYS)), ["a"]);
         // The step was not needed for a while: it is a first attempt again.
-        attempts.due(Vec::<Step<u8>>::new(), now, DELAYS);
-        assert_eq!(names(&attempts.due(vec![add("a", 2)], now, DELAYS)), ["a"]);
+        attempts.take_due(Vec::<Step<u8>>::new(), now, DELAYS);
+        assert_eq!(names(&attempts.take_due(vec![add("a", 2)], now, DELAYS)), ["a"]);
     }
 }

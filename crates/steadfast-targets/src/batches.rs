@@ -85,21 +85,21 @@ impl RejectionCache {
         self.state.lock()
     }
 
-    pub(crate) fn accepted(&self) {
+    pub(crate) fn record_success(&self) {
         self.state().is_writable = true;
     }
 
     pub(crate) fn add(&self, entries: impl Iterator<Item = String>, reason: &dyn std::fmt::Display) {
         let (mut state, now) = (self.state(), Instant::now());
-        state.entries.retain(|_, (_, until)| *until > now);
+        state.entries.retain(|_, (_, expires_at)| *expires_at > now);
         state.entries.extend(entries.map(|entry| (entry, (reason.to_string(), now + REJECTION_PERIOD))));
     }
 
     /// Returns why an entry was rejected within the period.
     pub(crate) fn reason(&self, entry: &str) -> Option<String> {
         let state = self.state();
-        let (reason, until) = state.entries.get(entry)?;
-        (state.is_writable && *until > Instant::now()).then(|| reason.clone())
+        let (reason, expires_at) = state.entries.get(entry)?;
+        (state.is_writable && *expires_at > Instant::now()).then(|| reason.clone())
     }
 }
 
@@ -144,16 +144,17 @@ fn split<'a, S: BatchSender>(
     suspects: &Suspects,
 ) -> Vec<Vec<&'a S::Change>> {
     let mut failures = suspects.failures();
-    let known: BTreeSet<String> = changes.iter().map(|change| sender.id(change)).collect();
+    let current_ids: BTreeSet<String> = changes.iter().map(|change| sender.id(change)).collect();
     // A change that is not needed any more is not a suspect.
-    failures.retain(|id, _| known.contains(id));
+    failures.retain(|id, _| current_ids.contains(id));
     let failures_of = |change: &S::Change| failures.get(&sender.id(change)).copied();
-    let (mut suspected, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| failures_of(change).is_some());
+    let (mut suspected, unsuspected): (Vec<_>, Vec<_>) =
+        changes.iter().partition(|change| failures_of(change).is_some());
     // A change that ends each attempt has more failures than changes that only shared its message, and comes last.
     suspected.sort_by_key(|change| failures_of(change));
     let mut batches: Vec<Vec<&S::Change>> = Vec::new();
     let mut bytes = 0;
-    for change in others {
+    for change in unsuspected {
         let size = sender.size(change);
         match batches.last_mut() {
             Some(batch) if batch.len() < limits.count && size <= limits.bytes.saturating_sub(bytes) => {
@@ -216,7 +217,7 @@ mod tests {
         // No change has been accepted yet: the target may reject all.
         add("a");
         assert_eq!(rejections.reason("a"), None);
-        rejections.accepted();
+        rejections.record_success();
         assert_eq!((rejections.reason("a").as_deref(), rejections.reason("b")), (Some("REFUSED"), None));
         tokio::time::advance(REJECTION_PERIOD).await;
         assert_eq!(rejections.reason("a"), None);
@@ -226,38 +227,38 @@ mod tests {
 
     #[tokio::test]
     async fn rejected_batch_is_split() {
-        let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
-        let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
+        let (mut odd_rejecter, suspects) = (OddRejecter::default(), Suspects::default());
+        let result = send_in_batches(&mut odd_rejecter, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));
-        assert_eq!(odd.sent, [vec![2, 4], vec![6], vec![8, 10]]);
+        assert_eq!(odd_rejecter.sent, [vec![2, 4], vec![6], vec![8, 10]]);
         // In the next attempt, the rejected change no longer keeps the other changes out of one common message.
-        let mut odd = OddRejecter::default();
-        let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8], LIMITS, &suspects).await;
+        let mut odd_rejecter = OddRejecter::default();
+        let result = send_in_batches(&mut odd_rejecter, &[2, 4, 5, 6, 8], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));
-        assert_eq!(odd.sent, [vec![2, 4, 6, 8]]);
+        assert_eq!(odd_rejecter.sent, [vec![2, 4, 6, 8]]);
     }
 
     #[tokio::test]
     async fn broken_connection_delays_only_its_batch() {
-        let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
+        let (mut odd_rejecter, suspects) = (OddRejecter::default(), Suspects::default());
         let changes = [2, 4, -1, 6, 8, 10];
-        assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
-        assert_eq!(odd.sent, Vec::<Vec<i32>>::new());
+        assert_eq!(send_in_batches(&mut odd_rejecter, &changes, LIMITS, &suspects).await, Err("broken off"));
+        assert_eq!(odd_rejecter.sent, Vec::<Vec<i32>>::new());
         // In the next attempts, each change of the failed message is sent alone after the others. The faulty change
         // is sent last.
         for expected in
             [&[vec![8, 10], vec![2], vec![4]][..], &[vec![2, 4, 8, 10], vec![6]], &[vec![2, 4, 6, 8], vec![10]]]
         {
-            let mut odd = OddRejecter::default();
-            assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
-            assert_eq!(odd.sent, expected);
+            let mut odd_rejecter = OddRejecter::default();
+            assert_eq!(send_in_batches(&mut odd_rejecter, &changes, LIMITS, &suspects).await, Err("broken off"));
+            assert_eq!(odd_rejecter.sent, expected);
         }
     }
 
     #[tokio::test]
     async fn batches_are_bounded_by_bytes() {
-        let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
-        assert_eq!(send_in_batches(&mut odd, &[60, 50, 40, 400, 2], LIMITS, &suspects).await, Ok(()));
-        assert_eq!(odd.sent, [vec![60], vec![50, 40], vec![400], vec![2]]);
+        let (mut odd_rejecter, suspects) = (OddRejecter::default(), Suspects::default());
+        assert_eq!(send_in_batches(&mut odd_rejecter, &[60, 50, 40, 400, 2], LIMITS, &suspects).await, Ok(()));
+        assert_eq!(odd_rejecter.sent, [vec![60], vec![50, 40], vec![400], vec![2]]);
     }
 }

@@ -37,37 +37,38 @@ impl<V: EntryValue> ClaimResolution<V> {
         let default_origin = Arc::new(Origin::default());
         let origin_of = |name: &String| desired.origins.get(name).unwrap_or(&default_origin);
         // Earlier holders first: a group that already holds a location keeps it, regardless of the order of the groups.
-        let mut holders = holders(desired, found, record);
-        let mut claims = Self {
+        let mut location_holders = location_holders(desired, found, record);
+        let mut resolution = Self {
             values: BTreeMap::new(),
             origins: BTreeMap::new(),
             conflicts: BTreeMap::new(),
             conflicting: Vec::new(),
         };
-        let first = desired.entries.iter().map(|(name, value)| (name, value, origin_of(name)));
+        let primary = desired.entries.iter().map(|(name, value)| (name, value, origin_of(name)));
         let competing =
             desired.competing.iter().map(|competing| (&competing.name, &competing.value, &competing.origin));
-        for (name, value, origin) in first.chain(competing) {
-            claims.add(name, value, origin, &mut holders);
+        for (name, value, origin) in primary.chain(competing) {
+            resolution.add(name, value, origin, &mut location_holders);
         }
-        claims.conflicting.dedup();
-        claims
+        resolution.conflicting.dedup();
+        resolution
     }
 
-    fn add(&mut self, name: &str, value: &V, origin: &Arc<Origin>, holders: &mut HashMap<String, String>) {
+    fn add(&mut self, name: &str, value: &V, origin: &Arc<Origin>, location_holders: &mut HashMap<String, String>) {
         let locations = value.locations(name);
         let all_locations = || std::iter::once(name).chain(locations.iter().map(String::as_str));
-        let conflicting = all_locations()
-            .find_map(|location| Some((location, holders.get(location).filter(|group| **group != origin.group)?)));
-        if let Some((location, holder)) = conflicting {
+        let conflicting_location = all_locations().find_map(|location| {
+            Some((location, location_holders.get(location).filter(|group| **group != origin.group)?))
+        });
+        if let Some((location, holder)) = conflicting_location {
             let conflict = Conflict { location: location.to_owned(), holder: holder.clone(), claimant: origin.clone() };
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
         }
         // A free location goes to the first claim. The maps are sorted, so the order of claims is equal in each pass.
         for location in all_locations() {
-            if !holders.contains_key(location) {
-                holders.insert(location.to_owned(), origin.group.clone());
+            if !location_holders.contains_key(location) {
+                location_holders.insert(location.to_owned(), origin.group.clone());
             }
         }
         match self.values.get_mut(name) {
@@ -94,7 +95,7 @@ impl<V: EntryValue> ClaimResolution<V> {
 /// A group releases a location under three conditions: the group does not desire the entry, the target does not contain
 /// the entry, and no object of the group is uncertain. So a group keeps its locations while a restarted target is
 /// empty.
-fn holders<V: EntryValue>(
+fn location_holders<V: EntryValue>(
     desired: &DesiredState<V>,
     found: &ActualState<V>,
     record: &MirrorRecord,
@@ -102,22 +103,22 @@ fn holders<V: EntryValue>(
     let competing: HashSet<(&str, &str)> =
         desired.competing.iter().map(|competing| (&*competing.name, &*competing.origin.group)).collect();
     let is_desired = |name: &String, group: &str| {
-        let first =
+        let is_primary =
             desired.entries.contains_key(name) && desired.origins.get(name).map_or("", |origin| &origin.group) == group;
-        first || competing.contains(&(name.as_str(), group))
+        is_primary || competing.contains(&(name.as_str(), group))
     };
-    let mut holders = HashMap::new();
+    let mut location_holders = HashMap::new();
     for (name, EntryRecord { origin, locations, .. }) in record.entries() {
         // An entry lost by the target still reserves its location while its removal is uncertain.
-        let is_held = found.own.contains_key(name)
+        let is_occupied = found.own.contains_key(name)
             || is_desired(name, &origin.group)
             || desired.doubt.is_some()
             || desired.doubts.about(Some(origin)).is_some();
-        if is_held {
+        if is_occupied {
             for location in std::iter::once(name).chain(locations) {
-                holders.entry(location.clone()).or_insert_with(|| origin.group.clone());
+                location_holders.entry(location.clone()).or_insert_with(|| origin.group.clone());
             }
         }
     }
-    holders
+    location_holders
 }

@@ -52,7 +52,7 @@ use wire::{DnsConnection, WireError};
 pub use zones::Zones;
 
 /// Bounds of one update. The size is estimated without compression of names. A DNS message has at most 65535 bytes.
-const MESSAGE: BatchLimits = BatchLimits { count: 50, bytes: 48 * 1024 };
+const UPDATE_LIMITS: BatchLimits = BatchLimits { count: 50, bytes: 48 * 1024 };
 
 /// Interval between two checks of the serial number.
 const SERIAL_INTERVAL: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ pub struct Zone {
     server: String,
     addresses: Rotation<SocketAddr>,
     name: String,
-    wire: Name<Vec<u8>>,
+    wire_name: Name<Vec<u8>>,
     key: TsigKey,
     mark: String,
     state: Arc<Mutex<State>>,
@@ -101,12 +101,12 @@ impl Zone {
         if !(1..=200).contains(&mark.len()) || !mark.bytes().all(is_plain) {
             return Err(DnsError::Mark(mark.to_owned()));
         }
-        let name = record::canonical(zone)?;
-        let (wire, mark) = (record::parsed(&name)?, format!("steadfast:{mark}"));
+        let name = record::canonical_name(zone)?;
+        let (wire_name, mark) = (record::parse_name(&name)?, format!("steadfast:{mark}"));
         let servers: Vec<_> = server.split(',').map(|server| with_port(server.trim())).collect();
         let (server, addresses) = (servers.join(","), Rotation::new(Vec::new()));
         let (state, suspects, rejections) = (Arc::default(), Suspects::default(), RejectionCache::default());
-        Ok(Self { server, addresses, name, wire, key, mark, state, suspects, rejections })
+        Ok(Self { server, addresses, name, wire_name, key, mark, state, suspects, rejections })
     }
 
     /// Returns the name of the zone, with a dot at the end.
@@ -150,18 +150,18 @@ impl Zone {
 
     /// Returns the addresses of the server, in the order in which they should be tried.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DnsError> {
-        let (mut found, mut reason) = (Vec::new(), "the name has no address".to_owned());
+        let (mut resolved, mut reason) = (Vec::new(), "the name has no address".to_owned());
         for server in self.server.split(',') {
             match timeout(RESOLVE_TIMEOUT, lookup_host(server)).await {
-                Ok(Ok(addresses)) => found.extend(addresses),
+                Ok(Ok(addresses)) => resolved.extend(addresses),
                 Ok(Err(error)) => reason = error.to_string(),
                 Err(_) => reason = format!("no response within {RESOLVE_TIMEOUT:?}"),
             }
         }
-        if !found.is_empty() {
+        if !resolved.is_empty() {
             // Resolved again for each request: the address of a server in a cluster can change. `refresh` keeps the
             // order.
-            self.addresses.refresh(found);
+            self.addresses.refresh(resolved);
         }
         // Without a new resolution, earlier addresses may still work.
         let order = self.addresses.order();
@@ -174,11 +174,11 @@ impl Zone {
         for address in self.addresses().await? {
             match self.query_at(address, query).await {
                 Ok(response) => {
-                    self.addresses.succeeded(&address);
+                    self.addresses.record_success(&address);
                     return Ok(response);
                 }
                 Err(error) => {
-                    self.addresses.failed(&address);
+                    self.addresses.record_failure(&address);
                     first_error = first_error.or_else(|| Some(self.dns_error(query.operation(), &[], error)));
                 }
             }
@@ -189,7 +189,7 @@ impl Zone {
     async fn query_at(&self, address: SocketAddr, query: ZoneQuery<'_>) -> Result<Response, WireError> {
         let mut connection = DnsConnection::open(address).await?;
         match query {
-            ZoneQuery::Transfer => connection.transfer(&self.wire, &self.key).await.map(Response::Contents),
+            ZoneQuery::Transfer => connection.transfer(&self.wire_name, &self.key).await.map(Response::Transfer),
             ZoneQuery::Records(name, kind) => {
                 let (records, serial) = connection.query(name, kind, &self.key).await?;
                 Ok(Response::Records(records, serial))
@@ -206,7 +206,7 @@ impl Zone {
             match DnsConnection::open(address).await {
                 Ok(connection) => return Ok((address, connection)),
                 Err(error) => {
-                    self.addresses.failed(&address);
+                    self.addresses.record_failure(&address);
                     first_error = first_error.or_else(|| Some(self.dns_error(DnsOperation::Update, &[], error.into())));
                 }
             }
@@ -216,7 +216,7 @@ impl Zone {
 
     /// Returns the serial number of the zone.
     async fn serial(&self) -> Result<Option<u32>, DnsError> {
-        Ok(self.query(ZoneQuery::Records(&self.wire, Rtype::SOA)).await?.records().1)
+        Ok(self.query(ZoneQuery::Records(&self.wire_name, Rtype::SOA)).await?.records().1)
     }
 
     /// Completes when the serial number differs from that of the last read, or when the server responds again.
@@ -226,10 +226,10 @@ impl Zone {
             // interval.
             let next_check = *self.state().next_check.get_or_insert_with(|| Instant::now() + SERIAL_INTERVAL);
             sleep_until(next_check).await;
-            let found = self.serial().await;
+            let serial_result = self.serial().await;
             let mut state = self.state();
             state.next_check = Some(Instant::now() + SERIAL_INTERVAL);
-            match found {
+            match serial_result {
                 Ok(serial) => {
                     let has_recovered = std::mem::take(&mut state.is_unreachable);
                     // The mirror's own updates increment the serial as well. After a write, only the next read can
@@ -284,19 +284,20 @@ impl BatchSender for UpdateSender<'_> {
 
     // The term is a prerequisite of each message. A leader whose term has ended cannot change the zone, even late.
     async fn send(&mut self, updates: &[&Update]) -> Result<(), DnsError> {
-        let Zone { wire, key, mark, .. } = self.zone;
+        let Zone { wire_name, key, mark, .. } = self.zone;
         let term = self.zone.term_condition()?;
-        let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, term, builder)).await;
-        let sent = sent.map_err(|error| self.zone.dns_error(DnsOperation::Update, updates, error));
+        let send_result =
+            self.connection.update(wire_name, key, |builder| update::write_update(updates, mark, term, builder)).await;
+        let send_result = send_result.map_err(|error| self.zone.dns_error(DnsOperation::Update, updates, error));
         let is_server_failure = |error: &DnsError| {
             error.is_server_failure() || matches!(error, DnsError::Rejected { rcode, .. } if *rcode == Rcode::SERVFAIL)
         };
-        if sent.as_ref().is_err_and(is_server_failure) {
+        if send_result.as_ref().is_err_and(is_server_failure) {
             // The next read starts at another address.
-            self.zone.addresses.failed(&self.address);
+            self.zone.addresses.record_failure(&self.address);
         }
-        match (&sent, updates) {
-            (Ok(()), _) => self.zone.rejections.accepted(),
+        match (&send_result, updates) {
+            (Ok(()), _) => self.zone.rejections.record_success(),
             (Err(error @ (DnsError::Rejected { .. } | DnsError::MessageFull { .. })), [update])
                 if !self.ends_attempt(error) =>
             {
@@ -305,7 +306,7 @@ impl BatchSender for UpdateSender<'_> {
             }
             _ => {}
         }
-        sent
+        send_result
     }
 
     fn ends_attempt(&self, error: &DnsError) -> bool {
@@ -325,7 +326,7 @@ impl Target for Zone {
         state.next_check = Some(Instant::now() + SERIAL_INTERVAL);
         match transferred {
             Ok(response) => {
-                let (found, contents) = response.contents().split(&self.name, &self.mark);
+                let (found, contents) = response.transferred_zone().split(&self.name, &self.mark);
                 state.contents = contents;
                 state.is_unreachable = false;
                 state.has_written = false;
@@ -339,12 +340,12 @@ impl Target for Zone {
     }
 
     async fn apply(&self, steps: &[Step<DnsRecord>]) -> Result<(), DnsError> {
-        let (updates, result) = update::updates(&self.name, &self.contents(), steps);
+        let (updates, result) = update::build_updates(&self.name, &self.contents(), steps);
         let (address, connection) = self.connect().await?;
         // Set before the first message: an update without a response may have been applied.
         self.state().has_written = true;
         let update_sender = UpdateSender { zone: self, address, connection };
-        result.and(send_in_batches(update_sender, &updates, MESSAGE, &self.suspects).await)
+        result.and(send_in_batches(update_sender, &updates, UPDATE_LIMITS, &self.suspects).await)
     }
 
     fn describe(&self, found: &ActualState<DnsRecord>, steps: &[Step<DnsRecord>]) -> Vec<String> {
@@ -352,18 +353,18 @@ impl Target for Zone {
         // A dry run never reads the zone. The marks follow from the records that the mirror owns.
         let names = found.own.values().map(|record| record.name.clone()).filter(|name| *name != self.name);
         contents.marked.extend(names);
-        let is_single = |record: &&DnsRecord| record.name == self.name || record.data.is_shared();
-        let singles = found.own.values().filter(is_single);
-        contents.records.extend(singles.map(|record| (record.name.clone(), record::hash(record))));
+        let is_single = |record: &&DnsRecord| record.name == self.name || record.data.may_share_name();
+        let shared_records = found.own.values().filter(is_single);
+        contents.records.extend(shared_records.map(|record| (record.name.clone(), record::record_hash(record))));
         let contents = ZoneContents { own: found.own.clone(), ..contents };
-        let (updates, result) = update::updates(&self.name, &contents, steps);
+        let (updates, result) = update::build_updates(&self.name, &contents, steps);
         let comment = result.err().map(|error| format!("; {error}"));
         let server = self.server.split(',').next().unwrap_or_default();
         let (host, port) = server.rsplit_once(':').unwrap_or((server, "53"));
         let host = host.trim_matches(['[', ']']);
-        let head = [format!("server {host} {port}"), format!("zone {}", self.name)];
+        let header = [format!("server {host} {port}"), format!("zone {}", self.name)];
         let changes = updates.iter().flat_map(|update| update::nsupdate_commands(update, &self.mark));
-        comment.into_iter().chain(head).chain(changes).collect()
+        comment.into_iter().chain(header).chain(changes).collect()
     }
 
     fn validate(&self, desired: &mut BTreeMap<String, DnsRecord>) -> BTreeMap<String, String> {

@@ -10,18 +10,18 @@ use crate::entry::{ActualState, Step, Target};
 /// Simulated `target` that is empty at first and then has the applied entries.
 pub struct DryRun<T: Target> {
     target: T,
-    own: Mutex<BTreeMap<String, T::Value>>,
+    simulated_entries: Mutex<BTreeMap<String, T::Value>>,
     on_commands: Box<dyn Fn(Vec<String>) + Send + Sync>,
 }
 
 impl<T: Target> DryRun<T> {
     /// Creates a dry run of `target`. `on_commands` receives the commands that would be sent.
     pub fn new(target: T, on_commands: impl Fn(Vec<String>) + Send + Sync + 'static) -> Self {
-        Self { target, own: Mutex::default(), on_commands: Box::new(on_commands) }
+        Self { target, simulated_entries: Mutex::default(), on_commands: Box::new(on_commands) }
     }
 
-    fn found(&self) -> ActualState<T::Value> {
-        let own = self.own.lock().clone();
+    fn simulated_state(&self) -> ActualState<T::Value> {
+        let own = self.simulated_entries.lock().clone();
         ActualState { own, others: BTreeSet::new(), busy: BTreeSet::new() }
     }
 }
@@ -31,18 +31,18 @@ impl<T: Target> Target for DryRun<T> {
     type Error = Infallible;
 
     async fn read(&self) -> Result<ActualState<T::Value>, Infallible> {
-        Ok(self.found())
+        Ok(self.simulated_state())
     }
 
     async fn apply(&self, steps: &[Step<T::Value>]) -> Result<(), Infallible> {
-        (self.on_commands)(self.target.describe(&self.found(), steps));
-        let mut own = self.own.lock();
+        (self.on_commands)(self.target.describe(&self.simulated_state(), steps));
+        let mut simulated_entries = self.simulated_entries.lock();
         for step in steps {
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => {
-                    own.insert(name.clone(), value.clone());
+                    simulated_entries.insert(name.clone(), value.clone());
                 }
-                Step::Remove { name, .. } => drop(own.remove(name)),
+                Step::Remove { name, .. } => drop(simulated_entries.remove(name)),
             }
         }
         Ok(())

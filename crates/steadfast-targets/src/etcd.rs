@@ -37,9 +37,9 @@ use crate::owner::Claim;
 pub use client::{Body, EtcdClient, PlainEtcdClient};
 pub use error::EtcdError;
 use gateway::{Gateway, Retry, TOO_LARGE, User};
-use numbers::{after, fnv, lease_of};
+use numbers::{fnv_hash, lease_id, prefix_end};
 use pages::PageSizes;
-use responses::{Kv, bytes};
+use responses::{KeyValue, encode_bytes};
 use watch::LastRead;
 
 /// Value of a key.
@@ -49,7 +49,7 @@ pub struct EtcdValue(pub String);
 impl EntryValue for EtcdValue {}
 
 /// Bounds of one transaction. The size counts bytes of JSON. The defaults of etcd are 128 operations and 1.5 MiB.
-const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
+const TRANSACTION_LIMITS: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
 
 /// Upper bound of a key with its value: etcd's request limit of 1.5 MiB minus 4 KiB for the surrounding transaction.
 const MAX_ENTRY_BYTES: usize = 1536 * 1024 - 4096;
@@ -64,7 +64,7 @@ pub struct Etcd<R = PlainEtcdClient> {
     lease_ttl: Duration,
     last_read: Arc<Mutex<LastRead>>,
     /// Revisions of the mirror's own transactions since the last read. Locked while a transaction is in flight.
-    written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
+    own_revisions: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
     rejections: RejectionCache,
     pages: PageSizes,
@@ -85,24 +85,24 @@ impl Etcd {
 }
 
 impl<R: EtcdClient> Etcd<R> {
-    /// Creates the target like [`new`](Etcd::new), and sends its requests with the client `requests`. Endpoints may be
+    /// Creates the target like [`new`](Etcd::new), and sends its requests with the client `client`. Endpoints may be
     /// `https://HOST:PORT`.
     ///
     /// # Errors
     ///
     /// Returns an error if an endpoint is not such a URL, or the prefix or the mark is empty.
-    pub fn with_client(requests: R, endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
-        Self::open(requests, endpoints, &["http", "https"], prefix, mark)
+    pub fn with_client(client: R, endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
+        Self::open(client, endpoints, &["http", "https"], prefix, mark)
     }
 
-    fn open(requests: R, endpoints: &[&str], schemes: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
+    fn open(client: R, endpoints: &[&str], schemes: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
         if prefix.is_empty() || mark.is_empty() {
             return Err(EtcdError::EmptyPrefixOrMark);
         }
         // The lease ID derives from mark and prefix: a restarted process finds its keys without stored state.
-        let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
+        let (gateway, lease) = (Gateway::new(client, endpoints, schemes)?, lease_id(mark, prefix));
         let (prefix, mark, lease_ttl) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
-        let (last_read, written) = (Arc::default(), Arc::default());
+        let (last_read, own_revisions) = (Arc::default(), Arc::default());
         Ok(Self {
             gateway,
             prefix,
@@ -110,7 +110,7 @@ impl<R: EtcdClient> Etcd<R> {
             lease,
             lease_ttl,
             last_read,
-            written,
+            own_revisions,
             suspects: Suspects::default(),
             rejections: RejectionCache::default(),
             pages: PageSizes::default(),
@@ -144,10 +144,10 @@ impl<R: EtcdClient> Etcd<R> {
 
     /// Renews a lease. Returns true if the lease exists.
     async fn keep_lease(&self, lease: i64) -> Result<bool, EtcdError> {
-        let method = json!({ "ID": lease.to_string() });
-        let kept = self.gateway.request(Retry::Allowed, "lease/keepalive", &method).await?;
+        let body = json!({ "ID": lease.to_string() });
+        let response = self.gateway.request(Retry::Allowed, "lease/keepalive", &body).await?;
         // A lease that does not exist has no time left.
-        Ok(responses::number(&kept["result"]["TTL"]) > 0)
+        Ok(responses::parse_number(&response["result"]["TTL"]) > 0)
     }
 
     /// Renews a lease, or creates it.
@@ -155,46 +155,47 @@ impl<R: EtcdClient> Etcd<R> {
         if self.keep_lease(lease).await? {
             return Ok(());
         }
-        let granted = json!({ "ID": lease.to_string(), "TTL": seconds.max(1).to_string() });
-        match self.gateway.request(Retry::Allowed, "lease/grant", &granted).await {
+        let body = json!({ "ID": lease.to_string(), "TTL": seconds.max(1).to_string() });
+        match self.gateway.request(Retry::Allowed, "lease/grant", &body).await {
             // An earlier attempt without a response was successful.
             Err(EtcdError::Rejected { message, .. }) if message.contains("lease already exists") => Ok(()),
-            granted => granted.map(drop),
+            result => result.map(drop),
         }
     }
 
     /// Returns all keys under the prefix, and the revision of the read.
-    async fn keys(&self) -> Result<(Vec<Kv>, i64), EtcdError> {
+    async fn read_keys(&self) -> Result<(Vec<KeyValue>, i64), EtcdError> {
         let (mut keys, mut from, mut revision) = (Vec::new(), self.prefix.clone().into_bytes(), 0);
         let mut size = self.pages.start();
         loop {
-            let method = json!({
+            let body = json!({
                 // A fixed revision gives all pages one snapshot. The first request sends 0, which means the current
                 // revision.
-                "key": bytes(&from), "range_end": bytes(&after(self.prefix.as_bytes())),
+                "key": encode_bytes(&from), "range_end": encode_bytes(&prefix_end(self.prefix.as_bytes())),
                 "limit": size.keys().to_string(), "revision": revision.to_string(),
             });
-            let sent = Instant::now();
-            let page = match self.gateway.request(Retry::Allowed, "kv/range", &method).await {
+            let started = Instant::now();
+            let page = match self.gateway.request(Retry::Allowed, "kv/range", &body).await {
                 // Keys can be small and values large. Fewer keys per page keep the response below the limit.
                 Err(EtcdError::Rejected { message, .. }) if message == TOO_LARGE && size.halve() => continue,
                 Err(error @ EtcdError::Unreachable { .. }) => {
-                    self.pages.failed(&size);
+                    self.pages.record_failure(&size);
                     return Err(error);
                 }
                 page => page?,
             };
-            size.took(sent.elapsed());
-            revision = responses::number(&page["header"]["revision"]).max(revision);
-            let kvs = responses::kvs(&page).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
-            let last = kvs.last().map(|kv| kv.key.clone());
-            keys.extend(kvs);
-            let Some(last) = last.filter(|_| page["more"].as_bool() == Some(true)) else {
-                self.pages.succeeded(&size);
+            size.record_duration(started.elapsed());
+            revision = responses::parse_number(&page["header"]["revision"]).max(revision);
+            let key_values =
+                responses::parse_key_values(&page).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
+            let last_key = key_values.last().map(|key_value| key_value.key.clone());
+            keys.extend(key_values);
+            let Some(last_key) = last_key.filter(|_| page["more"].as_bool() == Some(true)) else {
+                self.pages.record_success(&size);
                 return Ok((keys, revision));
             };
             // The key with a zero byte appended is the direct successor, the first key of the next page.
-            from = [last, vec![0]].concat();
+            from = [last_key, vec![0]].concat();
         }
     }
 
@@ -203,7 +204,7 @@ impl<R: EtcdClient> Etcd<R> {
     }
 
     /// Returns an error if etcd cannot store the value.
-    fn check(&self, name: &str, EtcdValue(value): &EtcdValue) -> Result<(), EtcdError> {
+    fn check_size(&self, name: &str, EtcdValue(value): &EtcdValue) -> Result<(), EtcdError> {
         let key = self.key(name);
         let bytes = key.len() + value.len();
         if bytes > MAX_ENTRY_BYTES {
@@ -213,12 +214,13 @@ impl<R: EtcdClient> Etcd<R> {
     }
 
     /// Returns the condition of a step, and the operation.
-    fn transaction(&self, step: &Step<EtcdValue>) -> (Json, Json) {
-        let key = bytes(self.key(step.name()).as_bytes());
+    fn condition_and_operation(&self, step: &Step<EtcdValue>) -> (Json, Json) {
+        let key = encode_bytes(self.key(step.name()).as_bytes());
         // The lease of a key marks its owner. The comparison fails if another client replaced the key in between.
-        let own = json!({ "key": key, "target": "LEASE", "result": "EQUAL", "lease": self.lease.to_string() });
+        let own_condition =
+            json!({ "key": key, "target": "LEASE", "result": "EQUAL", "lease": self.lease.to_string() });
         let put = |EtcdValue(value): &EtcdValue| {
-            let value = bytes(value.as_bytes());
+            let value = encode_bytes(value.as_bytes());
             json!({ "request_put": { "key": key, "value": value, "lease": self.lease.to_string() } })
         };
         match step {
@@ -226,8 +228,8 @@ impl<R: EtcdClient> Etcd<R> {
                 // Version 0 means that the key does not exist: an addition never overwrites a foreign key.
                 (json!({ "key": key, "target": "VERSION", "result": "EQUAL", "version": "0" }), put(value))
             }
-            Step::Change { to, .. } => (own, put(to)),
-            Step::Remove { .. } => (own, json!({ "request_delete_range": { "key": key } })),
+            Step::Change { to, .. } => (own_condition, put(to)),
+            Step::Remove { .. } => (own_condition, json!({ "request_delete_range": { "key": key } })),
         }
     }
 }
@@ -253,16 +255,17 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
     async fn send(&mut self, steps: &[&Step<EtcdValue>]) -> Result<(), EtcdError> {
         for step in steps {
             if let Step::Add { value, .. } | Step::Change { to: value, .. } = step {
-                self.check(step.name(), value)?;
+                self.check_size(step.name(), value)?;
             }
         }
-        let (mut compared, done): (Vec<_>, Vec<_>) = steps.iter().map(|step| self.transaction(step)).unzip();
-        let (condition, otherwise) = self.term_condition();
-        compared.extend(condition);
-        let transaction = json!({ "compare": compared, "success": done, "failure": otherwise });
+        let (mut conditions, operations): (Vec<_>, Vec<_>) =
+            steps.iter().map(|step| self.condition_and_operation(step)).unzip();
+        let (condition, failure_operations) = self.term_condition();
+        conditions.extend(condition);
+        let transaction = json!({ "compare": conditions, "success": operations, "failure": failure_operations });
         // Held until the response is recorded. The watch takes this lock too, so that it recognises the event of this
         // write.
-        let mut written = self.written.lock().await;
+        let mut own_revisions = self.own_revisions.lock().await;
         // A transaction without a response may have been committed. A retry would fail its own conditions.
         let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await;
         if let (
@@ -275,8 +278,8 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
         }
         let response = response?;
         if response["succeeded"] == true {
-            written.insert(responses::number(&response["header"]["revision"]));
-            self.rejections.accepted();
+            own_revisions.insert(responses::parse_number(&response["header"]["revision"]));
+            self.rejections.record_success();
             return Ok(());
         }
         self.check_term(&response)?;
@@ -286,9 +289,10 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
     fn ends_attempt(&self, error: &EtcdError) -> bool {
         // A later transaction would fail as well: the lease, the term, the endpoint or the token is invalid for all
         // keys.
-        let is_of_lease = matches!(error, EtcdError::Rejected { message, .. } if message.contains("lease not found"));
+        let is_lease_missing =
+            matches!(error, EtcdError::Rejected { message, .. } if message.contains("lease not found"));
         let is_superseded = matches!(error, EtcdError::Superseded { .. });
-        is_of_lease
+        is_lease_missing
             || is_superseded
             || error.may_succeed_elsewhere()
             || error.needs_new_token()
@@ -298,7 +302,7 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
 
 /// Returns the text that identifies a rejected entry with its value.
 fn rejection_key(name: &str, EtcdValue(value): &EtcdValue) -> String {
-    format!("{:x} {name}", fnv(&[value]))
+    format!("{:x} {name}", fnv_hash(&[value]))
 }
 
 impl<R: EtcdClient> Target for Etcd<R> {
@@ -310,10 +314,10 @@ impl<R: EtcdClient> Target for Etcd<R> {
     async fn read(&self) -> Result<ActualState<EtcdValue>, EtcdError> {
         // Before the range request: an expired lease deletes its keys, and the read must show this.
         self.keep_lease(self.lease).await?;
-        let (keys, revision) = self.keys().await?;
+        let (keys, revision) = self.read_keys().await?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut last_read = LastRead { revision, ..LastRead::default() };
-        for Kv { key, value, lease, .. } in keys {
+        for KeyValue { key, value, lease, .. } in keys {
             let name = String::from_utf8_lossy(&key[self.prefix.len().min(key.len())..]).into_owned();
             if lease == self.lease {
                 found.own.insert(name, EtcdValue(String::from_utf8_lossy(&value).into_owned()));
@@ -325,42 +329,38 @@ impl<R: EtcdClient> Target for Etcd<R> {
         }
         // The read includes the events up to this revision, so the set no longer needs the writes up to this
         // revision.
-        self.written.lock().await.retain(|written| *written > revision);
-        let mut last = self.last_read();
+        self.own_revisions.lock().await.retain(|own_revision| *own_revision > revision);
+        let mut previous_read = self.last_read();
         // After a restore from a backup, an earlier report can be ahead of the cluster. Such a report is dropped.
-        last_read.reported = last.reported.filter(|(_, reported)| *reported <= revision);
-        *last = last_read;
+        last_read.reported = previous_read.reported.filter(|(_, reported)| *reported <= revision);
+        *previous_read = last_read;
         Ok(found)
     }
 
     async fn apply(&self, steps: &[Step<EtcdValue>]) -> Result<(), EtcdError> {
         self.grant_lease(self.lease, self.lease_ttl.as_secs()).await?;
-        send_in_batches(self, steps, TRANSACTION, &self.suspects).await
+        send_in_batches(self, steps, TRANSACTION_LIMITS, &self.suspects).await
     }
 
     fn describe(&self, _found: &ActualState<EtcdValue>, steps: &[Step<EtcdValue>]) -> Vec<String> {
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+        let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
         let endpoints = self.gateway.endpoints();
-        let described = steps.iter().map(|step| {
-            let key = quoted(&self.key(step.name()));
+        let commands = steps.iter().map(|step| {
+            let key = quote(&self.key(step.name()));
             match step {
                 Step::Add { value, .. } | Step::Change { to: value, .. } => {
-                    format!(
-                        "etcdctl --endpoints={endpoints} put --lease={:x} -- {key} {}",
-                        self.lease,
-                        quoted(&value.0)
-                    )
+                    format!("etcdctl --endpoints={endpoints} put --lease={:x} -- {key} {}", self.lease, quote(&value.0))
                 }
                 Step::Remove { .. } => format!("etcdctl --endpoints={endpoints} del -- {key}"),
             }
         });
-        described.collect()
+        commands.collect()
     }
 
     fn validate(&self, desired: &mut BTreeMap<String, EtcdValue>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
         desired.retain(|name, value| {
-            let checked = self.check(name, value).map_err(|error| error.to_string());
+            let checked = self.check_size(name, value).map_err(|error| error.to_string());
             let checked =
                 checked.and_then(|()| self.rejections.reason(&rejection_key(name, value)).map_or(Ok(()), Err));
             let is_accepted = checked.is_ok();

@@ -57,7 +57,7 @@ pub struct ApprovalRequest {
 
 /// An approval that names no pending removals.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no removal with the ID {id} needs approval: {}", pending_text(.pending))]
+#[error("no removal with the ID {id} needs approval: {}", describe_pending(.pending))]
 #[non_exhaustive]
 pub struct UnknownApproval {
     /// The ID of the approval.
@@ -68,7 +68,7 @@ pub struct UnknownApproval {
 
 debug_as_message!(UnknownApproval);
 
-fn pending_text(ids: &[String]) -> String {
+fn describe_pending(ids: &[String]) -> String {
     if ids.is_empty() { "nothing is pending".to_owned() } else { format!("pending are {}", ids.join(", ")) }
 }
 
@@ -106,12 +106,12 @@ pub(crate) struct Guard {
     approved: BTreeMap<String, String>,
     /// Pending approvals by group.
     #[serde(default, rename = "asks")]
-    pending_approvals: BTreeMap<String, Pending>,
+    pending_approvals: BTreeMap<String, PendingApproval>,
 }
 
 /// A pending approval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-struct Pending {
+struct PendingApproval {
     #[serde(rename = "ask")]
     request: ApprovalRequest,
     /// Text of the step of each entry, by name. The approval covers exactly these steps.
@@ -178,16 +178,16 @@ impl Guard {
             let replaced = self.replaced.entry(group.clone()).or_default();
             let capacity = replaced.capacity(flow);
             let levels = self.levels.entry(group.clone()).or_default();
-            observe(levels, capacity, now, rules.limits.window);
+            record_level(levels, capacity, now, rules.limits.window);
             let highest = levels.first().map_or(capacity, |(_, highest)| *highest);
             let peaks = self.peaks.entry(group.clone()).or_default();
-            observe(peaks, capacity, now, rules.limits.window);
-            let highest = Highest { counted: highest, all: peaks.first().map_or(capacity, |(_, peak)| *peak) };
+            record_level(peaks, capacity, now, rules.limits.window);
+            let highest = HighestCounts { counted: highest, all: peaks.first().map_or(capacity, |(_, peak)| *peak) };
             // Entries that are about to be added may fail: they count only after the next read has seen them.
-            let mut decision = GroupDecision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
+            let mut decision = GroupDecision::new(flow, flow.serving, &self.approved, highest, &rules.limits);
             if flow.starting > 0 && !decision.needs_approval.is_empty() {
                 let expected_serving = flow.serving + flow.starting;
-                if GroupDecision::of(flow, expected_serving, &self.approved, highest, &rules.limits)
+                if GroupDecision::new(flow, expected_serving, &self.approved, highest, &rules.limits)
                     .needs_approval
                     .is_empty()
                 {
@@ -198,10 +198,10 @@ impl Guard {
             }
             decisions.insert(group, decision);
         }
-        let before: usize = flows.values().map(|flow| flow.serving).sum();
-        let after: usize = flows.iter().map(|(group, flow)| decisions[group].serving_after(flow)).sum();
+        let serving_before: usize = flows.values().map(|flow| flow.serving).sum();
+        let serving_after: usize = flows.iter().map(|(group, flow)| decisions[group].serving_after(flow)).sum();
         // The last protection: a mirror never becomes empty without approval, even if each group permits its removals.
-        if before > 0 && after == 0 && !rules.allow_empty {
+        if serving_before > 0 && serving_after == 0 && !rules.allow_empty {
             let is_refilled = flows.values().any(|flow| flow.starting > 0);
             for decision in decisions.values_mut() {
                 decision.withhold(is_refilled);
@@ -217,15 +217,15 @@ impl Guard {
         self.pending_approvals.retain(|_, pending| pending.request.names.iter().any(|name| uncertain.contains(name)));
         for (group, GroupDecision { excused, approved, granted, needs_approval }) in decisions {
             // Excused and approved removals do not count as missing later.
-            lower(self.levels.get_mut(group), excused.len() + approved.len());
+            lower_levels(self.levels.get_mut(group), excused.len() + approved.len());
             guard_decision.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
             // The ID depends on the exact removals. An approval never applies to a different set.
             if !needs_approval.is_empty() {
-                let id = id_of(group, &needs_approval);
+                let id = approval_id(group, &needs_approval);
                 guard_decision.pending_approvals.extend(needs_approval.keys().map(|name| (name.clone(), id.clone())));
                 let (names, serving) = (needs_approval.keys().cloned().collect(), flows[group].serving);
                 let request = ApprovalRequest { id, group: group.clone(), names, serving };
-                self.pending_approvals.insert(group.clone(), Pending { request, texts: needs_approval });
+                self.pending_approvals.insert(group.clone(), PendingApproval { request, texts: needs_approval });
             }
         }
         let replaced = self.replaced.values().flat_map(|replaced| &replaced.names);
@@ -255,7 +255,7 @@ impl Guard {
         let group =
             self.pending_approvals.iter().find(|(_, pending)| pending.request.id == id).map(|(group, _)| group.clone());
         match group.and_then(|group| self.pending_approvals.remove(&group)) {
-            Some(Pending { request, texts }) => {
+            Some(PendingApproval { request, texts }) => {
                 self.approved.extend(texts);
                 Ok(request)
             }
@@ -273,7 +273,7 @@ impl Guard {
 }
 
 /// Records `serving` entries in service. Levels of at most this number are dropped.
-fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Duration) {
+fn record_level(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Duration) {
     // A time in the future was written before the clock was set back.
     levels.retain(|(when, _)| now.abs_diff(*when) < window.as_secs());
     // An earlier level that is not above the current one can never be the maximum of the window again.
@@ -290,7 +290,7 @@ fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Dur
 }
 
 /// Lowers all numbers of a group by `count`.
-fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
+fn lower_levels(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
     for (_, level) in levels.into_iter().flatten() {
         *level = level.saturating_sub(count);
     }
@@ -298,7 +298,7 @@ fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
 
 /// The highest numbers in service of a group within the window.
 #[derive(Clone, Copy, Debug)]
-struct Highest {
+struct HighestCounts {
     /// Number without the entries whose removal was excused or approved.
     counted: usize,
     /// Number including these entries.
@@ -316,7 +316,13 @@ struct GroupDecision {
 
 impl GroupDecision {
     /// Decides about `flow`, given the entries in service now and the `highest` numbers within the window.
-    fn of(flow: &Flow, serving: usize, approved: &BTreeMap<String, String>, highest: Highest, limits: &Limits) -> Self {
+    fn new(
+        flow: &Flow,
+        serving: usize,
+        approved: &BTreeMap<String, String>,
+        highest: HighestCounts,
+        limits: &Limits,
+    ) -> Self {
         let is_approved = |(name, text): &(&String, &String)| approved.get(*name) == Some(*text);
         let select = |removals: &BTreeMap<String, String>, approved: bool| -> BTreeMap<String, String> {
             let selected = removals.iter().filter(|removal| is_approved(removal) == approved);
@@ -332,10 +338,10 @@ impl GroupDecision {
         }
         let remaining = remaining - excused.len().min(remaining);
         // The share is measured against the peak of the window. Many small steps cannot add up to a large loss.
-        let after = remaining.saturating_sub(unapproved.len());
+        let serving_after = remaining.saturating_sub(unapproved.len());
         let highest_expected = highest.counted.saturating_sub(excused.len() + approved.len());
-        let missing = highest_expected.saturating_sub(after);
-        let is_last = after == 0 && highest.all.saturating_sub(approved.len()) > limits.min_missing;
+        let missing = highest_expected.saturating_sub(serving_after);
+        let is_last = serving_after == 0 && highest.all.saturating_sub(approved.len()) > limits.min_missing;
         // A share of 1 permits all removals; the operator has disabled the guard.
         let is_permitted = missing <= limits.max_missing(highest_expected) && !(is_last && limits.share < 1.0);
         let (granted, needs_approval) =
@@ -361,7 +367,7 @@ impl GroupDecision {
 }
 
 /// Returns the same ID for the same removals, in every release: 128 bits of SHA-256.
-fn id_of(group: &str, texts: &BTreeMap<String, String>) -> String {
+fn approval_id(group: &str, texts: &BTreeMap<String, String>) -> String {
     use std::fmt::Write;
     let mut hash = Sha256::new();
     let parts = std::iter::once(group).chain(texts.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]));

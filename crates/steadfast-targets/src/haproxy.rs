@@ -23,10 +23,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::bounded_name::{MIN_NAME_BYTES, bounded_name, is_valid_name};
 use crate::entry::{ActualState, EntryValue, Step, Target};
-use crate::step_runner::{Failure, SlowEntries, StepRunner};
+use crate::step_runner::{SlowEntries, StepFailure, StepRunner};
 pub use error::HaproxyError;
 pub use options::ServerOptions;
-use process::{Observed, Process};
+use process::{Process, ProcessObserver};
 use responses::{ListedServer, ParseError};
 
 /// Maximum length of the name of a server.
@@ -40,7 +40,7 @@ const _: () = assert!(MAX_PREFIX_BYTES + MIN_NAME_BYTES <= MAX_NAME_BYTES);
 /// Bounds of one run of changes. A run lasts at most 8 s, so that it ends within the mirror's deadline of 30 s.
 /// HAProxy accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some
 /// of them.
-const RUNNER: StepRunner = StepRunner {
+const STEP_RUNNER: StepRunner = StepRunner {
     max_concurrent: 4,
     step_timeout: Duration::from_secs(2),
     start_within: Duration::from_secs(6),
@@ -86,7 +86,7 @@ pub struct Haproxy {
     backend: String,
     prefix: String,
     options: ServerOptions,
-    observed: Arc<Observed>,
+    process_observer: Arc<ProcessObserver>,
     slow_entries: Arc<SlowEntries>,
 }
 
@@ -110,7 +110,7 @@ impl Haproxy {
     pub fn new(socket: &Path, backend: &str, prefix: &str) -> Result<Self, HaproxyError> {
         // All commands contain both names, so other characters could change the commands.
         for name in [backend, prefix] {
-            check(name)?;
+            check_name(name)?;
         }
         if prefix.len() > MAX_PREFIX_BYTES {
             return Err(HaproxyError::Prefix(prefix.to_owned()));
@@ -120,7 +120,7 @@ impl Haproxy {
             backend: backend.to_owned(),
             prefix: prefix.to_owned(),
             options: ServerOptions::default(),
-            observed: Arc::default(),
+            process_observer: Arc::default(),
             slow_entries: Arc::default(),
         })
     }
@@ -133,8 +133,8 @@ impl Haproxy {
 
     /// Returns the response to `command`.
     async fn send_command(&self, command: &str) -> Result<String, HaproxyError> {
-        let failed = |source| HaproxyError::Unreachable { socket: self.socket.clone(), source };
-        socket::send_command(&self.socket, command).await.map_err(failed)
+        let unreachable = |source| HaproxyError::Unreachable { socket: self.socket.clone(), source };
+        socket::send_command(&self.socket, command).await.map_err(unreachable)
     }
 
     /// Applies one step with all its commands in one line and one connection.
@@ -152,8 +152,8 @@ impl Haproxy {
     fn commands(&self, step: &Step<Server>) -> Result<Vec<String>, HaproxyError> {
         let name = self.full_name(step.name())?;
         let location = format!("{}/{name}", self.backend);
-        let ready = || format!("set server {location} state ready");
-        let health = || format!("enable health {location}");
+        let set_ready = || format!("set server {location} state ready");
+        let enable_health = || format!("enable health {location}");
         Ok(match step {
             Step::Add { value, .. } => {
                 check_server(&name, value)?;
@@ -163,8 +163,8 @@ impl Haproxy {
                     add = format!("{add} {}", self.options);
                 }
                 // HAProxy adds the server with its health checks disabled.
-                let health = self.options.has_check().then(health);
-                [Some(add), health, Some(ready())].into_iter().flatten().collect()
+                let enable_health = self.options.has_check().then(enable_health);
+                [Some(add), enable_health, Some(set_ready())].into_iter().flatten().collect()
             }
             Step::Change { from, to, .. } => {
                 check_server(&name, to)?;
@@ -173,8 +173,8 @@ impl Haproxy {
                     || format!("set server {location} addr {} port {}", to.address.ip(), to.address.port());
                 let set_address = (from.address != to.address).then(set_address);
                 let set_weight = format!("set server {location} weight {}", to.weight);
-                let health = self.observed.is_unchecked(step.name()).then(health);
-                [set_address, Some(set_weight), health, Some(ready())].into_iter().flatten().collect()
+                let enable_health = self.process_observer.is_unchecked(step.name()).then(enable_health);
+                [set_address, Some(set_weight), enable_health, Some(set_ready())].into_iter().flatten().collect()
             }
             // Remaining sessions have had their drain time, and would prevent the deletion.
             Step::Remove { .. } => vec![
@@ -186,7 +186,7 @@ impl Haproxy {
     }
 
     /// Converts the listed servers of the mirror.
-    fn found(&self, listed: Vec<ListedServer>, sessions: &BTreeMap<String, u64>) -> ActualState<Server> {
+    fn actual_state(&self, listed: Vec<ListedServer>, sessions: &BTreeMap<String, u64>) -> ActualState<Server> {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut unchecked = BTreeSet::new();
         for ListedServer { name, address, weight, is_ready, is_unchecked } in listed {
@@ -204,7 +204,7 @@ impl Haproxy {
             found.own.insert(entry_name.to_owned(), Server { address, weight });
         }
         // `Change` steps read this set to enable the health checks of incomplete servers.
-        self.observed.record_unchecked(unchecked);
+        self.process_observer.record_unchecked(unchecked);
         found
     }
 
@@ -218,30 +218,30 @@ impl Haproxy {
             ParseError::ErrorResponse => {
                 HaproxyError::Rejected { command: command.clone(), response: responses::error_line(&response) }
             }
-            ParseError::Form(reason) => HaproxyError::Unexpected { command: command.clone(), reason },
+            ParseError::Malformed(reason) => HaproxyError::Unexpected { command: command.clone(), reason },
         };
-        let [info, servers, stat] = responses::parts(&response);
+        let [info, servers, stat] = responses::split_sections(&response);
         if let Some(process) = Process::read(info) {
             // The old process of a reload keeps its listeners until its sessions end. Changes to it would be lost.
             if process.is_stopping {
                 return Err(HaproxyError::Stopping);
             }
-            self.observed.record_process(&process);
+            self.process_observer.record_process(&process);
         }
-        let (listed, others) = responses::servers(servers, &self.prefix).map_err(unexpected)?;
-        let sessions = responses::session_counts(stat, &self.prefix).map_err(unexpected)?;
-        Ok(ActualState { others, ..self.found(listed, &sessions) })
+        let (listed, others) = responses::parse_servers(servers, &self.prefix).map_err(unexpected)?;
+        let sessions = responses::parse_session_counts(stat, &self.prefix).map_err(unexpected)?;
+        Ok(ActualState { others, ..self.actual_state(listed, &sessions) })
     }
 
     fn full_name(&self, name: &str) -> Result<String, HaproxyError> {
         let name = format!("{}{name}", self.prefix);
-        check(&name)?;
+        check_name(&name)?;
         Ok(name)
     }
 }
 
 /// Checks the characters of a name. A name with other characters could contain a second command.
-fn check(name: &str) -> Result<(), HaproxyError> {
+fn check_name(name: &str) -> Result<(), HaproxyError> {
     if is_valid_name(name, MAX_NAME_BYTES) { Ok(()) } else { Err(HaproxyError::Name(name.to_owned())) }
 }
 
@@ -260,7 +260,7 @@ fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
 
 /// Returns the rank of a step. Additions and other changes come first, then changes that take a server out of service,
 /// then removals.
-fn stage(step: &Step<Server>) -> u8 {
+fn apply_stage(step: &Step<Server>) -> u8 {
     match step {
         Step::Add { .. } => 0,
         // Additions precede drains, and drains precede removals. So the number of serving servers never falls below the
@@ -283,23 +283,24 @@ impl Target for Haproxy {
     /// Applies up to four steps at a time, each within 2 s. No server is drained before all additions have ended.
     async fn apply(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
         let (started, mut errors) = (Instant::now(), Vec::new());
-        for steps in steps.chunk_by(|one, next| stage(one) == stage(next)) {
+        for steps in steps.chunk_by(|one, next| apply_stage(one) == apply_stage(next)) {
             let execute = |number: usize| async move {
                 let step: &Step<Server> = &steps[number];
-                let wrap = |error: HaproxyError| {
-                    if error.concerns_one_server() { Failure::Entry(error) } else { Failure::Unclear(error) }
+                let classify = |error: HaproxyError| {
+                    if error.concerns_one_server() { StepFailure::Entry(error) } else { StepFailure::Unclear(error) }
                 };
-                self.apply_step(step).await.map_err(wrap)
+                self.apply_step(step).await.map_err(classify)
             };
             let timeout_error = |number: usize| {
                 let commands = self.commands(&steps[number]).unwrap_or_default();
-                HaproxyError::Timeout { command: commands.join("; "), within: RUNNER.step_timeout }
+                HaproxyError::Timeout { command: commands.join("; "), within: STEP_RUNNER.step_timeout }
             };
-            let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(started.elapsed()), ..RUNNER };
-            let failed = runner.run(steps, &self.slow_entries, execute, timeout_error).await;
-            errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
+            let runner =
+                StepRunner { start_within: STEP_RUNNER.start_within.saturating_sub(started.elapsed()), ..STEP_RUNNER };
+            let failures = runner.run(steps, &self.slow_entries, execute, timeout_error).await;
+            errors.extend(failures.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
             // If a stage failed repeatedly, the run ends: removals must not follow failed additions.
-            if errors.iter().filter(|(_, error)| !error.concerns_one_server()).count() >= RUNNER.max_failures {
+            if errors.iter().filter(|(_, error)| !error.concerns_one_server()).count() >= STEP_RUNNER.max_failures {
                 break;
             }
         }
@@ -319,7 +320,7 @@ impl Target for Haproxy {
     }
 
     fn change_reason(&self) -> Option<String> {
-        self.observed.take_reason()
+        self.process_observer.take_reason()
     }
 
     /// Completes when the process at the socket was reloaded or restarted, or responds again. It is polled twice a
@@ -330,16 +331,16 @@ impl Target for Haproxy {
             // A poll that fails is not a change. The next successful poll reports that the process responds again.
             let response = timeout(POLL_TIMEOUT, self.send_command("show info")).await;
             let process = response.ok().and_then(Result::ok).and_then(|info| Process::read(&info));
-            if self.observed.poll(process) {
+            if self.process_observer.poll(process) {
                 return;
             }
         }
     }
 
     fn describe(&self, _found: &ActualState<Server>, steps: &[Step<Server>]) -> Vec<String> {
-        let quoted = |command| format!("echo '{command}' | socat stdio {}", self.socket.display());
+        let socat_command = |command| format!("echo '{command}' | socat stdio {}", self.socket.display());
         let described = steps.iter().flat_map(|step| match self.commands(step) {
-            Ok(commands) => commands.into_iter().map(quoted).collect(),
+            Ok(commands) => commands.into_iter().map(socat_command).collect(),
             Err(error) => vec![format!("# {error}")],
         });
         described.collect()

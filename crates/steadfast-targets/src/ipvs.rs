@@ -40,7 +40,7 @@ use crate::entry::{ActualState, Step, Target};
 use claim::ServiceClaim;
 pub use error::IpvsError;
 use error::{NOENT, SRCH};
-use messages::{SeenServer, SeenService};
+use messages::{ListedRealServer, ListedVirtualService};
 use server::Drift;
 pub use server::{ForwardingMethod, RealServer};
 pub use service::VirtualService;
@@ -48,7 +48,7 @@ use service::{ServiceProtocol, is_plain};
 use socket::{NetlinkError, ReplyCount, Socket};
 
 /// The family of generic netlink.
-const FAMILY: &str = "IPVS";
+const NETLINK_FAMILY: &str = "IPVS";
 
 /// The real servers behind a virtual service, in the network namespace of the process.
 #[derive(Clone, Debug)]
@@ -82,18 +82,18 @@ impl Ipvs {
                     Step::Change { to, .. } => (messages::SET_DEST, Some(to)),
                     Step::Remove { .. } => (messages::DEL_DEST, None),
                 };
-                let address = self.check(step.name(), server)?;
-                (command, ReplyCount::One, messages::server(&self.service, address, server))
+                let address = self.check_server(step.name(), server)?;
+                (command, ReplyCount::One, messages::server_attributes(&self.service, address, server))
             }
         };
-        let replied = socket.request(command, reply_count, attributes);
-        replied.map_err(|error| ipvs_error(error, || self.command_line(ipvs_command)))
+        let result = socket.request(command, reply_count, attributes);
+        result.map_err(|error| ipvs_error(error, || self.command_line(ipvs_command)))
     }
 
     /// Returns the `ipvsadm` command line for `command`.
     fn command_line(&self, command: IpvsCommand<'_>) -> String {
         let (service, settings) = (self.service.command_line(), self.service.settings());
-        let how = |RealServer { weight, forward, .. }: &RealServer| {
+        let server_options = |RealServer { weight, forward, .. }: &RealServer| {
             let forward = match forward {
                 ForwardingMethod::Masquerade => "-m",
                 ForwardingMethod::Direct => "-g",
@@ -105,17 +105,21 @@ impl Ipvs {
             IpvsCommand::GetService | IpvsCommand::GetServers => format!("ipvsadm -Ln {service}"),
             IpvsCommand::AddService => format!("ipvsadm -A {service} {settings}"),
             IpvsCommand::EditService => format!("ipvsadm -E {service} {settings}"),
-            IpvsCommand::Step(Step::Add { name, value }) => format!("ipvsadm -a {service} -r {name} {}", how(value)),
-            IpvsCommand::Step(Step::Change { name, to, .. }) => format!("ipvsadm -e {service} -r {name} {}", how(to)),
+            IpvsCommand::Step(Step::Add { name, value }) => {
+                format!("ipvsadm -a {service} -r {name} {}", server_options(value))
+            }
+            IpvsCommand::Step(Step::Change { name, to, .. }) => {
+                format!("ipvsadm -e {service} -r {name} {}", server_options(to))
+            }
             IpvsCommand::Step(Step::Remove { name, .. }) => format!("ipvsadm -d {service} -r {name}"),
         }
     }
 
     /// Returns the address of a valid entry.
-    fn check(&self, name: &str, server: Option<&RealServer>) -> Result<SocketAddr, IpvsError> {
+    fn check_server(&self, name: &str, server: Option<&RealServer>) -> Result<SocketAddr, IpvsError> {
         let address = name.parse().ok().filter(|address: &SocketAddr| address.to_string() == name);
-        let is_some = |address: &SocketAddr| is_plain(*address) && (address.port() != 0 || server.is_none());
-        let address = address.filter(is_some).ok_or_else(|| IpvsError::Name(name.to_owned()))?;
+        let is_valid = |address: &SocketAddr| is_plain(*address) && (address.port() != 0 || server.is_none());
+        let address = address.filter(is_valid).ok_or_else(|| IpvsError::Name(name.to_owned()))?;
         // A server that another program added can be removed with any settings.
         let Some(server) = server else { return Ok(address) };
         let service = self.service.address;
@@ -128,42 +132,43 @@ impl Ipvs {
         Ok(address)
     }
 
-    fn service(&self, socket: &mut Socket) -> Result<Option<SeenService>, IpvsError> {
+    fn find_service(&self, socket: &mut Socket) -> Result<Option<ListedVirtualService>, IpvsError> {
         let command = IpvsCommand::GetService;
         let replies = match self.request(socket, command) {
             Err(IpvsError::Rejected { code, .. }) if code == SRCH => return Ok(None),
             replies => replies?,
         };
-        let read = match &*replies {
-            [reply] => messages::read_service(reply),
+        let parsed = match &*replies {
+            [reply] => messages::parse_service(reply),
             others => Err(format!("{} services in place of one", others.len())),
         };
-        read.map(Some).map_err(|reason| IpvsError::Unexpected { command: self.command_line(command), reason })
+        parsed.map(Some).map_err(|reason| IpvsError::Unexpected { command: self.command_line(command), reason })
     }
 
-    fn servers(&self, socket: &mut Socket) -> Result<Vec<SeenServer>, IpvsError> {
+    fn list_servers(&self, socket: &mut Socket) -> Result<Vec<ListedRealServer>, IpvsError> {
         let command = IpvsCommand::GetServers;
         let replies = self.request(socket, command)?;
-        let read = replies.iter().map(|reply| messages::read_server(reply, &self.service));
-        read.collect::<Result<_, _>>()
+        let parsed = replies.iter().map(|reply| messages::parse_server(reply, &self.service));
+        parsed
+            .collect::<Result<_, _>>()
             .map_err(|reason| IpvsError::Unexpected { command: self.command_line(command), reason })
     }
 
     fn read_blocking(&self) -> Result<ActualState<RealServer>, IpvsError> {
-        let mut socket = open()?;
-        let Some(service) = self.service(&mut socket)? else {
-            return Ok(self.found(Vec::new(), true));
+        let mut socket = open_socket()?;
+        let Some(service) = self.find_service(&mut socket)? else {
+            return Ok(self.actual_state(Vec::new(), true));
         };
-        Ok(self.found(self.servers(&mut socket)?, service.is(&self.service)))
+        Ok(self.actual_state(self.list_servers(&mut socket)?, service.has_settings_of(&self.service)))
     }
 
     fn apply_steps(&self, steps: &[Step<RealServer>]) -> Result<(), IpvsError> {
-        self.claim.take(&self.service)?;
-        let mut socket = open()?;
+        self.claim.acquire(&self.service)?;
+        let mut socket = open_socket()?;
         if steps.iter().any(needs_service) {
-            match self.service(&mut socket)? {
+            match self.find_service(&mut socket)? {
                 None => _ = self.request(&mut socket, IpvsCommand::AddService)?,
-                Some(service) if service.is(&self.service) => {}
+                Some(service) if service.has_settings_of(&self.service) => {}
                 Some(_) => _ = self.request(&mut socket, IpvsCommand::EditService)?,
             }
         }
@@ -197,9 +202,9 @@ impl Ipvs {
     }
 
     /// Converts the listed servers. `has_desired_settings` is false if the service has other settings than desired.
-    fn found(&self, servers: Vec<SeenServer>, has_desired_settings: bool) -> ActualState<RealServer> {
+    fn actual_state(&self, servers: Vec<ListedRealServer>, has_desired_settings: bool) -> ActualState<RealServer> {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
-        for SeenServer { address, weight, forward, is_special, active, inactive } in servers {
+        for ListedRealServer { address, weight, forward, is_special, active, inactive } in servers {
             let is_busy = match self.service.protocol {
                 // The inactive connections of TCP include closed connections that the kernel remembers for a while.
                 ServiceProtocol::Tcp => active > 0,
@@ -242,8 +247,8 @@ fn ipvs_error(error: NetlinkError, command: impl FnOnce() -> String) -> IpvsErro
     }
 }
 
-fn open() -> Result<Socket, IpvsError> {
-    Socket::open(FAMILY).map_err(|error| match error {
+fn open_socket() -> Result<Socket, IpvsError> {
+    Socket::open(NETLINK_FAMILY).map_err(|error| match error {
         NetlinkError::Rejected(NOENT) => IpvsError::Absent,
         error => ipvs_error(error, || "ipvsadm".to_owned()),
     })
@@ -265,7 +270,7 @@ impl Target for Ipvs {
     /// Removes entries that cannot be real servers of this service.
     fn validate(&self, desired: &mut BTreeMap<String, RealServer>) -> BTreeMap<String, String> {
         let invalid = desired.iter().filter_map(|(name, server)| {
-            let error = self.check(name, Some(server)).err()?;
+            let error = self.check_server(name, Some(server)).err()?;
             Some((name.clone(), error.to_string()))
         });
         let invalid: BTreeMap<_, _> = invalid.collect();
@@ -292,7 +297,7 @@ impl Target for Ipvs {
                 Step::Add { value, .. } | Step::Change { to: value, .. } => Some(value),
                 Step::Remove { .. } => None,
             };
-            lines.push(match self.check(step.name(), server) {
+            lines.push(match self.check_server(step.name(), server) {
                 Ok(_) => self.command_line(IpvsCommand::Step(step)),
                 Err(error) => format!("# {error}"),
             });

@@ -17,10 +17,10 @@ use journal::{Journal, JournalLine};
 
 /// Memory of several mirrors, each under its name. Clones share one memory.
 #[derive(Clone, Debug)]
-pub struct MirrorMemory(Arc<Inner>);
+pub struct MirrorMemory(Arc<MemoryState>);
 
 #[derive(Debug)]
-struct Inner {
+struct MemoryState {
     /// Locked before `records`, so that lines reach the file in the order of the changes. `None` keeps the memory in
     /// this process only.
     journal: Mutex<Option<Journal>>,
@@ -34,9 +34,9 @@ struct Inner {
 struct StoredMirror {
     record: MirrorRecord,
     /// Guard state in the file.
-    written: Guard,
+    written_guard: Guard,
     /// Entries that this standby would have added, and the time of their last request.
-    recent: BTreeMap<String, (EntryRecord, Instant)>,
+    recent_entries: BTreeMap<String, (EntryRecord, Instant)>,
 }
 
 /// Period for which a standby remembers an entry that is no longer desired and that the leader has not recorded.
@@ -61,19 +61,23 @@ impl MirrorMemory {
                 JournalLine::Guard { mirror, guard } => {
                     let stored = records.entry(mirror).or_default();
                     stored.record.guard = guard.clone();
-                    stored.written = guard;
+                    stored.written_guard = guard;
                 }
             }
         }
         let is_known = instance.is_some();
-        let instance = instance.unwrap_or_else(new_instance);
+        let instance = instance.unwrap_or_else(new_instance_id);
         let journal = Mutex::new(Some(if is_known { journal } else { journal.with_instance(&instance) }));
-        Ok(Self(Arc::new(Inner { journal, instance, records: Mutex::new(records) })))
+        Ok(Self(Arc::new(MemoryState { journal, instance, records: Mutex::new(records) })))
     }
 
     /// Creates a memory that ends with the process.
     pub fn volatile() -> Self {
-        Self(Arc::new(Inner { journal: Mutex::new(None), instance: PROCESS.clone(), records: Mutex::default() }))
+        Self(Arc::new(MemoryState {
+            journal: Mutex::new(None),
+            instance: PROCESS_INSTANCE.clone(),
+            records: Mutex::default(),
+        }))
     }
 
     /// Returns the ID of this process: the same after a restart with the same file.
@@ -141,25 +145,25 @@ impl MirrorMemory {
                 lines.push(JournalLine::Entry { mirror: mirror.to_owned(), name: name.clone(), entry_record });
             }
             let durable = stored.record.guard.durable_state();
-            if durable != stored.written {
+            if durable != stored.written_guard {
                 lines.push(JournalLine::Guard { mirror: mirror.to_owned(), guard: durable.clone() });
                 guard = Some(durable);
             }
         }
         let Some(journal) = journal.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
-        let written = journal.append(&lines).and_then(|()| {
+        let result = journal.append(&lines).and_then(|()| {
             // The whole file is rewritten only if later lines have replaced most of it.
             if journal.is_oversized() { journal.replace(&self.all_lines(mirror, guard.as_ref())) } else { Ok(()) }
         });
         if let Some(stored) = self.records().get_mut(mirror) {
-            match (&written, guard) {
-                (Ok(()), Some(guard)) => stored.written = guard,
+            match (&result, guard) {
+                (Ok(()), Some(guard)) => stored.written_guard = guard,
                 (Ok(()), None) => {}
                 // The next flush writes these names, with the values that are current then.
                 (Err(_), _) => stored.record.put_back(changed),
             }
         }
-        written
+        result
     }
 
     /// Returns the complete content of the file. `guard` replaces the written guard of the mirror `flushed`.
@@ -172,7 +176,7 @@ impl MirrorMemory {
                 name: name.clone(),
                 entry_record: Some(entry_record.clone()),
             }));
-            let guard = guard.filter(|_| mirror == flushed).unwrap_or(&stored.written).clone();
+            let guard = guard.filter(|_| mirror == flushed).unwrap_or(&stored.written_guard).clone();
             lines.push(JournalLine::Guard { mirror: mirror.clone(), guard });
         }
         lines
@@ -227,14 +231,14 @@ impl MirrorMemory {
         }
         for (mirror, (guard, entries)) in &adopted {
             let mut records = self.records();
-            let StoredMirror { record, recent, .. } = records.entry(mirror.clone()).or_default();
-            recent.retain(|_, (_, desired)| desired.elapsed() < RECENT_PERIOD);
+            let StoredMirror { record, recent_entries, .. } = records.entry(mirror.clone()).or_default();
+            recent_entries.retain(|_, (_, desired)| desired.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
             // An export omits its entries if the text would be too long. In this case, the entries known here stay.
             if !entries.is_empty() {
                 record.retain(|name, _| entries.contains_key(name));
             }
-            for (name, (entry_record, _)) in recent.iter().filter(|(name, _)| !entries.contains_key(*name)) {
+            for (name, (entry_record, _)) in recent_entries.iter().filter(|(name, _)| !entries.contains_key(*name)) {
                 record.insert(name, entry_record.clone());
             }
             for (name, entry_record) in entries {
@@ -248,10 +252,10 @@ impl MirrorMemory {
     pub(crate) fn remember_desired(&self, mirror: &str, desired: impl IntoIterator<Item = (String, EntryRecord)>) {
         let now = Instant::now();
         let mut records = self.records();
-        let StoredMirror { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
+        let StoredMirror { record, recent_entries, .. } = records.entry(mirror.to_owned()).or_default();
         for (name, entry_record) in desired {
             record.insert(&name, entry_record.clone());
-            recent.insert(name, (entry_record, now));
+            recent_entries.insert(name, (entry_record, now));
         }
     }
 
@@ -262,9 +266,9 @@ impl MirrorMemory {
 }
 
 /// ID of this process if no file keeps one.
-static PROCESS: LazyLock<String> = LazyLock::new(new_instance);
+static PROCESS_INSTANCE: LazyLock<String> = LazyLock::new(new_instance_id);
 
-fn new_instance() -> String {
+fn new_instance_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 

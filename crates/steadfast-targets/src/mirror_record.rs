@@ -25,7 +25,7 @@ pub(crate) struct MirrorRecord {
     entries: BTreeMap<String, EntryRecord>,
     pub(crate) guard: Guard,
     /// Names with unwritten changes.
-    changed: Vec<String>,
+    changed_names: Vec<String>,
 }
 
 impl MirrorRecord {
@@ -51,17 +51,17 @@ impl MirrorRecord {
     pub(crate) fn insert(&mut self, name: &str, entry_record: EntryRecord) {
         if self.entries.get(name) != Some(&entry_record) {
             self.entries.insert(name.to_owned(), entry_record);
-            self.changed.push(name.to_owned());
+            self.changed_names.push(name.to_owned());
         }
     }
 
     /// Removes all entries except those for which `keep` returns true.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str, &EntryRecord) -> bool) {
-        let changed = &mut self.changed;
+        let changed_names = &mut self.changed_names;
         self.entries.retain(|name, entry_record| {
             let is_kept = keep(name, entry_record);
             if !is_kept {
-                changed.push(name.clone());
+                changed_names.push(name.clone());
             }
             is_kept
         });
@@ -69,12 +69,12 @@ impl MirrorRecord {
 
     /// Takes the names with unwritten changes.
     pub(crate) fn take_changed(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.changed)
+        std::mem::take(&mut self.changed_names)
     }
 
     /// Restores these names as unwritten.
-    pub(crate) fn put_back(&mut self, changed: Vec<String>) {
-        self.changed.extend(changed);
+    pub(crate) fn put_back(&mut self, changed_names: Vec<String>) {
+        self.changed_names.extend(changed_names);
     }
 
     /// Reads an entry from the file.

@@ -16,7 +16,7 @@ use crate::entry::{ActualState, DesiredState, EntryValue, Step, Target};
 use crate::mirror_memory::MirrorMemory;
 use crate::mirror_record::EntryRecord;
 use crate::owner::Claim;
-use crate::plan::{DrainState, MarkOwnership, Now, Plan, PlanSettings, SkipReason, plan};
+use crate::plan::{DrainState, MarkOwnership, Plan, PlanSettings, PlanTime, SkipReason, plan};
 use crate::settings::MirrorSettings;
 use crate::status::{Loss, MirrorStatus};
 use crate::term::{Permit, TermEnded};
@@ -69,11 +69,11 @@ struct RunState {
     /// Number of consecutive failures.
     failures: u32,
     /// Change of the target since the last read, as reported by the target.
-    change: Option<Arc<str>>,
+    change_reason: Option<Arc<str>>,
     /// Reason for the last rejection of steps.
     rejection: Option<Arc<str>>,
     /// Entries that the first read found, if the target has an ownership record.
-    adopted: Option<Arc<BTreeSet<String>>>,
+    adopted_names: Option<Arc<BTreeSet<String>>>,
 }
 
 /// Outcome of a pass.
@@ -196,15 +196,15 @@ impl<T: Target> MirrorTask<T> {
         background.spawn(self.clone().renew_periodically(permit.clone()));
         let (sender, mut changed) = watch::channel(());
         background.spawn(self.clone().watch_target(sender));
-        let mut run = RunState {
+        let mut run_state = RunState {
             draining: DrainState::default(),
             attempts: Attempts::default(),
             rng: Rng::with_seed(self.settings.seed),
             flushing: None,
             failures: 0,
-            change: None,
+            change_reason: None,
             rejection: None,
-            adopted: None,
+            adopted_names: None,
         };
         loop {
             let MirrorInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
@@ -216,22 +216,25 @@ impl<T: Target> MirrorTask<T> {
                 Some(desired) => {
                     changed.mark_unchanged();
                     // Changes from here on wake the select below, even if this pass has read the target already.
-                    let (max_pause, next_read_by) = match self.reconcile(&desired, &mut run, &permit).await {
+                    let (max_pause, next_read_by) = match self.reconcile(&desired, &mut run_state, &permit).await {
                         Ok(outcome) => {
-                            run.failures = 0;
-                            let soon = self.settings.retry_delay.min(self.settings.compare);
-                            (if outcome.has_applied_steps { soon } else { self.settings.compare }, outcome.next_read_by)
+                            run_state.failures = 0;
+                            let follow_up_delay = self.settings.retry_delay.min(self.settings.compare);
+                            (
+                                if outcome.has_applied_steps { follow_up_delay } else { self.settings.compare },
+                                outcome.next_read_by,
+                            )
                         }
                         Err(reason) => {
-                            run.failures += 1;
+                            run_state.failures += 1;
                             self.report_failure(&reason);
-                            let times = (run.failures - 1).min(16);
+                            let times = (run_state.failures - 1).min(16);
                             (self.settings.retry_delay.saturating_mul(1 << times).min(self.settings.compare), None)
                         }
                     };
                     // Jitter: mirrors that started together must not read their targets together.
-                    let next = Instant::now() + max_pause.mul_f64(0.75 + 0.25 * run.rng.f64());
-                    Some(next_read_by.map_or(next, |latest| latest.min(next)))
+                    let next_comparison = Instant::now() + max_pause.mul_f64(0.75 + 0.25 * run_state.rng.f64());
+                    Some(next_read_by.map_or(next_comparison, |latest| latest.min(next_comparison)))
                 }
             };
             let pause = async {
@@ -246,14 +249,14 @@ impl<T: Target> MirrorTask<T> {
                     if received.is_err() {
                         return;
                     }
-                    run.failures = 0;
+                    run_state.failures = 0;
                 }
                 // The sending task ends only if its future panics.
                 Ok(()) = changed.changed() => {
                     tracing::info!(mirror = self.name, "the target was restarted or changed by another client; checking it now");
-                    run.change = Some("the target was restarted or changed by another client".into());
-                    run.attempts.reset();
-                    run.failures = 0;
+                    run_state.change_reason = Some("the target was restarted or changed by another client".into());
+                    run_state.attempts.reset();
+                    run_state.failures = 0;
                 }
                 () = self.claimed.notified() => {}
                 () = pause => {}
@@ -310,24 +313,24 @@ impl<T: Target> MirrorTask<T> {
     async fn reconcile(
         &self,
         desired: &DesiredState<T::Value>,
-        run: &mut RunState,
+        run_state: &mut RunState,
         permit: &Permit,
     ) -> Result<PassOutcome, Arc<str>> {
         let read = timeout(self.settings.deadline, self.target.read()).await;
         let found = read.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let now = Now { unix, instant: Instant::now() };
+        let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = PlanTime { unix_seconds, instant: Instant::now() };
         let (plan_settings, validate) =
             (self.settings.plan_settings(), |values: &mut BTreeMap<String, T::Value>| self.target.validate(values));
-        let plan_settings = PlanSettings { ownership: self.ownership(&found, run), ..plan_settings };
-        let draining = &mut run.draining;
+        let plan_settings = PlanSettings { ownership: self.ownership(&found, run_state), ..plan_settings };
+        let draining = &mut run_state.draining;
         let Plan { additions, removals, mut skipped, approvals, conflicting, uncertain, drain_deadline } = self
             .memory
             .update(&self.name, |record| plan(desired, &found, &validate, &plan_settings, (record, draining), now));
         // Error of the last attempt, if it failed. It concerns only the entries whose steps failed, unless the target
         // accepted no step.
-        let rejection = run.rejection.clone();
-        let failed_steps = additions.iter().chain(&removals).filter(|step| run.attempts.has_failed(step));
+        let rejection = run_state.rejection.clone();
+        let failed_steps = additions.iter().chain(&removals).filter(|step| run_state.attempts.has_failed(step));
         // The target did not apply a step that the plan repeats after an attempt. The entry is reported with the error.
         skipped.extend(rejection.iter().flat_map(|reason| {
             let failed_steps = failed_steps.clone();
@@ -347,17 +350,18 @@ impl<T: Target> MirrorTask<T> {
         }
         let settled = additions.is_empty() && removals.is_empty();
         let missing = additions.iter().filter(|step| matches!(step, Step::Add { .. })).count();
-        let change = [self.target.change_reason().map(Arc::from), run.change.take()].into_iter().flatten().next();
+        let change =
+            [self.target.change_reason().map(Arc::from), run_state.change_reason.take()].into_iter().flatten().next();
         // Entries cannot be lost before the first read.
         let was_seen = self.status_sender.borrow().last_read.is_some();
-        let lost =
+        let loss =
             change.filter(|_| was_seen && missing > 0).map(|reason| Loss { missing, reason, detected: now.instant });
-        if let Some(Loss { missing, reason, .. }) = &lost {
+        if let Some(Loss { missing, reason, .. }) = &loss {
             tracing::warn!(mirror = self.name, missing, %reason, "entries are missing after a change of the target; adding them again");
         }
         self.status_sender.send_modify(|status| {
-            if lost.is_some() {
-                status.loss = lost;
+            if loss.is_some() {
+                status.loss = loss;
             }
             status.reads += 1;
             status.last_read = Some(now.instant);
@@ -371,14 +375,14 @@ impl<T: Target> MirrorTask<T> {
             status.failing = rejection.filter(|_| found.own.is_empty() && !settled);
         });
         // Removals wait until the disk has their record. Additions do not: a full disk must not keep a balancer empty.
-        let (removals, unwritten) = match self.flush(run).await {
+        let (removals, flush_error) = match self.flush(run_state).await {
             Ok(()) => (removals, None),
             Err(_) if removals.is_empty() => (removals, None),
             Err(reason) => (Vec::new(), Some(reason)),
         };
         let steps = additions.into_iter().chain(removals).collect();
         let delays = (self.settings.retry_delay, self.settings.compare);
-        let (steps, next) = run.attempts.due(steps, now.instant, delays);
+        let (steps, next) = run_state.attempts.take_due(steps, now.instant, delays);
         let drain_deadline = [drain_deadline, next].into_iter().flatten().min();
         let has_applied_steps = !steps.is_empty();
         if has_applied_steps {
@@ -391,29 +395,29 @@ impl<T: Target> MirrorTask<T> {
                 .map_err(|TermEnded| Arc::from("the term of this process as the leader has ended"))?;
             self.status_sender.send_modify(|status| status.applied = steps);
             match applied {
-                Ok(Ok(())) => run.rejection = None,
-                Ok(Err(error)) => self.record_rejection(error_chain(&error), run),
-                Err(_) => self.record_rejection(self.timeout_error(), run),
+                Ok(Ok(())) => run_state.rejection = None,
+                Ok(Err(error)) => self.record_rejection(error_chain(&error), run_state),
+                Err(_) => self.record_rejection(self.timeout_error(), run_state),
             }
         }
-        if let Some(reason) = unwritten {
+        if let Some(reason) = flush_error {
             return Err(format!("entries are added but not removed: {reason}").into());
         }
         Ok(PassOutcome { has_applied_steps, next_read_by: drain_deadline })
     }
 
     /// Writes the state that must survive a restart. Waits at most [`FLUSH_TIMEOUT`] for the disk.
-    async fn flush(&self, run: &mut RunState) -> Result<(), Arc<str>> {
-        let pending = run.flushing.take();
+    async fn flush(&self, run_state: &mut RunState) -> Result<(), Arc<str>> {
+        let pending = run_state.flushing.take();
         let was_pending = pending.is_some();
         let mut flushing = pending.unwrap_or_else(|| self.start_flush());
         match timeout(FLUSH_TIMEOUT, &mut flushing).await {
             // The earlier flush does not include the newest changes.
-            Ok(_) if was_pending => Box::pin(self.flush(run)).await,
+            Ok(_) if was_pending => Box::pin(self.flush(run_state)).await,
             Ok(Ok(written)) => written.map_err(|error| error_chain(&error)),
             Ok(Err(error)) => Err(Arc::from(format!("writing the memory of mirrors panicked: {error}"))),
             Err(_) => {
-                run.flushing = Some(flushing);
+                run_state.flushing = Some(flushing);
                 Err(Arc::from("the disk with the memory of mirrors does not respond"))
             }
         }
@@ -425,16 +429,16 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Remembers the reason of a rejection. The next read shows which steps were rejected.
-    fn record_rejection(&self, reason: Arc<str>, run: &mut RunState) {
-        if run.rejection.as_ref() != Some(&reason) {
+    fn record_rejection(&self, reason: Arc<str>, run_state: &mut RunState) {
+        if run_state.rejection.as_ref() != Some(&reason) {
             tracing::warn!(mirror = self.name, %reason, "the target rejected a change; retrying it, other changes continue");
         }
-        run.rejection = Some(reason);
+        run_state.rejection = Some(reason);
     }
 
     /// Returns the ownership of the mark: exclusive, held by another process, or with the entries that this process has
     /// adopted.
-    fn ownership(&self, found: &ActualState<T::Value>, run: &mut RunState) -> MarkOwnership {
+    fn ownership(&self, found: &ActualState<T::Value>, run_state: &mut RunState) -> MarkOwnership {
         if !T::HAS_OWNER_RECORD {
             return MarkOwnership::Exclusive;
         }
@@ -444,7 +448,7 @@ impl<T: Target> MirrorTask<T> {
         }
         // The first read after a successful claim shows the entries of earlier processes, which this process takes
         // over.
-        let adopted = run.adopted.get_or_insert_with(|| Arc::new(found.own.keys().cloned().collect()));
+        let adopted = run_state.adopted_names.get_or_insert_with(|| Arc::new(found.own.keys().cloned().collect()));
         MarkOwnership::Adopted(adopted.clone())
     }
 
@@ -454,21 +458,22 @@ impl<T: Target> MirrorTask<T> {
         if permit.token() == 0 {
             return;
         }
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let reason: Arc<str> = match timeout(self.settings.deadline, self.target.fence(permit.token(), unix)).await {
-            Ok(Ok(true)) => return,
-            Ok(Ok(false)) => "the target has the record of a later term".into(),
-            Ok(Err(error)) => error_chain(&error),
-            Err(_) => self.timeout_error(),
-        };
+        let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let reason: Arc<str> =
+            match timeout(self.settings.deadline, self.target.fence(permit.token(), unix_seconds)).await {
+                Ok(Ok(true)) => return,
+                Ok(Ok(false)) => "the target has the record of a later term".into(),
+                Ok(Err(error)) => error_chain(&error),
+                Err(_) => self.timeout_error(),
+            };
         tracing::warn!(mirror = self.name, term = permit.token(), %reason, "cannot record the term at the target; retrying");
     }
 
     /// Claims the mark for this process, and reports another holder.
     async fn claim(&self) {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let instance = self.settings.instance.as_deref().unwrap_or_else(|| self.memory.instance());
-        let claimed = timeout(self.settings.deadline, self.target.claim(instance, unix)).await;
+        let claimed = timeout(self.settings.deadline, self.target.claim(instance, unix_seconds)).await;
         let other = match claimed {
             Ok(Ok(Claim::Ours)) => None,
             Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),

@@ -120,7 +120,7 @@ impl Nftables {
     ///
     /// Returns an error if the name is invalid.
     pub fn new(name: &str, front_address: SocketAddr) -> Result<Self, NftablesError> {
-        check(name)?;
+        check_name(name)?;
         // A table's name starts with a letter and has no dots or dashes.
         let table = Table {
             name: format!("steadfast_{}", name.replace(['-', '.'], "_")),
@@ -148,15 +148,15 @@ impl Nftables {
         let words: Vec<_> = self.command.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
         let [program, rest @ ..] = &*words else { return Ok(String::new()) };
         let command = words.join(" ");
-        let failed = |source| NftablesError::Tool { command: command.clone(), source };
+        let tool_error = |source| NftablesError::Tool { command: command.clone(), source };
         let mut child = Command::new(program);
         child.args(rest).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = child.spawn().map_err(failed)?;
+        let mut child = child.spawn().map_err(tool_error)?;
         if let Some(mut pipe) = child.stdin.take() {
             // A tool that exits early reports its own error.
             drop(pipe.write_all(input.as_bytes()).await);
         }
-        let output = child.wait_with_output().await.map_err(failed)?;
+        let output = child.wait_with_output().await.map_err(tool_error)?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -166,7 +166,7 @@ impl Nftables {
         Err(NftablesError::Rejected { command, message })
     }
 
-    async fn entries(&self) -> Result<BTreeMap<String, Backend>, NftablesError> {
+    async fn read_entries(&self) -> Result<BTreeMap<String, Backend>, NftablesError> {
         let family = self.table.family();
         let unexpected = |arguments: &[&str], reason| {
             let words: Vec<_> = self.command.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
@@ -180,11 +180,11 @@ impl Nftables {
         }
         let arguments = ["-j", "list", "table", family, &self.table.name];
         let listed = self.run(&arguments, "").await?;
-        listing::entries(&listed, &self.table).map_err(|reason| unexpected(&arguments, reason))
+        listing::parse_entries(&listed, &self.table).map_err(|reason| unexpected(&arguments, reason))
     }
 
     /// Returns the entries after `steps`, without invalid steps, and the first error.
-    fn after(
+    fn apply_steps(
         &self,
         mut entries: BTreeMap<String, Backend>,
         steps: &[Step<Backend>],
@@ -197,7 +197,8 @@ impl Nftables {
             .for_each(|backend| backend.weight -= DRIFT_WEIGHT);
         for step in steps {
             match step {
-                Step::Add { name, value } | Step::Change { name, to: value, .. } => match self.check(name, value) {
+                Step::Add { name, value } | Step::Change { name, to: value, .. } => match self.check_entry(name, value)
+                {
                     Ok(()) => _ = entries.insert(name.clone(), *value),
                     Err(error) => first_error = first_error.and(Err(error)),
                 },
@@ -214,7 +215,7 @@ impl Nftables {
         let (mut entries, mut first_error) = (entries, Ok(()));
         let mut pending = vec![steps];
         while let Some(steps) = pending.pop() {
-            let (after, invalid) = self.after(entries.clone(), steps);
+            let (after, invalid) = self.apply_steps(entries.clone(), steps);
             first_error = first_error.and(invalid);
             match self.run(&["-f", "-"], &self.table.ruleset(&after)).await {
                 Ok(_) => entries = after,
@@ -229,8 +230,8 @@ impl Nftables {
         first_error
     }
 
-    fn check(&self, name: &str, Backend { address, weight }: &Backend) -> Result<(), NftablesError> {
-        check(name)?;
+    fn check_entry(&self, name: &str, Backend { address, weight }: &Backend) -> Result<(), NftablesError> {
+        check_name(name)?;
         let front_address = self.table.front_address;
         if front_address.is_ipv4() != address.is_ipv4() {
             return Err(NftablesError::Family { name: name.to_owned(), address: *address, front_address });
@@ -248,7 +249,7 @@ impl Nftables {
 }
 
 /// Checks the characters of a name. A name with other characters could contain another rule.
-fn check(name: &str) -> Result<(), NftablesError> {
+fn check_name(name: &str) -> Result<(), NftablesError> {
     if is_valid_name(name, MAX_NAME_BYTES) { Ok(()) } else { Err(NftablesError::Name(name.to_owned())) }
 }
 
@@ -258,18 +259,18 @@ impl Target for Nftables {
 
     async fn read(&self) -> Result<ActualState<Backend>, NftablesError> {
         // The mirror owns the whole table, so no entry is foreign. The kernel tracks connections, so no entry is busy.
-        Ok(ActualState { own: self.entries().await?, others: BTreeSet::new(), busy: BTreeSet::new() })
+        Ok(ActualState { own: self.read_entries().await?, others: BTreeSet::new(), busy: BTreeSet::new() })
     }
 
     async fn apply(&self, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
         // Read again: the table is written as a whole and must include entries that appeared since the plan.
-        self.write(self.entries().await?, steps).await
+        self.write(self.read_entries().await?, steps).await
     }
 
     /// Removes entries that are invalid in the table.
     fn validate(&self, desired: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
         let invalid = desired.iter().filter_map(|(name, backend)| {
-            let error = self.check(name, backend).err()?;
+            let error = self.check_entry(name, backend).err()?;
             Some((name.clone(), error.to_string()))
         });
         let invalid: BTreeMap<_, _> = invalid.collect();
@@ -278,7 +279,7 @@ impl Target for Nftables {
     }
 
     fn describe(&self, found: &ActualState<Backend>, steps: &[Step<Backend>]) -> Vec<String> {
-        let (entries, invalid) = self.after(found.own.clone(), steps);
+        let (entries, invalid) = self.apply_steps(found.own.clone(), steps);
         let comment = invalid.err().map(|error| format!("# {error}"));
         comment.into_iter().chain(self.table.ruleset(&entries).lines().map(str::to_owned)).collect()
     }

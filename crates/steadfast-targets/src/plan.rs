@@ -86,9 +86,9 @@ pub(crate) struct DrainState {
 
 /// The time, by the wall clock and by a clock that never jumps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct PlanTime {
     /// Seconds since 1970.
-    pub(crate) unix: u64,
+    pub(crate) unix_seconds: u64,
     pub(crate) instant: Instant,
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn plan<V: EntryValue>(
     validate: Validate<'_, V>,
     plan_settings: &PlanSettings,
     (record, draining): (&mut MirrorRecord, &mut DrainState),
-    now: Now,
+    now: PlanTime,
 ) -> Plan<V> {
     let ClaimResolution { mut values, origins, conflicts, conflicting } =
         ClaimResolution::resolve(desired, found, record);
@@ -150,12 +150,12 @@ pub(crate) fn plan<V: EntryValue>(
             Some(current) => Step::Change { name: name.clone(), from: current.clone(), to: value.clone() },
         };
         // A change that takes an entry out of service needs the consent of the guard, like a removal.
-        let served = found.own.get(name).is_some_and(EntryValue::serves);
-        if served && !value.serves() {
+        let was_serving = found.own.get(name).is_some_and(EntryValue::serves);
+        if was_serving && !value.serves() {
             service_ends.insert(name.clone(), step);
         } else {
-            if !served && value.serves() {
-                flow(&mut flows, origins.get(name)).starting += 1;
+            if !was_serving && value.serves() {
+                group_flow(&mut flows, origins.get(name)).starting += 1;
             }
             additions.push(step);
         }
@@ -193,7 +193,7 @@ pub(crate) fn plan<V: EntryValue>(
 
     builder.skip_uncertain(&mut service_ends, &origins, record);
     for (name, _) in found.own.iter().filter(|(_, current)| current.serves()) {
-        flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
+        group_flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
     for (name, step) in &service_ends {
         // The recorded origin takes precedence: the object that provided the entry decides about its loss, not a new
@@ -202,15 +202,15 @@ pub(crate) fn plan<V: EntryValue>(
         let is_deleted = origin
             .as_deref()
             .is_some_and(|origin| desired.exists.as_ref().and_then(|exists| exists.check(origin)) == Some(false));
-        let flow = flow(&mut flows, origins.get(name).or(origin.as_ref()));
+        let flow = group_flow(&mut flows, origins.get(name).or(origin.as_ref()));
         let removals = if is_deleted { &mut flow.deleted } else { &mut flow.other_removals };
         removals.insert(name.clone(), format!("{step:?}"));
     }
-    let decision = record.guard.decide(plan_settings.rules, &flows, &builder.uncertain_names(), now.unix);
-    let verdict = replace_in_place(decision, &additions, found);
-    builder.skipped.extend(verdict.pending_approvals.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
-    builder.skipped.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
-    let granted = service_ends.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
+    let guard_decision = record.guard.decide(plan_settings.rules, &flows, &builder.uncertain_names(), now.unix_seconds);
+    let decision = replace_in_place(guard_decision, &additions, found);
+    builder.skipped.extend(decision.pending_approvals.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
+    builder.skipped.extend(decision.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
+    let granted = service_ends.into_iter().filter(|(name, _)| decision.granted.contains(name)).map(|(_, step)| step);
     // Removals of entries that already stopped serving need no consent: they cost no capacity.
     let removals = granted.chain(removals).collect();
 
@@ -244,7 +244,7 @@ pub(crate) fn plan<V: EntryValue>(
 /// Grants the removal of entries that a new entry at the same location replaces. Two entries of one location may
 /// exclude each other, such as a CNAME and an address of one name. The new entry then cannot be added first.
 fn replace_in_place<V: EntryValue>(
-    mut verdict: GuardDecision,
+    mut decision: GuardDecision,
     additions: &[Step<V>],
     found: &ActualState<V>,
 ) -> GuardDecision {
@@ -256,14 +256,14 @@ fn replace_in_place<V: EntryValue>(
         })
         .collect();
     let is_in_place = |name: &String| found.own.get(name).is_some_and(|current| added.contains(current.location(name)));
-    let (in_place, others) = std::mem::take(&mut verdict.replaced).into_iter().partition(is_in_place);
-    verdict.replaced = others;
-    verdict.granted.extend::<BTreeSet<_>>(in_place);
-    verdict
+    let (in_place, others) = std::mem::take(&mut decision.replaced).into_iter().partition(is_in_place);
+    decision.replaced = others;
+    decision.granted.extend::<BTreeSet<_>>(in_place);
+    decision
 }
 
 /// Returns the flow of the group of `origin`.
-fn flow<'a>(flows: &'a mut BTreeMap<String, Flow>, origin: Option<&Arc<Origin>>) -> &'a mut Flow {
+fn group_flow<'a>(flows: &'a mut BTreeMap<String, Flow>, origin: Option<&Arc<Origin>>) -> &'a mut Flow {
     flows.entry(origin.map(|origin| origin.group.clone()).unwrap_or_default()).or_default()
 }
 

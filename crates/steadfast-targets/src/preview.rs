@@ -10,7 +10,7 @@ use crate::entry::{DesiredState, Step, Target};
 use crate::guard::ApprovalRequest;
 use crate::mirror_memory::MirrorMemory;
 use crate::mirror_task::error_chain;
-use crate::plan::{DrainState, Now, SkipReason, plan};
+use crate::plan::{DrainState, PlanTime, SkipReason, plan};
 use crate::settings::MirrorSettings;
 
 /// Next steps of a mirror.
@@ -45,8 +45,8 @@ pub async fn preview<T: Target>(
     let found = read
         .map_err(|_| Arc::from(format!("no response within {:?}", settings.deadline)))?
         .map_err(|error| error_chain(&error))?;
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let now = Now { unix, instant: Instant::now() };
+    let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = PlanTime { unix_seconds, instant: Instant::now() };
     let (mut record, mut draining) = (memory.record(name), DrainState::default());
     let validate = |values: &mut BTreeMap<String, T::Value>| target.validate(values);
     let planned = plan(desired, &found, &validate, &settings.plan_settings(), (&mut record, &mut draining), now);

@@ -22,14 +22,14 @@ use serde_json::Value as Json;
 use tokio::time::timeout;
 
 use crate::entry::{ActualState, EntryValue, Step, Target};
-use crate::step_runner::{Failure, SlowEntries, StepRunner};
+use crate::step_runner::{SlowEntries, StepFailure, StepRunner};
 pub use client::PlainRegistryClient;
 pub use error::RegistryError;
 pub use layout::Layout;
 
 /// Bounds of one run of changes. A run lasts at most 19 s, so that it ends within the mirror's deadline of 30 s.
 /// The next run handles the rest.
-const RUNNER: StepRunner = StepRunner {
+const STEP_RUNNER: StepRunner = StepRunner {
     max_concurrent: 8,
     step_timeout: Duration::from_secs(4),
     start_within: Duration::from_secs(15),
@@ -127,18 +127,18 @@ impl<R: RegistryClient> Registry<R> {
 
     async fn apply_step(&self, step: &Step<RegistryItem>) -> Result<(), RegistryError> {
         let key = step.name();
-        let url = self.layout.item(key)?;
+        let url = self.layout.item_url(key)?;
         let (method, condition, body) = match step {
             Step::Add { value, .. } => {
                 let condition = Some((IF_NONE_MATCH, HeaderValue::from_static("*")));
-                (Method::PUT, condition, Some(self.layout.body(key, &value.0)))
+                (Method::PUT, condition, Some(self.layout.item_body(key, &value.0)))
             }
             Step::Change { to, .. } => {
                 // Read before the write: a registry that ignores conditions must not lose foreign items.
                 let Some(tag) = self.own_item_tag(key, &url).await? else {
                     return Err(RegistryError::Conflict { key: key.to_owned() });
                 };
-                (Method::PUT, tag.map(|tag| (IF_MATCH, tag)), Some(self.layout.body(key, &to.0)))
+                (Method::PUT, tag.map(|tag| (IF_MATCH, tag)), Some(self.layout.item_body(key, &to.0)))
             }
             Step::Remove { .. } => {
                 let Some(tag) = self.own_item_tag(key, &url).await? else { return Ok(()) };
@@ -164,14 +164,14 @@ impl<R: RegistryClient> Target for Registry<R> {
     type Error = RegistryError;
 
     async fn read(&self) -> Result<ActualState<RegistryItem>, RegistryError> {
-        let url = self.layout.list();
+        let url = self.layout.list_url();
         let response = timeout(LIST_TIMEOUT, self.send(Method::GET, &url, None, None)).await;
         let timeout_error =
             |_| RegistryError::Timeout { request: format!("GET {}", layout::display_url(&url)), within: LIST_TIMEOUT };
         let response = response.map_err(timeout_error)??;
         Self::check_status(&Method::GET, &url, &response)?;
-        let read = self.layout.read(response.body());
-        let items = read.map_err(|reason| RegistryError::Unexpected {
+        let parsed = self.layout.parse_items(response.body());
+        let items = parsed.map_err(|reason| RegistryError::Unexpected {
             request: format!("GET {}", layout::display_url(&url)),
             reason,
         })?;
@@ -191,20 +191,20 @@ impl<R: RegistryClient> Target for Registry<R> {
     async fn apply(&self, steps: &[Step<RegistryItem>]) -> Result<(), RegistryError> {
         let execute = |number: usize| async move {
             let step: &Step<RegistryItem> = &steps[number];
-            let wrap = |error: RegistryError| {
-                if error.concerns_one_item() { Failure::Entry(error) } else { Failure::Unclear(error) }
+            let classify = |error: RegistryError| {
+                if error.concerns_one_item() { StepFailure::Entry(error) } else { StepFailure::Unclear(error) }
             };
-            self.apply_step(step).await.map_err(wrap)
+            self.apply_step(step).await.map_err(classify)
         };
         let timeout_error = |number: usize| {
             let method = if matches!(steps[number], Step::Remove { .. }) { Method::DELETE } else { Method::PUT };
-            let url = self.layout.item(steps[number].name()).unwrap_or_default();
+            let url = self.layout.item_url(steps[number].name()).unwrap_or_default();
             RegistryError::Timeout {
                 request: format!("{method} {}", layout::display_url(&url)),
-                within: RUNNER.step_timeout,
+                within: STEP_RUNNER.step_timeout,
             }
         };
-        let errors = RUNNER.run(steps, &self.slow_entries, execute, timeout_error).await;
+        let errors = STEP_RUNNER.run(steps, &self.slow_entries, execute, timeout_error).await;
         RegistryError::combined(
             errors.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)).collect(),
         )
@@ -212,22 +212,23 @@ impl<R: RegistryClient> Target for Registry<R> {
 
     /// Removes entries whose key a server could interpret as another key.
     fn validate(&self, desired: &mut BTreeMap<String, RegistryItem>) -> BTreeMap<String, String> {
-        let invalid = desired.keys().filter_map(|name| Some((name.clone(), self.layout.item(name).err()?.to_string())));
+        let invalid =
+            desired.keys().filter_map(|name| Some((name.clone(), self.layout.item_url(name).err()?.to_string())));
         let invalid: BTreeMap<_, _> = invalid.collect();
         desired.retain(|name, _| !invalid.contains_key(name));
         invalid
     }
 
     fn describe(&self, _found: &ActualState<RegistryItem>, steps: &[Step<RegistryItem>]) -> Vec<String> {
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+        let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
         let described = steps.iter().map(|step| {
             let key = step.name();
-            let url = match self.layout.item(key) {
-                Ok(url) => quoted(&layout::display_url(&url)),
+            let url = match self.layout.item_url(key) {
+                Ok(url) => quote(&layout::display_url(&url)),
                 Err(error) => return format!("# {error}"),
             };
             let put = |condition: &str, value: &RegistryItem| {
-                let body = quoted(&self.layout.body(key, &value.0).to_string());
+                let body = quote(&self.layout.item_body(key, &value.0).to_string());
                 format!("curl -X PUT -H 'Content-Type: application/json'{condition} -d {body} {url}")
             };
             match step {

@@ -37,7 +37,7 @@ const MAX_SLOW_ENTRIES: usize = 10_000;
 pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
 
 /// Error of a step, by its extent.
-pub(crate) enum Failure<E> {
+pub(crate) enum StepFailure<E> {
     /// The reason concerns this entry.
     Entry(E),
     /// The reason may concern the whole target: no connection, no response.
@@ -62,7 +62,7 @@ impl StepRunner {
     /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry run
     /// one after another. After an error, the remaining steps of the entry are skipped. `timeout_error` creates the
     /// error of a step that reached its deadline.
-    pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
+    pub(crate) async fn run<V, E, F: Future<Output = Result<(), StepFailure<E>>>>(
         self,
         steps: &[Step<V>],
         slow: &SlowEntries,
@@ -77,33 +77,33 @@ impl StepRunner {
             // New changes wait for the end of the run, so slow entries must not prolong the run by much.
             let start_within = if is_slow { self.start_within.min(self.step_timeout) } else { self.start_within };
             async move {
-                for number in entry {
+                for index in entry {
                     // Skipped steps are no errors. The next pass plans them again.
                     if started.elapsed() >= start_within || *failures.lock() >= self.max_failures {
                         return None;
                     }
-                    let done = timeout(self.step_timeout, execute(number)).await;
-                    let done = done.unwrap_or_else(|_| Err(Failure::Unclear(timeout_error(number))));
-                    let name = steps[number].name();
-                    match done {
+                    let result = timeout(self.step_timeout, execute(index)).await;
+                    let result = result.unwrap_or_else(|_| Err(StepFailure::Unclear(timeout_error(index))));
+                    let name = steps[index].name();
+                    match result {
                         Ok(()) => {
                             *failures.lock() = 0;
                             slow.0.lock().remove(name);
                         }
                         Err(failure) => {
                             let error = match failure {
-                                Failure::Entry(error) => {
+                                StepFailure::Entry(error) => {
                                     *failures.lock() = 0;
                                     error
                                 }
-                                Failure::Unclear(error) => {
+                                StepFailure::Unclear(error) => {
                                     *failures.lock() += 1;
                                     slow.add(name);
                                     error
                                 }
                             };
                             // Later steps of one entry depend on this one.
-                            return Some((number, error));
+                            return Some((index, error));
                         }
                     }
                 }
@@ -117,7 +117,7 @@ impl StepRunner {
             .filter_map(std::future::ready)
             .collect()
             .await;
-        errors.sort_unstable_by_key(|(number, _)| *number);
+        errors.sort_unstable_by_key(|(index, _)| *index);
         errors
     }
 
@@ -127,34 +127,34 @@ impl StepRunner {
         let slow = slow.0.lock();
         let mut order = Vec::<Vec<usize>>::new();
         let mut positions = BTreeMap::<&str, usize>::new();
-        for (number, step) in steps.iter().enumerate() {
+        for (index, step) in steps.iter().enumerate() {
             if let Some(&position) = positions.get(step.name()) {
-                order[position].push(number);
+                order[position].push(index);
             } else {
                 positions.insert(step.name(), order.len());
-                order.push(vec![number]);
+                order.push(vec![index]);
             }
         }
         // A server that hangs for one key often hangs for its neighbours. The neighbours run before the slow entries,
         // but after all other entries.
-        let siblings: BTreeSet<_> = slow.iter().filter_map(|name| parent(name)).collect();
-        let class = |entry: &[usize]| {
+        let slow_parents: BTreeSet<_> = slow.iter().filter_map(|name| parent(name)).collect();
+        let priority = |entry: &[usize]| {
             let name = steps[entry[0]].name();
             match () {
                 () if slow.contains(name) => 2,
-                () if parent(name).is_some_and(|parent| siblings.contains(parent)) => 1,
+                () if parent(name).is_some_and(|parent| slow_parents.contains(parent)) => 1,
                 () => 0,
             }
         };
-        let mut order: Vec<_> = order.into_iter().map(|entry| (class(&entry), entry)).collect();
+        let mut order: Vec<_> = order.into_iter().map(|entry| (priority(&entry), entry)).collect();
         // The sort is stable, so steps of one class keep their order.
-        order.sort_by_key(|(class, _)| *class);
-        order.into_iter().map(|(class, entry)| (class == 2, entry)).collect()
+        order.sort_by_key(|(priority, _)| *priority);
+        order.into_iter().map(|(priority, entry)| (priority == 2, entry)).collect()
     }
 }
 
 /// Returns the number and the first three names of further failed entries, escaped for messages.
-pub(crate) fn others(names: &[String]) -> String {
+pub(crate) fn describe_others(names: &[String]) -> String {
     let mut listed: Vec<_> = names.iter().take(3).map(|name| format!("{name:?}")).collect();
     if names.len() > listed.len() {
         listed.push("…".to_owned());
@@ -164,7 +164,7 @@ pub(crate) fn others(names: &[String]) -> String {
 }
 
 /// Formats a duration for messages.
-pub(crate) fn seconds(duration: Duration) -> String {
+pub(crate) fn format_seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 
@@ -193,21 +193,21 @@ mod tests {
     async fn run(names: &[&str], slow: &SlowEntries) -> (Vec<String>, Vec<String>) {
         let steps = steps(names);
         let done = Mutex::new(Vec::new());
-        let execute = |number: usize| {
-            let (name, done) = (steps[number].name().to_owned(), &done);
+        let execute = |index: usize| {
+            let (name, done) = (steps[index].name().to_owned(), &done);
             async move {
                 if name.starts_with("hang") {
                     std::future::pending::<()>().await;
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if name.starts_with("bad") {
-                    return Err(Failure::Entry(name));
+                    return Err(StepFailure::Entry(name));
                 }
                 done.lock().push(name);
                 Ok(())
             }
         };
-        let errors = RUNNER.run(&steps, slow, execute, |number| steps[number].name().to_owned()).await;
+        let errors = RUNNER.run(&steps, slow, execute, |index| steps[index].name().to_owned()).await;
         let done = done.lock().clone();
         (done, errors.into_iter().map(|(_, name)| name).collect())
     }
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn hanging_steps_run_last_next_time() {
-        let names: Vec<String> = (0..100).map(|number| format!("hang/{number:02}")).chain(["other/z".into()]).collect();
+        let names: Vec<String> = (0..100).map(|index| format!("hang/{index:02}")).chain(["other/z".into()]).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (slow, started) = (SlowEntries::default(), Instant::now());
         // Eight failures without a success: the target itself may have failed, and the run ends.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
     /// Versions of the first list of its caches, by position.
-    started: SettledVersions,
+    first_list_versions: SettledVersions,
 }
 
 impl CatchUp {
@@ -30,17 +30,20 @@ impl CatchUp {
     ) -> bool {
         for (position, version) in reached {
             // A version after the first list is also safe: it only delays the replica.
-            self.started.entry(position.clone()).or_insert(*version);
+            self.first_list_versions.entry(position.clone()).or_insert(*version);
         }
         // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a
         // position.
-        let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
+        let is_relevant =
+            |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
         let is_settled = |position: &String| {
-            let started = self.started.get(position);
-            started.is_some_and(|started| published.get(position).is_some_and(|settled| started <= settled))
+            let first_listed = self.first_list_versions.get(position);
+            first_listed
+                .is_some_and(|first_listed| published.get(position).is_some_and(|settled| first_listed <= settled))
         };
         // An empty set is not enough: a leader without publications may still have deletions to deliver.
-        let mut positions = self.started.keys().chain(published.keys().filter(|position| counts(position))).peekable();
+        let mut positions =
+            self.first_list_versions.keys().chain(published.keys().filter(|position| is_relevant(position))).peekable();
         positions.peek().is_some() && positions.all(is_settled)
     }
 }
@@ -48,23 +51,23 @@ impl CatchUp {
 /// Detects that no replica leads: the lease is not renewed.
 #[derive(Debug)]
 pub(super) struct LeaseWatch<T> {
-    last: Option<T>,
-    since: Instant,
+    last_renewal: Option<T>,
+    renewed_at: Instant,
 }
 
 impl<T: PartialEq> LeaseWatch<T> {
     pub(super) fn new() -> Self {
-        Self { last: None, since: Instant::now() }
+        Self { last_renewal: None, renewed_at: Instant::now() }
     }
 
     /// Records the current renewal of the lease, or `None` without a holder. Returns true if the lease was not renewed
     /// for `timeout`.
     pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
         // Measures on the local clock: the time in the lease comes from the clock of another machine, which may differ.
-        if renewal.is_some() && renewal != self.last {
-            (self.last, self.since) = (renewal, Instant::now());
+        if renewal.is_some() && renewal != self.last_renewal {
+            (self.last_renewal, self.renewed_at) = (renewal, Instant::now());
         }
-        self.since.elapsed() >= timeout
+        self.renewed_at.elapsed() >= timeout
     }
 }
 
@@ -82,13 +85,14 @@ mod tests {
     fn new_replica_waits_for_its_first_list() {
         let mut catch_up = CatchUp::default();
         let configured = |rule: &str, sink: &str| (rule, sink) == ("a", "log");
-        let mut has = |reached, published| catch_up.has_caught_up(&versions(reached), &versions(published), configured);
+        let mut has_caught_up =
+            |reached, published| catch_up.has_caught_up(&versions(reached), &versions(published), configured);
         let published = [("a/log x", 7), ("a/log x until", 1_000_000), ("gone/log x", 9)];
-        assert!(!has(&[], &published), "nothing is listed yet");
-        assert!(!has(&[("a/log x", 8)], &published));
-        assert!(!has(&[("a/log x", 20)], &published), "versions after the first list do not count");
-        assert!(has(&[("a/log x", 30)], &[("a/log x", 8), ("gone/log x", 9)]));
-        assert!(!has(&[], &[]), "the leader has published nothing yet");
+        assert!(!has_caught_up(&[], &published), "nothing is listed yet");
+        assert!(!has_caught_up(&[("a/log x", 8)], &published));
+        assert!(!has_caught_up(&[("a/log x", 20)], &published), "versions after the first list do not count");
+        assert!(has_caught_up(&[("a/log x", 30)], &[("a/log x", 8), ("gone/log x", 9)]));
+        assert!(!has_caught_up(&[], &[]), "the leader has published nothing yet");
         assert!(!CatchUp::default().has_caught_up(&versions(&[]), &versions(&[]), configured));
     }
 

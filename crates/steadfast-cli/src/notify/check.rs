@@ -13,7 +13,7 @@ use steadfast::Connection;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::rule::CompiledRule;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{InspectionFindings, Openings, Plan, Schemas, TypedResource, reach};
 use tokio::time::timeout;
@@ -32,18 +32,18 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     let (plan, mut problems) = Plan::examine_file(file).map_err(Failure::config)?;
     let InspectionFindings { problems: found, warnings } = plan.inspect();
     problems.extend(found);
-    problems.extend(replicas::problem(&plan));
+    problems.extend(replicas::timing_problem(&plan));
     let (openings, unopened) = Openings::open_possible(&plan).await;
     problems.extend(unopened);
-    let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
+    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(io::stdout(), |_| {}));
     if let Err(Problems(unopened)) = plan.open(&stdout).await {
         problems.extend(unopened);
     }
     let mut unreachable = Vec::new();
     if online {
         let (reached, clusters) = join(reach(&plan, &openings), connect_possible(&plan)).await;
-        if let Err(Problems(silent)) = reached {
-            problems.extend(silent);
+        if let Err(Problems(unreachable_targets)) = reached {
+            problems.extend(unreachable_targets);
         }
         let (connected_clusters, failed) = clusters;
         for (cluster, failure) in failed {
@@ -59,11 +59,11 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
     for warning in warnings {
         console::report(format_args!("warning: {warning}"));
     }
-    let is_config = !problems.is_empty();
+    let has_config_problems = !problems.is_empty();
     problems.extend(unreachable);
     if !problems.is_empty() {
         let problems = sorted(problems);
-        return Err(if is_config { Failure::config(problems) } else { Failure::run(problems) });
+        return Err(if has_config_problems { Failure::config(problems) } else { Failure::run(problems) });
     }
     let clusters_text = if online {
         ", its sinks can be reached, and its clusters serve the watched resources"
@@ -82,31 +82,33 @@ fn sorted(mut problems: Vec<Problem>) -> Problems {
 }
 
 /// API version of a group in a cluster: cluster, group, version.
-type Version<'a> = (&'a str, String, String);
+type ClusterApiVersion<'a> = (&'a str, String, String);
 
 /// Returns the selected fields that the resources of a rule do not have.
 async fn unknown_fields(plan: &Plan, connected_clusters: &ConnectedClusters) -> Vec<Problem> {
-    let watched: Vec<(&Arc<CompiledRule>, &str, Vec<ServedResource>)> = plan
+    let watched_resources: Vec<(&Arc<CompiledRule>, &str, Vec<ServedResource>)> = plan
         .rules
         .iter()
         .flat_map(|rule| plan.clusters_of(&rule.config).into_iter().map(move |cluster| (rule, cluster)))
         .filter_map(|(rule, cluster)| {
-            let cluster_connection = connected_clusters.get(cluster)?;
-            let found = rule.config.resources.iter().map(|name| cluster_connection.catalog.find(name).ok());
+            let connected_cluster = connected_clusters.get(cluster)?;
+            let resources = rule.config.resources.iter().map(|name| connected_cluster.catalog.find(name).ok());
             // Without the resource, its fields are unknown.
-            Some((rule, cluster, found.collect::<Option<Vec<_>>>()?))
+            Some((rule, cluster, resources.collect::<Option<Vec<_>>>()?))
         })
         .collect();
     // One request per API version, even if several rules watch its resources.
-    let versions: BTreeSet<Version<'_>> = watched
+    let versions: BTreeSet<ClusterApiVersion<'_>> = watched_resources
         .iter()
-        .flat_map(|(_, cluster, found)| {
-            found.iter().map(|found| (*cluster, found.api_resource.group.clone(), found.api_resource.version.clone()))
+        .flat_map(|(_, cluster, resources)| {
+            resources
+                .iter()
+                .map(|resource| (*cluster, resource.api_resource.group.clone(), resource.api_resource.version.clone()))
         })
         .collect();
     let fetched = versions.into_iter().map(|version| async {
-        let cluster_connection: &ConnectedCluster = connected_clusters.get(version.0)?;
-        let schemas = schemas(&cluster_connection.connection, &version.1, &version.2).await;
+        let connected_cluster: &ConnectedCluster = connected_clusters.get(version.0)?;
+        let schemas = schemas(&connected_cluster.connection, &version.1, &version.2).await;
         // Only a warning: old servers and some aggregated APIs serve no OpenAPI v3.
         if let Err(reason) = &schemas {
             let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
@@ -114,11 +116,11 @@ async fn unknown_fields(plan: &Plan, connected_clusters: &ConnectedClusters) -> 
         }
         Some((version, schemas.ok()?))
     });
-    let schemas: BTreeMap<Version<'_>, Schemas> = join_all(fetched).await.into_iter().flatten().collect();
+    let schemas: BTreeMap<ClusterApiVersion<'_>, Schemas> = join_all(fetched).await.into_iter().flatten().collect();
     let mut problems = Vec::new();
-    for (rule, cluster, found) in &watched {
-        let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let typed = found.iter().zip(&names).map(|(ServedResource { api_resource, .. }, resource)| {
+    for (rule, cluster, resources) in &watched_resources {
+        let names: Vec<String> = resources.iter().map(ToString::to_string).collect();
+        let typed = resources.iter().zip(&names).map(|(ServedResource { api_resource, .. }, resource)| {
             let schemas = schemas.get(&(*cluster, api_resource.group.clone(), api_resource.version.clone()))?;
             Some(TypedResource {
                 resource,

@@ -13,12 +13,14 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::unstable::catalog::{Catalog, ServedResource, fetch_catalog};
 use steadfast::{Checkpoint, Connection};
-use steadfast_notify::{Engine, Feed, Plan, StateFolder, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
+use steadfast_notify::{
+    Engine, MirrorFeed, Plan, StateFolder, Supervised, Supervisor, WatchSpec, config, forget_watermarks,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections::{MissingResource, ResolvedSource, connection, resolve, watch_spec, without_rejected};
-use super::follow::{WatchedSource, follow, view_sources};
+use super::connections::{MissingResource, ResolvedSource, connection, reject_invalid_selectors, resolve, watch_spec};
+use super::follow::{WatchedSource, view_sources, watch_sources};
 use crate::connect::{RequestFailure, classify};
 use crate::console;
 use crate::fleet::Fleet;
@@ -40,7 +42,7 @@ const SLOW_CONNECT: Duration = Duration::from_secs(10);
 pub(super) struct Assignment {
     pub(super) plan: Arc<Plan>,
     /// Feeds of the mirrors, by mirror name.
-    pub(super) feeds: BTreeMap<String, Feed>,
+    pub(super) feeds: BTreeMap<String, MirrorFeed>,
 }
 
 /// Parts of the program that all clusters share.
@@ -75,7 +77,7 @@ impl ClusterTask {
             state: state.cloned(),
             data: Mutex::default(),
             #[cfg(test)]
-            panics: AtomicU32::new(0),
+            remaining_panics: AtomicU32::new(0),
         });
         let (assignment, receiver) = watch::channel(assignment);
         let running = cluster.clone();
@@ -112,10 +114,10 @@ impl Drop for ClusterTask {
         let mut data = self.cluster.data();
         if !data.is_closing {
             data.is_closing = true;
-            let ended = std::mem::take(&mut data.watched_sources);
+            let dropped_sources = std::mem::take(&mut data.watched_sources);
             drop(data);
             // The handlers are dropped without the lock: their destructors may call back into this cluster.
-            drop(ended);
+            drop(dropped_sources);
         }
     }
 }
@@ -129,7 +131,7 @@ pub(super) struct Cluster {
     data: Mutex<ClusterData>,
     /// Remaining number of panics to inject.
     #[cfg(test)]
-    panics: AtomicU32,
+    remaining_panics: AtomicU32,
 }
 
 /// State that survives a restart of the cluster's task.
@@ -138,7 +140,7 @@ struct ClusterData {
     link: Option<ClusterLink>,
     catalog: Option<Arc<Catalog>>,
     /// Resources found in earlier catalogs, by name. An API group that is unavailable now must not end a watch.
-    known: BTreeMap<String, ServedResource>,
+    known_resources: BTreeMap<String, ServedResource>,
     watched_sources: Vec<WatchedSource>,
     /// Reason why the cluster cannot be reached, and start of the outage.
     outage: Option<(String, Instant)>,
@@ -229,16 +231,16 @@ impl Cluster {
         loop {
             // Marks the assignment as seen before the work starts, so that a reload during the work wakes the `select`
             // below.
-            let now = assignment.borrow_and_update().clone();
-            let known = self.data().catalog.clone();
-            if let Some(catalog) = known.filter(|_| is_new_assignment) {
+            let current = assignment.borrow_and_update().clone();
+            let cached_catalog = self.data().catalog.clone();
+            if let Some(catalog) = cached_catalog.filter(|_| is_new_assignment) {
                 // A reload does not wait for the cluster.
-                self.attach(&now, &link, &catalog).await;
+                self.attach(&current, &link, &catalog).await;
             }
             let is_complete = match self.discover(&link).await {
                 Ok(catalog) => {
                     self.data().catalog = Some(catalog.clone());
-                    self.attach(&now, &link, &catalog).await
+                    self.attach(&current, &link, &catalog).await
                 }
                 Err(reason) => {
                     let is_attached = self.data().is_attached && self.data().missing.is_empty();
@@ -336,29 +338,38 @@ impl Cluster {
     /// missing.
     async fn attach(&self, assignment: &Assignment, link: &ClusterLink, catalog: &Catalog) -> bool {
         let Assignment { plan, feeds } = assignment;
-        let known = self.data().known.clone();
-        let find = |name: &str| catalog.find(name).or_else(|reason| known.get(name).cloned().ok_or(reason));
+        let known_resources = self.data().known_resources.clone();
+        let find = |name: &str| catalog.find(name).or_else(|reason| known_resources.get(name).cloned().ok_or(reason));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
         // Sources that are watched already have been validated before.
-        let (watched, new): (Vec<ResolvedSource>, Vec<ResolvedSource>) = {
+        let (already_watched, new_sources): (Vec<ResolvedSource>, Vec<ResolvedSource>) = {
             let data = self.data();
-            resolved.into_iter().partition(|one| data.watched_sources.iter().any(|known| known.source == one.source))
+            resolved.into_iter().partition(|resolved_source| {
+                data.watched_sources.iter().any(|watched| watched.source == resolved_source.source)
+            })
         };
-        let new = without_rejected(plan, &link.connection, new, &mut missing).await;
+        let new_sources = reject_invalid_selectors(plan, &link.connection, new_sources, &mut missing).await;
         // Locked only after the last request: a slow server must not block status reports.
         let mut data = self.data();
         // The shutdown may have started during the request above. A source attached now would never be drained.
         if data.is_closing {
             return true;
         }
-        let looked_up = watched.iter().chain(&new).flat_map(|one| one.looked_up.clone());
-        let watched_now = watched.iter().chain(&new).map(|one| (one.name.clone(), one.found.clone()));
+        let lookup_resources = already_watched
+            .iter()
+            .chain(&new_sources)
+            .flat_map(|resolved_source| resolved_source.lookup_resources.clone());
+        let watched_now = already_watched
+            .iter()
+            .chain(&new_sources)
+            .map(|resolved_source| (resolved_source.name.clone(), resolved_source.served_resource.clone()));
         // Rebuilt in each pass, so that resources of removed rules do not accumulate.
-        data.known = looked_up.chain(watched_now).collect();
-        let sources = watched.into_iter().chain(new).map(|one| one.source);
+        data.known_resources = lookup_resources.chain(watched_now).collect();
+        let sources = already_watched.into_iter().chain(new_sources).map(|resolved_source| resolved_source.source);
         // `follow` consumes the old list. The lock hides the empty list from reports.
-        let before = std::mem::take(&mut data.watched_sources);
-        let (watched_sources, failed) = follow(plan, &link.watch_spec, &self.shared_parts.engine, before, sources);
+        let previous_sources = std::mem::take(&mut data.watched_sources);
+        let (watched_sources, failed) =
+            watch_sources(plan, &link.watch_spec, &self.shared_parts.engine, previous_sources, sources);
         if let Some(folder) = &link.watch_spec.watermark_folder {
             forget_watermarks(folder, plan);
         }
@@ -376,24 +387,24 @@ impl Cluster {
         }
         data.watched_sources = watched_sources;
         data.is_attached = true;
-        let before = std::mem::replace(&mut data.missing, missing.clone());
+        let previous_missing = std::mem::replace(&mut data.missing, missing.clone());
         drop(data);
         // The lock is released: reports write to standard error, which may block.
         self.report_recovery();
-        self.report(&before, &missing);
+        self.report(&previous_missing, &missing);
         missing.is_empty()
     }
 
     /// Reports resources that have become missing, and those that have been found.
-    fn report(&self, before: &[MissingResource], now: &[MissingResource]) {
-        for MissingResource { problem, .. } in now.iter().filter(|one| !before.contains(one)) {
+    fn report(&self, previous: &[MissingResource], current: &[MissingResource]) {
+        for MissingResource { problem, .. } in current.iter().filter(|missing| !previous.contains(missing)) {
             let retry = RETRY_MAX_DELAY.as_secs();
             console::report(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
         }
-        for MissingResource { rule, resource, .. } in before {
+        for MissingResource { rule, resource, .. } in previous {
             // Compares without the text of the problem: a changed reason does not mean that the resource was found.
-            let is_still = now.iter().any(|one| (&one.rule, &one.resource) == (rule, resource));
-            if !is_still {
+            let is_still_missing = current.iter().any(|missing| (&missing.rule, &missing.resource) == (rule, resource));
+            if !is_still_missing {
                 console::report(format_args!("cluster {}: rule {rule} watches {resource} now", self.name));
             }
         }
@@ -404,7 +415,7 @@ impl Cluster {
         // A new cause does not start a new outage: the reported time without a connection counts from the first
         // failure.
         let since = data.outage.as_ref().map_or_else(Instant::now, |(_, since)| *since);
-        let is_new = data.outage.as_ref().is_none_or(|(known, _)| known != reason);
+        let is_new = data.outage.as_ref().is_none_or(|(reported, _)| reported != reason);
         data.outage = Some((reason.to_owned(), since));
         drop(data);
         if is_new {
@@ -435,7 +446,8 @@ fn jittered(delay: Duration) -> Duration {
 impl Cluster {
     fn inject_panic(&self) {
         use std::sync::atomic::Ordering;
-        let remaining = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        let remaining =
+            self.remaining_panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
         assert!(remaining.is_err(), "injected");
     }
 }
@@ -445,7 +457,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use steadfast_notify::engine_event::EngineEvent;
-    use steadfast_notify::sink::Stream;
+    use steadfast_notify::sink::MessageStream;
     use steadfast_notify::sink::stdout::JsonLines;
 
     use super::*;
@@ -457,27 +469,27 @@ mod tests {
     struct Fixture {
         task: ClusterTask,
         engine: Engine,
-        notices: Arc<Mutex<Vec<EngineEvent>>>,
+        engine_events: Arc<Mutex<Vec<EngineEvent>>>,
     }
 
     impl Fixture {
         async fn start() -> Self {
             let plan = Arc::new(Plan::read("x.toml", CONFIGURATION).unwrap_or_else(|problems| panic!("{problems}")));
-            let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+            let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
             let streams = plan.open(&stdout).await.unwrap_or_else(|problems| panic!("{problems}"));
             let engine = Engine::start(&plan, streams, 0, |_| {});
-            let notices = Arc::<Mutex<Vec<EngineEvent>>>::default();
-            let recorded = notices.clone();
-            let supervisor = Supervisor::new(Arc::new(move |notice| recorded.lock().push(notice)));
+            let engine_events = Arc::<Mutex<Vec<EngineEvent>>>::default();
+            let event_log = engine_events.clone();
+            let supervisor = Supervisor::new(Arc::new(move |event| event_log.lock().push(event)));
             let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
             let shared_parts = SharedParts { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
             let assignment = Assignment { plan, feeds: BTreeMap::new() };
-            Self { task: ClusterTask::start("default", assignment, &shared_parts, None), engine, notices }
+            Self { task: ClusterTask::start("default", assignment, &shared_parts, None), engine, engine_events }
         }
 
-        async fn until(&self, description: &str, is_so: impl Fn(&Self) -> bool) {
+        async fn wait_until(&self, description: &str, condition: impl Fn(&Self) -> bool) {
             let started = Instant::now();
-            while !is_so(self) {
+            while !condition(self) {
                 assert!(
                     started.elapsed() < Duration::from_secs(60),
                     "{description}: {:?}",
@@ -491,7 +503,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn missing_resource_leaves_other_rules_running() {
         let fixture = Fixture::start().await;
-        fixture.until("pods are delivered", |fixture| fixture.engine.stats().messages > 0).await;
+        fixture.wait_until("pods are delivered", |fixture| fixture.engine.stats().messages > 0).await;
         let ClusterStatus { state, missing, .. } = fixture.task.cluster().status();
         assert_eq!(state, ClusterState::Incomplete);
         assert_eq!((missing.len(), &*missing[0].rule, &*missing[0].resource), (1, "widgets", "widgets"));
@@ -501,17 +513,22 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn panicking_cluster_task_is_restarted() {
         let fixture = Fixture::start().await;
-        fixture.task.cluster().panics.store(2, Ordering::Relaxed);
-        let ended = |fixture: &Fixture| {
-            let notices = fixture.notices.lock();
-            let is_ours = |notice: &&EngineEvent| matches!(notice, EngineEvent::TaskEnded { task, reason, .. } if task == "cluster default" && reason == "panicked: injected");
-            notices.iter().filter(is_ours).count()
+        fixture.task.cluster().remaining_panics.store(2, Ordering::Relaxed);
+        let panic_count = |fixture: &Fixture| {
+            let engine_events = fixture.engine_events.lock();
+            let is_ours = |event: &&EngineEvent| {
+                matches!(event, EngineEvent::TaskEnded { task, reason, .. }
+                    if task == "cluster default" && reason == "panicked: injected")
+            };
+            engine_events.iter().filter(is_ours).count()
         };
-        fixture.until("two panics", |fixture| ended(fixture) == 2).await;
+        fixture.wait_until("two panics", |fixture| panic_count(fixture) == 2).await;
         let before = fixture.engine.stats().messages;
-        fixture.until("deliveries continue", |fixture| fixture.engine.stats().messages > before).await;
+        fixture.wait_until("deliveries continue", |fixture| fixture.engine.stats().messages > before).await;
         fixture
-            .until("it is queried again", |fixture| fixture.task.cluster().status().state == ClusterState::Incomplete)
+            .wait_until("it is queried again", |fixture| {
+                fixture.task.cluster().status().state == ClusterState::Incomplete
+            })
             .await;
     }
 }

@@ -13,18 +13,18 @@ use steadfast_notify::change::EventSubject;
 use steadfast_notify::dead_letter::DeadLetters;
 use steadfast_notify::explain::{NotCovered, explain as explain_rule};
 use steadfast_notify::rule::CompiledRule;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{Lookups, Plan, RuleSource, config, look_up};
 
-use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connected, resolve};
+use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connect_all, resolve};
 use crate::connect::{RequestFailure, classify};
 use crate::console::{self, print};
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::names::ResourceArg;
 
-fn stdout() -> Arc<dyn Stream> {
+fn stdout() -> Arc<dyn MessageStream> {
     Arc::new(JsonLines::new(io::stdout(), |_| {}))
 }
 
@@ -38,12 +38,12 @@ pub(super) fn schema() -> Result<ExitCode, Failure> {
 pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     if let Some(sink) = sink.filter(|sink| !plan.sinks.contains_key(*sink)) {
-        let known: Vec<&str> = plan.sinks.keys().map(String::as_str).collect();
-        return Err(Failure::usage(format!("unknown sink {sink:?}; configured sinks: {}", known.join(", "))));
+        let names: Vec<&str> = plan.sinks.keys().map(String::as_str).collect();
+        return Err(Failure::usage(format!("unknown sink {sink:?}; configured sinks: {}", names.join(", "))));
     }
     let streams = plan.open(&stdout()).await.map_err(Failure::config)?;
-    let dead = DeadLetters::at(plan.dead_letters.clone(), plan.max_dead_letters);
-    let report = steadfast_notify::redrive(&dead, &streams, sink).await;
+    let dead_letters = DeadLetters::new(plan.dead_letters.clone(), plan.max_dead_letters);
+    let report = steadfast_notify::redrive(&dead_letters, &streams, sink).await;
     let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
     for (id, reason) in &report.failed {
         console::report(format_args!("{id}: {reason}"));
@@ -76,45 +76,47 @@ pub(super) struct ExplainTarget {
 pub(super) async fn explain(file: &Path, target: ExplainTarget) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if target.embedded { Some(Fleet::start(None).await?) } else { None };
-    let connected_clusters = connected(&plan, fleet.as_ref()).await?;
+    let connected_clusters = connect_all(&plan, fleet.as_ref()).await?;
     let names: Vec<&str> = connected_clusters.keys().map(String::as_str).collect();
     let selected = match (&target.cluster, &names[..]) {
         (Some(name), _) => connected_clusters.get_key_value(name),
         (None, [only]) => connected_clusters.get_key_value(*only),
         (None, _) => None,
     };
-    let Some((cluster, cluster_connection)) = selected else {
+    let Some((cluster, connected_cluster)) = selected else {
         return Err(Failure::usage(format!(
             "several clusters are configured; choose one with --cluster: {}",
             names.join(", ")
         )));
     };
-    let found = cluster_connection.catalog.find(&target.object.resource).map_err(Failure::usage)?;
+    let served_resource = connected_cluster.catalog.find(&target.object.resource).map_err(Failure::usage)?;
     let Some(name) = target.object.object.as_deref() else {
         let resource = &target.object.resource;
         return Err(Failure::usage(format!("the name of an object is missing; write {resource}/NAME")));
     };
-    let namespace = match (&target.namespace, found.namespaced) {
+    let namespace = match (&target.namespace, served_resource.namespaced) {
         (_, false) => String::new(),
         (Some(namespace), true) => namespace.clone(),
-        (None, true) => cluster_connection.connection.default_namespace().to_owned(),
+        (None, true) => connected_cluster.connection.default_namespace().to_owned(),
     };
-    let object = get(cluster_connection, &found, &namespace, name, None).await?.ok_or_else(|| {
+    let object = get_object(connected_cluster, &served_resource, &namespace, name, None).await?.ok_or_else(|| {
         let location = if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace}") };
-        Failure::usage(format!("{cluster} has no {found}/{name}{location}; name another, or its namespace with -n"))
+        Failure::usage(format!(
+            "{cluster} has no {served_resource}/{name}{location}; name another, or its namespace with -n"
+        ))
     })?;
     let subject = EventSubject {
         cluster: cluster.clone(),
-        resource: found.to_string(),
+        resource: served_resource.to_string(),
         namespace,
         name: name.to_owned(),
         uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
     };
     let mut text = String::new();
     for rule in &plan.rules {
-        let not_covered = not_covered(&plan, rule, cluster_connection, &found, &subject).await?;
+        let not_covered = not_covered(&plan, rule, connected_cluster, &served_resource, &subject).await?;
         let object_or_reason = not_covered.map_or(Ok(&object), Err);
-        let lookups = lookups(&plan, rule, cluster_connection, &subject).await?;
+        let lookups = lookups(&plan, rule, connected_cluster, &subject).await?;
         text.push_str(&explain_rule(rule, &subject, object_or_reason, lookups.as_ref()));
     }
     print(&text)
@@ -124,10 +126,10 @@ pub(super) async fn explain(file: &Path, target: ExplainTarget) -> Result<ExitCo
 async fn lookups(
     plan: &Plan,
     rule: &CompiledRule,
-    cluster_connection: &ConnectedCluster,
+    connected_cluster: &ConnectedCluster,
     subject: &EventSubject,
 ) -> Result<Option<Arc<Lookups>>, Failure> {
-    let (resolved, _) = resolve(plan, &subject.cluster, |name| cluster_connection.catalog.find(name));
+    let (resolved, _) = resolve(plan, &subject.cluster, |name| connected_cluster.catalog.find(name));
     // A rule for several namespaces has one source per namespace, and each source looks up objects of its own
     // namespace.
     let is_of_object = |source: &RuleSource| {
@@ -136,7 +138,7 @@ async fn lookups(
     };
     let source = resolved.into_iter().map(|resolved| resolved.source).find(is_of_object);
     let Some(source) = source else { return Ok(None) };
-    look_up(&cluster_connection.watch_spec, &subject.cluster, &source.lookups, CONNECT_TIMEOUT)
+    look_up(&connected_cluster.watch_spec, &subject.cluster, &source.lookups, CONNECT_TIMEOUT)
         .await
         .map_err(Failure::run)
 }
@@ -145,14 +147,15 @@ async fn lookups(
 async fn not_covered(
     plan: &Plan,
     rule: &CompiledRule,
-    cluster_connection: &ConnectedCluster,
-    found: &ServedResource,
+    connected_cluster: &ConnectedCluster,
+    served_resource: &ServedResource,
     subject: &EventSubject,
 ) -> Result<Option<NotCovered>, Failure> {
     if !plan.clusters_of(&rule.config).contains(&subject.cluster.as_str()) {
         return Ok(Some(NotCovered::Cluster));
     }
-    let is_resource = |name: &String| cluster_connection.catalog.find(name).is_ok_and(|resource| resource == *found);
+    let is_resource =
+        |name: &String| connected_cluster.catalog.find(name).is_ok_and(|resource| resource == *served_resource);
     if !rule.config.resources.iter().any(is_resource) {
         return Ok(Some(NotCovered::Resource));
     }
@@ -163,23 +166,24 @@ async fn not_covered(
     if rule.config.labels.is_none() && rule.config.fields.is_none() {
         return Ok(None);
     }
-    let matching = get(cluster_connection, found, &subject.namespace, &subject.name, Some(rule)).await?;
+    let matching =
+        get_object(connected_cluster, served_resource, &subject.namespace, &subject.name, Some(rule)).await?;
     Ok(matching.is_none().then_some(NotCovered::Selectors))
 }
 
 /// Returns the object from the server; with a rule, only if the object matches the rule's selectors.
-async fn get(
-    cluster_connection: &ConnectedCluster,
-    found: &ServedResource,
+async fn get_object(
+    connected_cluster: &ConnectedCluster,
+    served_resource: &ServedResource,
     namespace: &str,
     name: &str,
     rule: Option<&CompiledRule>,
 ) -> Result<Option<Value>, Failure> {
-    let client = cluster_connection.connection.client();
-    let api: Api<DynamicObject> = if found.namespaced {
-        Api::namespaced_with(client, namespace, &found.api_resource)
+    let client = connected_cluster.connection.client();
+    let api: Api<DynamicObject> = if served_resource.namespaced {
+        Api::namespaced_with(client, namespace, &served_resource.api_resource)
     } else {
-        Api::all_with(client, &found.api_resource)
+        Api::all_with(client, &served_resource.api_resource)
     };
     // A list instead of a GET: the server applies the selectors exactly as for the watch of the rule.
     let mut fields = format!("metadata.name={name}");
@@ -188,17 +192,16 @@ async fn get(
     }
     let labels = rule.and_then(|rule| rule.config.labels.clone());
     let parameters = ListParams { label_selector: labels, field_selector: Some(fields), ..ListParams::default() };
-    let list = api.list(&parameters).await.map_err(|error| {
-        match classify(cluster_connection.connection.server(), &error) {
+    let list =
+        api.list(&parameters).await.map_err(|error| match classify(connected_cluster.connection.server(), &error) {
             RequestFailure::Transient(reason) => Failure::run(reason),
             RequestFailure::Permanent(failure) => failure,
-        }
-    })?;
+        })?;
     let Some(object) = list.items.into_iter().next() else { return Ok(None) };
     let mut object = serde_json::to_value(object).map_err(Failure::run)?;
     // Items of lists have no type, unlike single objects.
-    object["apiVersion"] = found.api_resource.api_version.clone().into();
-    object["kind"] = found.api_resource.kind.clone().into();
+    object["apiVersion"] = served_resource.api_resource.api_version.clone().into();
+    object["kind"] = served_resource.api_resource.kind.clone().into();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }

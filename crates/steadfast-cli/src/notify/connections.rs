@@ -14,7 +14,7 @@ use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_notify::config::{ClusterConfig, RuleConfig};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{LookedUp, Plan, RuleSource, WatchSpec};
+use steadfast_notify::{LookupResource, Plan, RuleSource, WatchSpec};
 use tokio::time::timeout;
 
 use crate::connect::connect;
@@ -43,7 +43,7 @@ pub(super) type ConnectedClusters = BTreeMap<String, ConnectedCluster>;
 /// # Errors
 ///
 /// Returns an error if a cluster cannot be reached, or does not respond within [`CONNECT_TIMEOUT`].
-pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<ConnectedClusters, Failure> {
+pub(super) async fn connect_all(plan: &Plan, fleet: Option<&Fleet>) -> Result<ConnectedClusters, Failure> {
     let mut connected_clusters = ConnectedClusters::new();
     for (name, cluster) in &plan.clusters {
         if !is_watched(plan, name) {
@@ -75,7 +75,7 @@ pub(super) async fn connect_possible(plan: &Plan) -> (ConnectedClusters, Vec<(St
     let (mut connected_clusters, mut failed) = (ConnectedClusters::new(), Vec::new());
     for (name, attempt) in join_all(attempts).await {
         match attempt {
-            Ok(cluster_connection) => _ = connected_clusters.insert(name, cluster_connection),
+            Ok(connected_cluster) => _ = connected_clusters.insert(name, connected_cluster),
             Err(reason) => failed.push((name, reason)),
         }
     }
@@ -103,13 +103,13 @@ pub(super) async fn connection(
 /// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
 pub(super) fn watch_spec(connection: &Connection, cluster: &ClusterConfig) -> WatchSpec {
     // Two connections may belong to clusters with equal names, before and after a reload.
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(0);
     WatchSpec {
-        connection: NUMBER.fetch_add(1, Ordering::Relaxed),
+        connection_id: NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed),
         factory: InformerFactory::new(connection),
         checkpoint: None,
         watermark_folder: None,
-        audit: cluster.audit_every(),
+        audit_interval: cluster.audit_interval(),
         memory_limit: cluster.memory_limit,
         clock: Timestamp::now,
     }
@@ -118,11 +118,11 @@ pub(super) fn watch_spec(connection: &Connection, cluster: &ClusterConfig) -> Wa
 /// A source of a rule with its resource.
 pub(super) struct ResolvedSource {
     pub(super) source: RuleSource,
-    pub(super) found: ServedResource,
+    pub(super) served_resource: ServedResource,
     /// The name of the resource in the configuration.
     pub(super) name: String,
     /// Resources of the rule's lookups, by their names in the configuration.
-    pub(super) looked_up: Vec<(String, ServedResource)>,
+    pub(super) lookup_resources: Vec<(String, ServedResource)>,
 }
 
 /// A resource that a rule names and the server does not serve.
@@ -142,7 +142,7 @@ pub(super) fn resolve(
     let (mut resolved, mut missing) = (Vec::<ResolvedSource>::new(), Vec::new());
     let rules = plan.rules.iter().filter(|rule| plan.clusters_of(&rule.config).contains(&cluster));
     for rule in rules {
-        let (looked_up, unknown): (Vec<_>, Vec<_>) =
+        let (lookup_resources, unknown): (Vec<_>, Vec<_>) =
             rule.lookups().into_iter().map(|name| (name.to_owned(), find(name))).partition(|(_, found)| found.is_ok());
         if !unknown.is_empty() {
             // A rule without one of its lookups cannot evaluate any object.
@@ -152,18 +152,18 @@ pub(super) fn resolve(
             }));
             continue;
         }
-        let looked_up: Vec<(String, ServedResource)> =
-            looked_up.into_iter().filter_map(|(name, found)| Some((name, found.ok()?))).collect();
+        let lookup_resources: Vec<(String, ServedResource)> =
+            lookup_resources.into_iter().filter_map(|(name, found)| Some((name, found.ok()?))).collect();
         for (number, name) in rule.config.resources.iter().enumerate() {
-            let found = find(name).map_err(|reason| format!("{cluster}: {reason}"));
-            let found = found.and_then(|found| {
+            let served_resource = find(name).map_err(|reason| format!("{cluster}: {reason}"));
+            let served_resource = served_resource.and_then(|served_resource| {
                 // Cluster-scoped resources have no namespaced endpoint: the watch would fail with 404.
-                let is_impossible = !found.namespaced && !rule.config.namespaces.is_empty();
-                let description = || format!("{found} are cluster-scoped, but the rule has `namespaces`");
-                if is_impossible { Err(description()) } else { Ok(found) }
+                let is_impossible = !served_resource.namespaced && !rule.config.namespaces.is_empty();
+                let description = || format!("{served_resource} are cluster-scoped, but the rule has `namespaces`");
+                if is_impossible { Err(description()) } else { Ok(served_resource) }
             });
-            let found = match found {
-                Ok(found) => found,
+            let served_resource = match served_resource {
+                Ok(served_resource) => served_resource,
                 Err(description) => {
                     let problem = plan.problem_with_resource(rule, number, description);
                     missing.push(MissingResource { rule: rule.config.name.clone(), resource: name.clone(), problem });
@@ -172,19 +172,21 @@ pub(super) fn resolve(
             };
             for scope in scopes(&rule.config) {
                 let (rule, cluster) = (rule.config.name.clone(), cluster.to_owned());
-                let lookups = looked_up.iter().map(|(name, found)| LookedUp {
+                let lookups = lookup_resources.iter().map(|(name, served_resource)| LookupResource {
                     name: name.clone(),
-                    resource: found.api_resource.clone(),
-                    is_namespaced: found.namespaced,
+                    resource: served_resource.api_resource.clone(),
+                    is_namespaced: served_resource.namespaced,
                     // Limited to the namespace of the rule: a lookup must not read more than its rule.
-                    namespace: scope.in_namespace().filter(|_| found.namespaced).map(str::to_owned),
+                    namespace: scope.in_namespace().filter(|_| served_resource.namespaced).map(str::to_owned),
                 });
                 let lookups = lookups.collect();
-                let source = RuleSource { rule, cluster, resource: found.api_resource.clone(), scope, lookups };
+                let source =
+                    RuleSource { rule, cluster, resource: served_resource.api_resource.clone(), scope, lookups };
                 // Two names of one resource result in one source.
                 if !resolved.iter().any(|resolved| resolved.source == source) {
-                    let (found, name, looked_up) = (found.clone(), name.clone(), looked_up.clone());
-                    resolved.push(ResolvedSource { source, found, name, looked_up });
+                    let (served_resource, name, lookup_resources) =
+                        (served_resource.clone(), name.clone(), lookup_resources.clone());
+                    resolved.push(ResolvedSource { source, served_resource, name, lookup_resources });
                 }
             }
         }
@@ -193,14 +195,14 @@ pub(super) fn resolve(
 }
 
 /// Moves the sources whose selectors the server rejects from `resolved` to `missing`. The checks run concurrently.
-pub(super) async fn without_rejected(
+pub(super) async fn reject_invalid_selectors(
     plan: &Plan,
     connection: &Connection,
     resolved: Vec<ResolvedSource>,
     missing: &mut Vec<MissingResource>,
 ) -> Vec<ResolvedSource> {
     let checks = resolved.iter().map(|resolved| {
-        let check = discovery::check_selectors(connection, &resolved.found, &resolved.source.scope);
+        let check = discovery::check_selectors(connection, &resolved.served_resource, &resolved.source.scope);
         timeout(SELECTOR_TIMEOUT, check)
     });
     let checks = join_all(checks).await;
@@ -211,8 +213,8 @@ pub(super) async fn without_rejected(
             (Ok(Err(reason)), Some(rule)) => {
                 let problem = plan.problem_with_selectors(rule, format!("{}: {reason}", source.cluster));
                 // All sources of a rule share its selectors, so the mistake is reported once.
-                let is_known = missing.iter().any(|missing| missing.problem == problem);
-                if !is_known {
+                let is_already_missing = missing.iter().any(|missing| missing.problem == problem);
+                if !is_already_missing {
                     missing.push(MissingResource { rule: source.rule.clone(), resource: name.clone(), problem });
                 }
             }
@@ -230,9 +232,9 @@ pub(super) async fn without_rejected(
 /// Returns an error if a server does not serve some resources, or rejects selectors.
 pub(super) async fn sources(plan: &Plan, connected_clusters: &ConnectedClusters) -> Result<Vec<RuleSource>, Problems> {
     let (mut sources, mut problems) = (Vec::new(), Vec::<Problem>::new());
-    for (cluster, cluster_connection) in connected_clusters {
-        let (resolved, mut missing) = resolve(plan, cluster, |name| cluster_connection.catalog.find(name));
-        let resolved = without_rejected(plan, &cluster_connection.connection, resolved, &mut missing).await;
+    for (cluster, connected_cluster) in connected_clusters {
+        let (resolved, mut missing) = resolve(plan, cluster, |name| connected_cluster.catalog.find(name));
+        let resolved = reject_invalid_selectors(plan, &connected_cluster.connection, resolved, &mut missing).await;
         sources.extend(resolved.into_iter().map(|resolved| resolved.source));
         problems.extend(missing.into_iter().map(|missing| missing.problem));
     }

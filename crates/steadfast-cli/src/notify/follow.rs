@@ -18,25 +18,26 @@ pub(super) struct WatchedSource {
     pub(super) source: RuleSource,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
     /// Handlers of the rule, by stream.
-    following: BTreeMap<String, RuleSubscription>,
+    subscriptions: BTreeMap<String, RuleSubscription>,
 }
 
 impl WatchedSource {
     /// Returns the name of each known position, with the version up to which all of its messages are settled.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
-        self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
+        self.subscriptions.iter().flat_map(|(sink, subscription)| subscription.positions(&self.source, sink))
     }
 
     /// Returns the name of each position, with the version that the cache has reached. Skips streams without a known
     /// version.
     pub(super) fn reached(&self) -> impl Iterator<Item = (String, u64)> {
-        let reached = self.following.iter();
-        reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))
+        let subscriptions = self.subscriptions.iter();
+        subscriptions
+            .filter_map(|(sink, subscription)| Some((position_name(&self.source, sink), subscription.reached()?)))
     }
 
     /// Returns true if the rule sends messages, and no checkpoint stores its settled versions.
     pub(super) fn is_unrecorded(&self) -> bool {
-        !self.following.is_empty() && !self.source.may_be_stored()
+        !self.subscriptions.is_empty() && !self.source.may_be_stored()
     }
 
     fn watches(&self, source: &RuleSource) -> bool {
@@ -47,53 +48,54 @@ impl WatchedSource {
 
 /// Deletes the state of rules and streams that are no longer configured, which would otherwise be kept forever. Rules
 /// in `incomplete` keep their state: their sources are not fully known yet.
-pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
-    for WatchedSource { source, informer, .. } in followed {
+pub(super) fn forget_rules(watched_sources: &[WatchedSource], incomplete: &[&str]) {
+    for WatchedSource { source, informer, .. } in watched_sources {
         // Several rules may share one informer, so the handlers of all of them are known.
-        let same = followed.iter().filter(|other| other.watches(source));
-        let known: Vec<(&str, &str)> = same
-            .flat_map(|other| other.following.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
+        let sharing_informer = watched_sources.iter().filter(|other| other.watches(source));
+        let configured: Vec<(&str, &str)> = sharing_informer
+            .flat_map(|other| other.subscriptions.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
             .collect();
-        forget_unlisted(informer, &known, incomplete);
+        forget_unlisted(informer, &configured, incomplete);
     }
 }
 
 /// Watches all of `sources` on `watch_spec`. Sources that `before` already watches continue without interruption; all
 /// other sources of `before` end. Also returns the sources that cannot be watched, with the errors.
-pub(super) fn follow(
+pub(super) fn watch_sources(
     plan: &Plan,
     watch_spec: &WatchSpec,
     engine: &Engine,
-    mut before: Vec<WatchedSource>,
+    mut previous: Vec<WatchedSource>,
     sources: impl IntoIterator<Item = RuleSource>,
 ) -> (Vec<WatchedSource>, Vec<(RuleSource, String)>) {
-    let (mut followed, mut failed) = (Vec::new(), Vec::new());
+    let (mut watched_sources, mut failed) = (Vec::new(), Vec::new());
     for source in sources {
         let streams: Vec<&str> =
             plan.rule(&source.rule).map(|rule| plan.streams_of(&rule.config).collect()).unwrap_or_default();
-        let known = before.iter().position(|known| known.source == source).map(|at| before.swap_remove(at));
-        if let Some(mut known) = known {
+        let existing =
+            previous.iter().position(|existing| existing.source == source).map(|at| previous.swap_remove(at));
+        if let Some(mut existing) = existing {
             // Moves the handlers into the new subscription, so that unchanged streams keep their positions.
-            let following = std::mem::take(&mut known.following);
-            match RuleSubscription::start(watch_spec, &source, &streams, following, engine) {
-                Ok(following) => followed.push(WatchedSource { following, ..known }),
+            let subscriptions = std::mem::take(&mut existing.subscriptions);
+            match RuleSubscription::start(watch_spec, &source, &streams, subscriptions, engine) {
+                Ok(subscriptions) => watched_sources.push(WatchedSource { subscriptions, ..existing }),
                 Err(reason) => failed.push((source, reason)),
             }
             continue;
         }
         // An informer that several rules share reports its diagnostics once.
-        let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
+        let is_first = !previous.iter().chain(&watched_sources).any(|other| other.watches(&source));
         let report_line = is_first.then(|| Arc::new(console::report) as Arc<_>);
         let started = source.informer(watch_spec, report_line).and_then(|informer| {
-            let following = RuleSubscription::start(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
-            Ok(WatchedSource { source: source.clone(), informer, following })
+            let subscriptions = RuleSubscription::start(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
+            Ok(WatchedSource { source: source.clone(), informer, subscriptions })
         });
         match started {
-            Ok(started) => followed.push(started),
+            Ok(started) => watched_sources.push(started),
             Err(reason) => failed.push((source, reason)),
         }
     }
-    (followed, failed)
+    (watched_sources, failed)
 }
 
 /// Returns the sources of `mirror` among `sources`, which are all on `watch_spec`.
@@ -119,13 +121,13 @@ pub(super) fn views(
 ) -> Result<BTreeMap<String, Vec<MirrorView>>, Failure> {
     let mut views = BTreeMap::<String, Vec<MirrorView>>::new();
     for source in sources {
-        let (Some(rule), Some(cluster_connection)) = (plan.rule(&source.rule), connected_clusters.get(&source.cluster))
+        let (Some(rule), Some(connected_cluster)) = (plan.rule(&source.rule), connected_clusters.get(&source.cluster))
         else {
             continue;
         };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = MirrorView::start(&cluster_connection.watch_spec, source.clone(), rule.clone())
-                .map_err(Failure::run)?;
+            let view =
+                MirrorView::start(&connected_cluster.watch_spec, source.clone(), rule.clone()).map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

@@ -24,40 +24,40 @@ impl FreshnessReporter {
     /// Checks all watched sources of `clusters`, and reports changes of their freshness.
     pub(super) fn check(&mut self, clusters: &[Arc<Cluster>]) {
         let now = Instant::now();
-        let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
+        let (mut seen_names, mut freshness_by_source) = (BTreeSet::new(), Vec::new());
         for cluster in clusters {
             cluster.visit(|followed, _| {
-                all.extend(followed.iter().map(|WatchedSource { source, informer, .. }| {
-                    let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
-                    (of, informer.freshness())
+                freshness_by_source.extend(followed.iter().map(|WatchedSource { source, informer, .. }| {
+                    let source_name = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
+                    (source_name, informer.freshness())
                 }));
             });
         }
         // Reports are written without the lock of a cluster: standard error may block.
-        for (of, freshness) in all {
+        for (source_name, freshness) in freshness_by_source {
             // Rules with equal sources share an informer, reported once.
-            if !seen.insert(of.clone()) {
+            if !seen_names.insert(source_name.clone()) {
                 continue;
             }
-            match (freshness.doubt(), self.0.get_mut(&of)) {
+            match (freshness.doubt(), self.0.get_mut(&source_name)) {
                 (None, None) => {}
                 (None, Some((since, is_reported))) => {
                     if *is_reported {
                         let lasted = now.duration_since(*since).as_secs_f64();
-                        console::report(format_args!("! {of}: fresh again after {lasted:.1} s"));
+                        console::report(format_args!("! {source_name}: fresh again after {lasted:.1} s"));
                     }
-                    self.0.remove(&of);
+                    self.0.remove(&source_name);
                 }
-                (Some(_), None) => drop(self.0.insert(of, (now, false))),
+                (Some(_), None) => drop(self.0.insert(source_name, (now, false))),
                 (Some(doubt), Some((since, is_reported))) => {
                     if !*is_reported && now.duration_since(*since) >= MIN_REPORTED_DOUBT {
                         *is_reported = true;
-                        console::report(format_args!("! {of}: {}: {}", freshness.name(), doubt.why));
+                        console::report(format_args!("! {source_name}: {}: {}", freshness.name(), doubt.why));
                     }
                 }
             }
         }
         // A source that a reload has removed must not report its end later.
-        self.0.retain(|of, _| seen.contains(of));
+        self.0.retain(|source_name, _| seen_names.contains(source_name));
     }
 }

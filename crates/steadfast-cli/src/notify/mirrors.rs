@@ -12,13 +12,13 @@ use steadfast_notify::config::sinks::SinkConfig;
 use steadfast_notify::engine_event::escaped;
 use steadfast_notify::state_folder::{self, StateFolder};
 use steadfast_notify::{
-    ApprovalRequest, Approvals, Feed, MirrorContext, MirrorMemory, MirrorPreview, MirrorTask, Openings, Plan,
+    ApprovalRequest, Approvals, MirrorContext, MirrorFeed, MirrorMemory, MirrorPreview, MirrorTask, Openings, Plan,
     Supervisor, TermGate, preview_mirrors,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connections::{CONNECT_TIMEOUT, connected, sources};
+use super::connections::{CONNECT_TIMEOUT, connect_all, sources};
 use super::follow::views;
 use super::replicas::shared_instance;
 use super::reporter::MirrorStatusFn;
@@ -65,7 +65,7 @@ impl Mirrors {
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
         if (plan.has_checkpoint || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
             // Excludes a second process with this state folder, which would write to the same targets.
-            self.state = Some(Arc::new(StateFolder::lock(&plan.state).map_err(Failure::run)?));
+            self.state = Some(Arc::new(StateFolder::lock(&plan.state_folder).map_err(Failure::run)?));
         }
         Ok(())
     }
@@ -73,24 +73,24 @@ impl Mirrors {
     /// Starts the mirrors of `plan` without waiting for a cluster. Unchanged mirrors continue without interruption.
     /// Entries of mirrors that were removed from the plan remain in their targets. Returns the feed of each mirror, by
     /// name.
-    pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, Feed> {
+    pub(super) fn apply_plan(&mut self, plan: &Arc<Plan>) -> BTreeMap<String, MirrorFeed> {
         let mut previous = std::mem::take(&mut self.tasks);
-        let (mut feeds, mut new) = (BTreeMap::new(), Vec::new());
+        let (mut feeds, mut to_start) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
             let Some(sink) = plan.sinks.get(name) else { continue };
             let fingerprint = plan.fingerprint(name);
-            let known = previous.remove(name);
-            match known {
-                Some(known) if known.sink == *sink && known.fingerprint == fingerprint => {
-                    feeds.insert(name.to_owned(), known.task.feed().clone());
-                    self.tasks.insert(name.to_owned(), known);
+            let existing = previous.remove(name);
+            match existing {
+                Some(existing) if existing.sink == *sink && existing.fingerprint == fingerprint => {
+                    feeds.insert(name.to_owned(), existing.task.feed().clone());
+                    self.tasks.insert(name.to_owned(), existing);
                 }
-                known => {
-                    // The mirror that replaces `known` continues with the sources that the feed already has.
-                    let feed = known.as_ref().map(|known| known.task.feed().clone()).unwrap_or_default();
-                    previous.extend(known.map(|known| (name.to_owned(), known)));
+                existing => {
+                    // The mirror that replaces `existing` continues with the sources that the feed already has.
+                    let feed = existing.as_ref().map(|existing| existing.task.feed().clone()).unwrap_or_default();
+                    previous.extend(existing.map(|existing| (name.to_owned(), existing)));
                     feeds.insert(name.to_owned(), feed.clone());
-                    new.push((name, sink.clone(), fingerprint, feed));
+                    to_start.push((name, sink.clone(), fingerprint, feed));
                 }
             }
         }
@@ -100,15 +100,15 @@ impl Mirrors {
         }
         // Two mirrors must never write to one target, even under different names: new ones start after the old ones
         // have ended.
-        let (ended, wait) = watch::channel(());
-        let earlier: Vec<_> = previous.into_values().map(|running| running.task.stop()).collect();
-        if !earlier.is_empty() {
+        let (stop_guard, wait) = watch::channel(());
+        let stopping: Vec<_> = previous.into_values().map(|running| running.task.stop()).collect();
+        if !stopping.is_empty() {
             tokio::spawn(async move {
-                join_all(earlier).await;
-                drop(ended);
+                join_all(stopping).await;
+                drop(stop_guard);
             });
         }
-        for (name, sink, fingerprint, feed) in new {
+        for (name, sink, fingerprint, feed) in to_start {
             let task = MirrorTask::start(plan, name, feed, wait.clone(), self.context(plan), &self.supervisor);
             self.tasks.insert(name.to_owned(), RunningMirror { sink, fingerprint, task });
         }
@@ -161,10 +161,10 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
             file.display()
         )));
     }
-    let connected_clusters = connected(&plan, None).await?;
+    let connected_clusters = connect_all(&plan, None).await?;
     let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
     // Read without the lock of the state folder, which a running program holds.
-    let memory = state_folder::read_mirror_memory(&plan.state).map_err(Failure::run)?;
+    let memory = state_folder::read_mirror_memory(&plan.state_folder).map_err(Failure::run)?;
     let views = views(&plan, &connected_clusters, &sources)?;
     let (mut text, mut unreadable) = (String::new(), Vec::new());
     for (name, preview) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
@@ -209,12 +209,12 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     }
     // A standby forwards approvals to the leader, whose state it follows.
     let leader =
-        state_folder::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
+        state_folder::leader_of_standby(&plan.state_folder).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
     let leader = leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
-    let pending =
-        || state_folder::read_mirror_memory(&plan.state).map(|memory| memory.approvals()).map_err(Failure::run);
-    let selected = selected(pending()?, sink, id)?;
-    let approvals = Approvals::at(&plan.state);
+    let read_pending =
+        || state_folder::read_mirror_memory(&plan.state_folder).map(|memory| memory.approvals()).map_err(Failure::run);
+    let selected = selected(read_pending()?, sink, id)?;
+    let approvals = Approvals::new(&plan.state_folder);
     for (mirror, requests) in &selected {
         let ids: Vec<String> = requests.iter().map(|request| request.id.clone()).collect();
         approvals.add(mirror, &ids).map_err(Failure::run)?;
@@ -230,17 +230,18 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     }
     let limit = if leader.is_some() { FORWARDED_APPROVAL_TIMEOUT } else { APPROVAL_TIMEOUT };
     let deadline = Instant::now() + limit;
-    let mut now = pending()?;
+    let mut pending = read_pending()?;
     // A running program first takes the approval file and then records the removal, so both must be checked.
     let is_unprocessed = |(mirror, requests): (&String, &Vec<ApprovalRequest>),
-                          now: &BTreeMap<String, Vec<ApprovalRequest>>| {
-        let is_pending =
-            |request: &ApprovalRequest| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == request.id));
+                          pending: &BTreeMap<String, Vec<ApprovalRequest>>| {
+        let is_pending = |request: &ApprovalRequest| {
+            pending.get(mirror).is_some_and(|requests| requests.iter().any(|other| other.id == request.id))
+        };
         approvals.is_pending(mirror) || requests.iter().any(is_pending)
     };
-    while selected.iter().any(|mirror| is_unprocessed(mirror, &now)) && Instant::now() < deadline {
+    while selected.iter().any(|mirror| is_unprocessed(mirror, &pending)) && Instant::now() < deadline {
         sleep(Duration::from_millis(50)).await;
-        now = pending()?;
+        pending = read_pending()?;
     }
     let mut failures = Vec::new();
     for (mirror, requests) in &selected {
@@ -259,11 +260,11 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
             continue;
         }
         // An equal group with a new ID: its set of entries has changed, so the approval does not apply to it.
-        for request in now
+        for request in pending
             .get(mirror)
             .into_iter()
             .flatten()
-            .filter(|now| requests.iter().any(|request| request.group == now.group))
+            .filter(|pending| requests.iter().any(|request| request.group == pending.group))
         {
             let id = &request.id;
             if let Some(leader) = leader.as_ref().filter(|_| requests.iter().any(|request| request.id == *id)) {

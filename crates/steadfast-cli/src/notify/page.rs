@@ -7,7 +7,7 @@ use serde_json::Value;
 use steadfast_notify::engine_event::escaped;
 
 /// Start of the page: it reloads itself every five seconds.
-const HEAD: &str = r#"<!DOCTYPE html>
+const PAGE_START: &str = r#"<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>steadfast notify</title>
 <style>
@@ -20,27 +20,32 @@ code { font: 13px ui-monospace, monospace; } .good { color: #17723a; } .bad { co
 "#;
 
 /// States without a need for action.
-const GOOD: [&str; 5] = ["synced", "watching", "fresh", "converging", "connecting"];
+const GOOD_STATES: [&str; 5] = ["synced", "watching", "fresh", "converging", "connecting"];
 
 /// Renders the document of `/status`.
-pub(super) fn html(status: &Value) -> String {
-    let mut page = HEAD.to_owned();
+pub(super) fn render_page(status: &Value) -> String {
+    let mut page = PAGE_START.to_owned();
     if status["starting"] == true {
         page.push_str("<p>The program is starting.</p>\n");
     }
-    section(&mut page, "Clusters", &["cluster", "state", "reason"], clusters(status));
-    section(&mut page, "Mirrors", &["mirror", "state", "entries", "skipped", "last read"], mirrors(status));
-    section(&mut page, "Removals that need approval", &["mirror", "group", "entries", "approve with"], pending(status));
-    section(&mut page, "Skipped entries", &["mirror", "entry", "reason"], skipped_entries(status));
-    section(&mut page, "Sinks", &["sink", "delivered", "waiting", "dead letters", "failing"], sinks(status));
-    section(&mut page, "Rules", &["rule", "watches", "state", "reason"], sources(status));
-    section(&mut page, "Rules that could not be evaluated", &["rule", "times"], failed(status));
+    section(&mut page, "Clusters", &["cluster", "state", "reason"], cluster_rows(status));
+    section(&mut page, "Mirrors", &["mirror", "state", "entries", "skipped", "last read"], mirror_rows(status));
+    section(
+        &mut page,
+        "Removals that need approval",
+        &["mirror", "group", "entries", "approve with"],
+        pending_removal_rows(status),
+    );
+    section(&mut page, "Skipped entries", &["mirror", "entry", "reason"], skipped_entry_rows(status));
+    section(&mut page, "Sinks", &["sink", "delivered", "waiting", "dead letters", "failing"], sink_rows(status));
+    section(&mut page, "Rules", &["rule", "watches", "state", "reason"], source_rows(status));
+    section(&mut page, "Rules that could not be evaluated", &["rule", "times"], failed_rule_rows(status));
     page.push_str("<p>The same as JSON: <a href=\"/status\">/status</a></p>\n</body></html>\n");
     page
 }
 
 /// Appends a table with a heading, unless it is empty.
-fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>>) {
+fn section(page: &mut String, title: &str, headings: &[&str], rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;
     }
@@ -48,7 +53,7 @@ fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>
     let cells = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
         cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<Vec<_>>().concat()
     };
-    let head = cells("th", &mut heads.iter().map(|head| (*head).to_owned()));
+    let head = cells("th", &mut headings.iter().map(|heading| (*heading).to_owned()));
     let _ = writeln!(page, "<h2>{title}</h2>\n<table><tr>{head}</tr>");
     for row in rows {
         let _ = writeln!(page, "<tr>{}</tr>", cells("td", &mut row.into_iter()));
@@ -56,84 +61,103 @@ fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>
     page.push_str("</table>\n");
 }
 
-fn clusters(status: &Value) -> Vec<Vec<String>> {
+fn cluster_rows(status: &Value) -> Vec<Vec<String>> {
     let row = |cluster: &Value| {
         let missing = list(&cluster["missing"]).map(|missing| {
-            format!("rule {}: {}: {}", plain(&missing["rule"]), plain(&missing["resource"]), plain(&missing["reason"]))
+            format!(
+                "rule {}: {}: {}",
+                plain_text(&missing["rule"]),
+                plain_text(&missing["resource"]),
+                plain_text(&missing["reason"])
+            )
         });
         let reason =
             cluster["reason"].as_str().map(str::to_owned).into_iter().chain(missing).collect::<Vec<_>>().join("; ");
-        vec![text(&cluster["cluster"]), state(&cluster["state"]), safe(&reason)]
+        vec![html_text(&cluster["cluster"]), state_cell(&cluster["state"]), escape_html(&reason)]
     };
     list(&status["clusters"]).map(row).collect()
 }
 
-fn mirrors(status: &Value) -> Vec<Vec<String>> {
+fn mirror_rows(status: &Value) -> Vec<Vec<String>> {
     let row = |mirror: &Value| {
         let last_read = mirror["last_read_seconds"].as_f64();
         let last_read = last_read.map_or("never".to_owned(), |seconds| format!("{seconds:.1} s ago"));
-        let class = if GOOD.contains(&mirror["state"].as_str().unwrap_or_default()) { "good" } else { "bad" };
-        let state = format!("<span class=\"{class}\">{}</span>", text(&mirror["reason"]));
-        vec![text(&mirror["mirror"]), state, text(&mirror["entries"]), text(&mirror["skipped"]), last_read]
+        let class = if GOOD_STATES.contains(&mirror["state"].as_str().unwrap_or_default()) { "good" } else { "bad" };
+        let state = format!("<span class=\"{class}\">{}</span>", html_text(&mirror["reason"]));
+        vec![
+            html_text(&mirror["mirror"]),
+            state,
+            html_text(&mirror["entries"]),
+            html_text(&mirror["skipped"]),
+            last_read,
+        ]
     };
     list(&status["mirrors"]).map(row).collect()
 }
 
-fn pending(status: &Value) -> Vec<Vec<String>> {
+fn pending_removal_rows(status: &Value) -> Vec<Vec<String>> {
     let rows = list(&status["mirrors"]).flat_map(|mirror| {
         list(&mirror["pending_approvals"]).map(|request| {
-            let names = list(&request["names"]).map(plain).collect::<Vec<_>>();
-            let entries = format!("{} of {}: {}", names.len(), plain(&request["of"]), names.join(", "));
-            let command =
-                format!("steadfast notify approve -c FILE {} {}", plain(&mirror["mirror"]), plain(&request["id"]));
+            let names = list(&request["names"]).map(plain_text).collect::<Vec<_>>();
+            let entries = format!("{} of {}: {}", names.len(), plain_text(&request["of"]), names.join(", "));
+            let command = format!(
+                "steadfast notify approve -c FILE {} {}",
+                plain_text(&mirror["mirror"]),
+                plain_text(&request["id"])
+            );
             vec![
-                text(&mirror["mirror"]),
-                text(&request["group"]),
-                safe(&entries),
-                format!("<code>{}</code>", safe(&command)),
+                html_text(&mirror["mirror"]),
+                html_text(&request["group"]),
+                escape_html(&entries),
+                format!("<code>{}</code>", escape_html(&command)),
             ]
         })
     });
     rows.collect()
 }
 
-fn skipped_entries(status: &Value) -> Vec<Vec<String>> {
+fn skipped_entry_rows(status: &Value) -> Vec<Vec<String>> {
     let rows = list(&status["mirrors"]).flat_map(|mirror| {
         let entries = mirror["skipped_entries"].as_object().into_iter().flatten();
-        entries.map(|(entry, reason)| vec![text(&mirror["mirror"]), safe(entry), text(reason)])
+        entries.map(|(entry, reason)| vec![html_text(&mirror["mirror"]), escape_html(entry), html_text(reason)])
     });
     rows.collect()
 }
 
-fn sinks(status: &Value) -> Vec<Vec<String>> {
+fn sink_rows(status: &Value) -> Vec<Vec<String>> {
     let fields = ["sink", "delivered", "waiting", "dead_letters", "failing"];
-    let row = |sink: &Value| fields.map(|field| text(&sink[field])).to_vec();
+    let row = |sink: &Value| fields.map(|field| html_text(&sink[field])).to_vec();
     list(&status["sinks"]).map(row).collect()
 }
 
-fn sources(status: &Value) -> Vec<Vec<String>> {
+fn source_rows(status: &Value) -> Vec<Vec<String>> {
     let row = |source: &Value| {
-        vec![text(&source["rule"]), text(&source["of"]), state(&source["state"]), text(&source["reason"])]
+        vec![
+            html_text(&source["rule"]),
+            html_text(&source["of"]),
+            state_cell(&source["state"]),
+            html_text(&source["reason"]),
+        ]
     };
     list(&status["sources"]).map(row).collect()
 }
 
-fn failed(status: &Value) -> Vec<Vec<String>> {
+fn failed_rule_rows(status: &Value) -> Vec<Vec<String>> {
     let failed = status["failed"].as_object().into_iter().flatten();
-    failed.map(|(rule, times)| vec![safe(rule), text(times)]).collect()
+    failed.map(|(rule, times)| vec![escape_html(rule), html_text(times)]).collect()
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn state(value: &Value) -> String {
-    let class = if GOOD.contains(&value.as_str().unwrap_or_default()) { "good" } else { "bad" };
-    format!("<span class=\"{class}\">{}</span>", text(value))
+fn state_cell(value: &Value) -> String {
+    let class = if GOOD_STATES.contains(&value.as_str().unwrap_or_default()) { "good" } else { "bad" };
+    format!("<span class=\"{class}\">{}</span>", html_text(value))
 }
 
 /// Converts a value to text without escaping.
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -142,24 +166,24 @@ fn plain(value: &Value) -> String {
 }
 
 /// Converts a value to escaped text.
-fn text(value: &Value) -> String {
-    safe(&plain(value))
+fn html_text(value: &Value) -> String {
+    escape_html(&plain_text(value))
 }
 
 /// Escapes characters that HTML or a terminal would interpret.
-fn safe(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
+fn escape_html(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
     for letter in escaped(text).chars() {
         match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            letter => safe.push(letter),
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            letter => html.push(letter),
         }
     }
-    safe
+    html
 }
 
 #[cfg(test)]
@@ -178,7 +202,7 @@ mod tests {
             }],
             "sinks": [{"sink": "log", "delivered": 7, "waiting": 1, "dead_letters": 0, "failing": "no route"}],
         });
-        let page = html(&status);
+        let page = render_page(&status);
         for part in [
             "<span class=\"bad\">unreachable</span>",
             "approve -c FILE web abc",
@@ -205,7 +229,7 @@ mod tests {
             "sources": [{"rule": hostile, "of": hostile, "state": hostile, "reason": hostile}],
             "sinks": [{"sink": hostile, "failing": hostile}], "failed": {hostile: 1},
         });
-        let page = html(&status);
+        let page = render_page(&status);
         assert!(!page.contains("<script") && !page.contains('\u{1b}') && page.contains("&lt;script&gt;"));
         // The page must not load external resources.
         assert!(!page.contains("src=") && !page.contains("http://") && !page.contains("https://"));

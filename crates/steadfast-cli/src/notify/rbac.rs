@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use steadfast_notify::config::ReplicasConfig;
 use steadfast_notify::{Plan, RuleSource};
 
-use super::connections::{connected, sources};
-use super::shared::settled_name;
+use super::connections::{connect_all, sources};
+use super::shared::shared_secret_name;
 use crate::console::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 
 /// Name of the service account, the roles and the bindings.
-const NAME: &str = "steadfast-notify";
+const ACCOUNT_NAME: &str = "steadfast-notify";
 
 /// Resources of each role, by API group. The key is the namespace, or `None` for a cluster role.
 type Roles = BTreeMap<Option<String>, BTreeMap<String, BTreeSet<String>>>;
@@ -24,13 +24,13 @@ type Roles = BTreeMap<Option<String>, BTreeMap<String, BTreeSet<String>>>;
 pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if embedded { Some(Fleet::start(None).await?) } else { None };
-    let connected_clusters = connected(&plan, fleet.as_ref()).await?;
+    let connected_clusters = connect_all(&plan, fleet.as_ref()).await?;
     let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
     let mut text = String::new();
     for cluster in connected_clusters.keys() {
-        let of_cluster = sources.iter().filter(|source| source.cluster == *cluster);
+        let cluster_sources = sources.iter().filter(|source| source.cluster == *cluster);
         let _ = writeln!(text, "# For the cluster {cluster}.");
-        let mut roles = roles(of_cluster);
+        let mut roles = collect_roles(cluster_sources);
         if plan.has_checkpoint {
             // An empty cluster role still gets the rule for reading `kube-system`.
             roles.entry(None).or_default();
@@ -39,15 +39,15 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
         if plan.replicas_cluster() == Some(cluster)
             && let Some((lease_namespace, lease)) = plan.replicas.as_ref().and_then(ReplicasConfig::namespace_and_name)
         {
-            text.push_str(&replicas(lease_namespace, lease, namespace));
+            text.push_str(&replicas_manifests(lease_namespace, lease, namespace));
         }
     }
     print(&text)
 }
 
 /// Returns the role of replicas in the namespace of their lease. RBAC cannot restrict `create` to a name.
-fn replicas(lease_namespace: &str, lease: &str, account_namespace: &str) -> String {
-    let (name, secret) = (format!("{NAME}-replicas"), settled_name(lease));
+fn replicas_manifests(lease_namespace: &str, lease: &str, account_namespace: &str) -> String {
+    let (name, secret) = (format!("{ACCOUNT_NAME}-replicas"), shared_secret_name(lease));
     let metadata = format!("metadata:\n  name: {name}\n  namespace: {lease_namespace}\n");
     let mut text = format!("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n{metadata}rules:\n");
     // `resourceNames` restricts `get` and `update` to the lease and its Secret.
@@ -61,13 +61,13 @@ fn replicas(lease_namespace: &str, lease: &str, account_namespace: &str) -> Stri
     let _ = write!(
         text,
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n{metadata}roleRef:\n  apiGroup: \
-         rbac.authorization.k8s.io\n  kind: Role\n  name: {name}\nsubjects:\n- kind: ServiceAccount\n  name: {NAME}\n  \
+         rbac.authorization.k8s.io\n  kind: Role\n  name: {name}\nsubjects:\n- kind: ServiceAccount\n  name: {ACCOUNT_NAME}\n  \
          namespace: {account_namespace}\n---\n"
     );
     text
 }
 
-fn roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
+fn collect_roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
     let mut roles = Roles::new();
     for RuleSource { resource, scope, lookups, .. } in sources {
         let watched = [(resource, scope.in_namespace().map(str::to_owned))].into_iter();
@@ -79,10 +79,12 @@ fn roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
         }
     }
     // A cluster role covers each namespace, so its resources are removed from the namespaced roles.
-    let everywhere = roles.get(&None).cloned().unwrap_or_default();
+    let cluster_wide = roles.get(&None).cloned().unwrap_or_default();
     for (_, role) in roles.iter_mut().filter(|(namespace, _)| namespace.is_some()) {
         for (group, resources) in role.iter_mut() {
-            resources.retain(|resource| !everywhere.get(group).is_some_and(|everywhere| everywhere.contains(resource)));
+            resources.retain(|resource| {
+                !cluster_wide.get(group).is_some_and(|cluster_wide| cluster_wide.contains(resource))
+            });
         }
         role.retain(|_, resources| !resources.is_empty());
     }
@@ -91,19 +93,19 @@ fn roles<'a>(sources: impl Iterator<Item = &'a RuleSource>) -> Roles {
 }
 
 /// Rule for reading the UID of `kube-system`, which identifies a cluster: a checkpoint is valid for one cluster only.
-const IDENTITY: &str =
+const CLUSTER_ID_RULE: &str =
     "- apiGroups: [\"\"]\n  resources: [namespaces]\n  resourceNames: [kube-system]\n  verbs: [get]\n";
 
 fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> String {
     let mut text = format!(
-        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {NAME}\n  namespace: {account_namespace}\n---\n"
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {ACCOUNT_NAME}\n  namespace: {account_namespace}\n---\n"
     );
     for (namespace, role) in roles {
         // A Role and its binding apply in their own namespace only, also for an account of another namespace.
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let namespace_line =
             namespace.as_ref().map(|namespace| format!("\n  namespace: {namespace}")).unwrap_or_default();
-        let metadata = format!("metadata:\n  name: {NAME}{namespace_line}\n");
+        let metadata = format!("metadata:\n  name: {ACCOUNT_NAME}{namespace_line}\n");
         let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
         for (group, resources) in role {
             let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -111,13 +113,13 @@ fn manifests(roles: &Roles, account_namespace: &str, has_checkpoint: bool) -> St
             let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{resources}]\n  verbs: [list, watch]\n");
         }
         if has_checkpoint && namespace.is_none() {
-            text.push_str(IDENTITY);
+            text.push_str(CLUSTER_ID_RULE);
         }
         let _ = write!(
             text,
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\n{metadata}roleRef:\n  \
-             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {NAME}\nsubjects:\n- kind: ServiceAccount\n  \
-             name: {NAME}\n  namespace: {account_namespace}\n---\n"
+             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {ACCOUNT_NAME}\nsubjects:\n- kind: ServiceAccount\n  \
+             name: {ACCOUNT_NAME}\n  namespace: {account_namespace}\n---\n"
         );
     }
     text

@@ -65,9 +65,9 @@ pub(super) struct Role {
 pub(super) struct Replicas {
     replication: Replication,
     role: Arc<Mutex<Role>>,
-    stopping: watch::Sender<bool>,
+    stop_signal: watch::Sender<bool>,
     task: Supervised,
-    ended: watch::Receiver<bool>,
+    end_signal: watch::Receiver<bool>,
 }
 
 /// Term of a leader. The election determines its end by `CLOCK_BOOTTIME`, which includes suspends.
@@ -90,12 +90,12 @@ struct ReplicaTask {
     connect: Connect,
     identity: Option<String>,
     replication: Replication,
-    keeper: Arc<TermKeeper>,
+    term_keeper: Arc<TermKeeper>,
     role: Arc<Mutex<Role>>,
     progress_source: ProgressSource,
     state: Option<Arc<StateFolder>>,
-    stopping: watch::Receiver<bool>,
-    ended: Arc<watch::Sender<bool>>,
+    stop_signal: watch::Receiver<bool>,
+    end_signal: Arc<watch::Sender<bool>>,
 }
 
 impl Replicas {
@@ -128,7 +128,7 @@ impl Replicas {
         supervisor: &Supervisor,
     ) -> Option<Self> {
         plan.replicas.as_ref()?;
-        let (keeper, gate) = TermKeeper::new();
+        let (term_keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
         let role = Role {
             is_leader: false,
@@ -138,23 +138,23 @@ impl Replicas {
             failure: None,
             is_recorded: false,
         };
-        let (role, stopping, ended) =
+        let (role, stop_signal, end_signal) =
             (Arc::new(Mutex::new(role)), watch::Sender::new(false), watch::Sender::new(false));
-        let has_ended = ended.subscribe();
+        let end_receiver = end_signal.subscribe();
         let replica_task = ReplicaTask {
             plan: plan.clone(),
             connect,
             identity,
             replication: replication.clone(),
-            keeper: Arc::new(keeper),
+            term_keeper: Arc::new(term_keeper),
             role: role.clone(),
             progress_source,
             state,
-            stopping: stopping.subscribe(),
-            ended: Arc::new(ended),
+            stop_signal: stop_signal.subscribe(),
+            end_signal: Arc::new(end_signal),
         };
         let task = supervisor.spawn("replicas", move || replica_task.clone().run());
-        Some(Self { replication, role, stopping, task, ended: has_ended })
+        Some(Self { replication, role, stop_signal, task, end_signal: end_receiver })
     }
 
     /// Returns the shared view of the settled versions and the gate.
@@ -170,9 +170,9 @@ impl Replicas {
 
     /// Publishes the settled versions and releases the lease, so that another replica takes over immediately.
     pub(super) async fn stop(mut self) {
-        self.stopping.send_replace(true);
+        self.stop_signal.send_replace(true);
         // If the API server is unreachable, the lease expires without a release.
-        let _ = timeout(RELEASE_TIMEOUT, self.ended.wait_for(|ended| *ended)).await;
+        let _ = timeout(RELEASE_TIMEOUT, self.end_signal.wait_for(|has_ended| *has_ended)).await;
         self.task.stop().await;
     }
 }
@@ -184,12 +184,12 @@ pub(super) fn shared_instance(plan: &Plan) -> Option<String> {
 }
 
 /// Returns the gate of a process. Without replicas, the gate is always open.
-pub(super) fn gate(replicas: Option<&Replicas>) -> TermGate {
+pub(super) fn term_gate(replicas: Option<&Replicas>) -> TermGate {
     replicas.map_or_else(TermGate::always, |replicas| replicas.replication.gate().clone())
 }
 
 /// Returns holder and renewal time of a lease, or `None` without a holder.
-fn renewal_of(lease: Lease) -> Option<(String, Option<MicroTime>)> {
+fn lease_renewal(lease: Lease) -> Option<(String, Option<MicroTime>)> {
     let spec = lease.spec?;
     Some((spec.holder_identity.filter(|holder| !holder.is_empty())?, spec.renew_time))
 }
@@ -204,15 +204,15 @@ async fn wait_until_set(flag: &mut watch::Receiver<bool>) {
 impl ReplicaTask {
     async fn run(self) -> String {
         // A run that panicked may have left the gate open.
-        self.keeper.close();
+        self.term_keeper.close();
         let Some(replicas) = self.plan.replicas.clone() else { return std::future::pending().await };
         let (namespace, name) = replicas.namespace_and_name().unwrap_or_default();
         let connection = self.connect_with_retry().await;
-        let mut stopping = self.stopping.clone();
+        let mut stop_signal = self.stop_signal.clone();
         tokio::select! {
             biased;
-            () = wait_until_set(&mut stopping) => {
-                self.ended.send_replace(true);
+            () = wait_until_set(&mut stop_signal) => {
+                self.end_signal.send_replace(true);
                 return std::future::pending().await;
             }
             () = self.wait_until_eligible(&connection, namespace, name, replicas.lease_duration.0) => {}
@@ -233,36 +233,37 @@ impl ReplicaTask {
             // A request to stop comes first: no new term may start during the shutdown.
             let leader = tokio::select! {
                 biased;
-                () = wait_until_set(&mut stopping) => break,
+                () = wait_until_set(&mut stop_signal) => break,
                 leader = election.until_leader() => leader,
-                never = self.follow(&connection, &election, namespace, name) => match never {},
+                never = self.stand_by(&connection, &election, namespace, name) => match never {},
             };
             // A return makes the supervisor restart this task, which starts a new election.
             let Some(leader) = leader else { return "the election has ended".to_owned() };
             // The client of the leader is fenced: it sends nothing after the end of the term.
-            let mut state = SharedState::of_leader(leader.client(), namespace, name, leader.fencing_token());
+            let mut shared = SharedState::for_leader(leader.client(), namespace, name, leader.fencing_token());
             tokio::select! {
                 biased;
                 // First in the order of polling: nothing may delay closing the gate after the loss of the lease.
                 () = leader.lost() => {}
-                never = self.lead(&leader, &mut state) => match never {},
-                () = wait_until_set(&mut stopping) => {
+                never = self.lead(&leader, &mut shared) => match never {},
+                () = wait_until_set(&mut stop_signal) => {
                     // After the final publication the next leader does not deliver settled changes again. The gate
                     // closes first, so that no delivery settles after the published positions were read.
-                    self.keeper.close();
-                    let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.progress_source)(), self.memory())).await;
+                    self.term_keeper.close();
+                    let progress = (self.progress_source)();
+                    let _ = timeout(RELEASE_TIMEOUT / 2, shared.publish(&progress, self.memory())).await;
                     break;
                 }
             }
-            self.keeper.close();
+            self.term_keeper.close();
             self.set_role(false, election.holder());
             console::report(format_args!("standby: the term as the leader has ended; unsettled changes stay pending"));
         }
-        self.keeper.close();
+        self.term_keeper.close();
         // A final publication may have used the other half of the timeout.
         let _ = timeout(RELEASE_TIMEOUT / 2, election.stop()).await;
         // Never returns, because the supervisor would restart this task.
-        self.ended.send_replace(true);
+        self.end_signal.send_replace(true);
         std::future::pending().await
     }
 
@@ -292,9 +293,9 @@ impl ReplicaTask {
         // A replica with an older state folder knows its pending deletions.
         let Some(state) = self.state.as_ref().filter(|state| state.is_new()) else { return };
         let has_streams = self.plan.rules.iter().any(|rule| self.plan.streams_of(&rule.config).next().is_some());
-        let shared = SharedState::of_standby(connection.client(), namespace, name);
+        let shared = SharedState::for_standby(connection.client(), namespace, name);
         let leases: Api<Lease> = Api::namespaced(connection.client(), namespace);
-        let (mut catch_up, mut lease, mut is_reported) = (CatchUp::default(), LeaseWatch::new(), false);
+        let (mut catch_up, mut lease_watch, mut is_reported) = (CatchUp::default(), LeaseWatch::new(), false);
         let mut imported = String::new();
         loop {
             let published = shared.read().await;
@@ -312,7 +313,7 @@ impl ReplicaTask {
                     };
                     let has_caught_up = catch_up.has_caught_up(&reached, &settled, is_configured);
                     self.replication.set_settled(settled);
-                    let renewal = found.and_then(renewal_of);
+                    let renewal = found.and_then(lease_renewal);
                     self.set_role(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
                     // Without streams, the plan has only mirrors, which compare their targets with the caches and need
                     // no settled deletions.
@@ -320,7 +321,7 @@ impl ReplicaTask {
                         break;
                     }
                     // Twice the lease duration, so that a replica without this restriction can take the lease first.
-                    if lease.is_abandoned(renewal, lease_duration * 2) {
+                    if lease_watch.is_abandoned(renewal, lease_duration * 2) {
                         console::report(format_args!(
                             "standby: no replica leads; this replica may become the leader, although it does not know what was \
                              deleted shortly before its start"
@@ -346,33 +347,33 @@ impl ReplicaTask {
     }
 
     /// Standby: reads the published state once a second.
-    async fn follow(
+    async fn stand_by(
         &self,
         connection: &Connection,
         election: &LeaderElection,
         namespace: &str,
         name: &str,
     ) -> std::convert::Infallible {
-        let state = SharedState::of_standby(connection.client(), namespace, name);
+        let shared = SharedState::for_standby(connection.client(), namespace, name);
         let mut imported = String::new();
         loop {
-            match state.read().await {
+            match shared.read().await {
                 Ok(PublishedState { settled, memory, .. }) => {
                     self.replication.set_settled(settled);
                     self.set_failure(self.import_memory(memory, &mut imported).await.err());
                 }
                 Err(reason) => self.set_failure(Some(reason)),
             }
-            self.forward_approvals(&state).await;
+            self.forward_approvals(&shared).await;
             self.set_role(false, election.holder());
             sleep(PUBLISH_INTERVAL).await;
         }
     }
 
     /// Leader: takes over the shared state, opens the gate, and publishes the settled versions once a second.
-    async fn lead(&self, leader: &Leader, state: &mut SharedState) -> std::convert::Infallible {
+    async fn lead(&self, leader: &Leader, shared: &mut SharedState) -> std::convert::Infallible {
         let has_predecessor = loop {
-            match state.take_over().await {
+            match shared.take_over().await {
                 Ok(PublishedState { settled, memory, term }) => {
                     self.replication.set_settled(settled);
                     // A failing disk does not prevent the replica from leading.
@@ -388,12 +389,12 @@ impl ReplicaTask {
         self.set_failure(None);
         // The gate opens only with the settled versions of the previous leader, so that no settled change is sent
         // twice.
-        self.keeper.open(Arc::new(LeaderTerm(leader.clone())));
+        self.term_keeper.open(Arc::new(LeaderTerm(leader.clone())));
         let identity = self.role.lock().identity.clone();
         self.set_role(true, Some(identity));
         console::report(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
         if has_predecessor {
-            for rule in (self.progress_source)().unrecorded {
+            for rule in (self.progress_source)().unrecorded_rules {
                 console::report(format_args!(
                     "leader: the rule {rule} watches Secrets, which are never recorded: changes that the earlier leader has not \
                      sent are not sent"
@@ -403,9 +404,9 @@ impl ReplicaTask {
         let mut taken_ids = BTreeSet::new();
         loop {
             let progress = (self.progress_source)();
-            self.replication.drop_passed(&progress.settled);
-            let published = match self.take_approvals(state, &mut taken_ids).await {
-                Ok(()) => state.publish(&progress, self.memory()).await,
+            self.replication.forget_passed(&progress.settled);
+            let published = match self.take_approvals(shared, &mut taken_ids).await {
+                Ok(()) => shared.publish(&progress, self.memory()).await,
                 Err(reason) => Err(reason),
             };
             self.set_failure(published.err());
@@ -445,22 +446,22 @@ impl ReplicaTask {
         taken_ids: &mut BTreeSet<(String, String)>,
     ) -> Result<(), String> {
         let Some(state) = &self.state else { return Ok(()) };
-        let forwarded = shared.forwarded().await?.clone();
+        let forwarded = shared.forwarded_approvals().await?.clone();
         if forwarded.is_empty() {
             return Ok(());
         }
         let (pending, approvals) = (state.mirror_memory().approvals(), state.approvals());
-        let waiting = approvals.pending().map_err(|error| error.to_string())?;
+        let locally_pending = approvals.pending().map_err(|error| error.to_string())?;
         for (mirror, ids) in &forwarded {
             for id in ids {
                 let is_pending =
                     pending.get(mirror).is_some_and(|requests| requests.iter().any(|request| request.id == *id));
-                let is_given = !taken_ids.insert((mirror.clone(), id.clone()));
-                match (is_pending, is_given) {
+                let is_already_taken = !taken_ids.insert((mirror.clone(), id.clone()));
+                match (is_pending, is_already_taken) {
                     (true, false) => {
                         approvals.add(mirror, std::slice::from_ref(id)).map_err(|error| error.to_string())?;
                     }
-                    (true, true) if waiting.get(mirror).is_some_and(|ids| ids.contains(id)) => {
+                    (true, true) if locally_pending.get(mirror).is_some_and(|ids| ids.contains(id)) => {
                         // The mirror takes the approval within a second.
                     }
                     (_, true) => shared.settle_approval(mirror, id),
@@ -530,7 +531,7 @@ impl ReplicaTask {
 }
 
 /// Returns a problem if the durations of the plan are invalid for an election.
-pub(super) fn problem(plan: &Plan) -> Option<Problem> {
+pub(super) fn timing_problem(plan: &Plan) -> Option<Problem> {
     let replicas = plan.replicas.as_ref()?;
     let timing = [replicas.lease_duration.0, replicas.renew_deadline.0, replicas.retry_period.0];
     let error = LeaderElection::check_durations(timing).err()?;

@@ -85,22 +85,22 @@ impl StatusReporter {
     /// Returns the settled and the reached versions, and a counter that increases with each evaluated change and each
     /// finished message.
     pub(super) fn progress(&self) -> Progress {
-        let counts = self.components().as_ref().map(|components| components.engine.stats()).unwrap_or_default();
+        let stats = self.components().as_ref().map(|components| components.engine.stats()).unwrap_or_default();
         // A message is finished once it is delivered or a dead letter. If the sum has changed, the leader publishes its
         // progress at once instead of after up to ten seconds.
-        let finished = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.dead_letters));
-        let activity = finished.fold(counts.changes, u64::saturating_add);
+        let finished_messages = stats.sinks.values().map(|sink| sink.delivered.saturating_add(sink.dead_letters));
+        let activity = finished_messages.fold(stats.changes, u64::saturating_add);
         let (mut settled, mut reached) = (SettledVersions::new(), SettledVersions::new());
-        let mut unrecorded = BTreeSet::new();
+        let mut unrecorded_rules = BTreeSet::new();
         for cluster in self.clusters() {
             cluster.visit(|followed, _| {
                 settled.extend(followed.iter().flat_map(WatchedSource::positions));
                 reached.extend(followed.iter().flat_map(WatchedSource::reached));
-                let of_secrets = followed.iter().filter(|watched| watched.is_unrecorded());
-                unrecorded.extend(of_secrets.map(|watched| watched.source.rule.clone()));
+                let unrecorded_sources = followed.iter().filter(|watched| watched.is_unrecorded());
+                unrecorded_rules.extend(unrecorded_sources.map(|watched| watched.source.rule.clone()));
             });
         }
-        Progress { settled, reached, activity, unrecorded }
+        Progress { settled, reached, activity, unrecorded_rules }
     }
 
     fn components(&self) -> MutexGuard<'_, Option<Components>> {
@@ -109,7 +109,7 @@ impl StatusReporter {
 }
 
 /// Returns the watched sources of all `clusters`.
-fn sources(clusters: &[Arc<Cluster>]) -> Vec<SourceReport> {
+fn source_reports(clusters: &[Arc<Cluster>]) -> Vec<SourceReport> {
     let mut sources = Vec::new();
     for cluster in clusters {
         cluster.visit(|followed, _| sources.extend(followed.iter().map(SourceReport::from)));
@@ -135,7 +135,7 @@ impl StatusSource for StatusReporter {
             return (StatusCode::SERVICE_UNAVAILABLE, "starting\n".to_owned());
         };
         let mut text = String::new();
-        for source in sources(&components.clusters) {
+        for source in source_reports(&components.clusters) {
             if let Some((state, reason)) = source.doubt() {
                 let _ = writeln!(text, "rule {}: {}: {state}: {reason}", source.rule, source.description);
             }
@@ -155,8 +155,8 @@ impl StatusSource for StatusReporter {
                 let _ = writeln!(text, "rule {rule}: {resource} of {name}: missing: {}", escaped(&problem.description));
             }
         }
-        for (name, status_of) in &components.mirrors {
-            let status = status_of();
+        for (name, read_status) in &components.mirrors {
+            let status = read_status();
             // A standby does not read its target, so a missing read is not a failure.
             let is_standby = status.state == MirrorState::Standby;
             if !is_standby && (status.failing.is_some() || status.last_read.is_none()) {
@@ -171,8 +171,8 @@ impl StatusSource for StatusReporter {
             let connections: Vec<_> = components.clusters.iter().filter_map(|cluster| cluster.connection()).collect();
             registry.register_collector(Box::new(Metrics::new(&connections)));
             registry.register_collector(Box::new(NotifyMetrics {
-                counts: components.engine.stats(),
-                mirrors: components.mirrors.iter().map(|(name, status_of)| (name.clone(), status_of())).collect(),
+                stats: components.engine.stats(),
+                mirrors: components.mirrors.iter().map(|(name, read_status)| (name.clone(), read_status())).collect(),
                 clusters: components.clusters.iter().map(|cluster| cluster.status()).collect(),
                 restarts: self.supervisor.restarts(),
                 is_leader: components.role.as_ref().map(|role| role().is_leader),
@@ -181,20 +181,20 @@ impl StatusSource for StatusReporter {
     }
 
     fn status(&self) -> Option<String> {
-        Some(self.document().to_string())
+        Some(self.status_json().to_string())
     }
 
     fn overview(&self) -> Option<String> {
-        Some(page::html(&self.document()))
+        Some(page::render_page(&self.status_json()))
     }
 }
 
 impl StatusReporter {
     /// Returns the document of `/status`.
-    fn document(&self) -> Value {
+    fn status_json(&self) -> Value {
         let components = self.components();
         let Some(components) = &*components else { return json!({"starting": true}) };
-        let counts = components.engine.stats();
+        let stats = components.engine.stats();
         let source_json = |source: &SourceReport| {
             let doubt = source.doubt();
             let (state, reason) = doubt.unwrap_or_else(|| (source.informer.freshness().name(), String::new()));
@@ -215,7 +215,7 @@ impl StatusReporter {
                 "missing": missing.collect::<Vec<Value>>(),
             })
         });
-        let sinks = counts.sinks.iter().map(|(name, sink)| {
+        let sinks = stats.sinks.iter().map(|(name, sink)| {
             json!({
                 "sink": name, "delivered": sink.delivered, "dead_letters": sink.dead_letters, "waiting": sink.waiting,
                 "throttled": sink.throttled, "throttled_total": sink.throttled_total,
@@ -224,8 +224,8 @@ impl StatusReporter {
                 "paused_seconds": sink.paused.map(|paused| paused.as_secs_f64()),
             })
         });
-        let mirrors = components.mirrors.iter().map(|(name, status_of)| {
-            let status = status_of();
+        let mirrors = components.mirrors.iter().map(|(name, read_status)| {
+            let status = read_status();
             let MirrorSinkStatus {
                 entries,
                 is_settled,
@@ -252,9 +252,10 @@ impl StatusReporter {
             })
         });
         json!({
-            "replica": role, "changes": counts.changes, "messages": counts.messages, "unchanged": counts.unchanged, "failed": counts.failed,
+            "replica": role, "changes": stats.changes, "messages": stats.messages, "unchanged": stats.unchanged,
+            "failed": stats.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
-            "sources": sources(&components.clusters).iter().map(source_json).collect::<Vec<Value>>(),
+            "sources": source_reports(&components.clusters).iter().map(source_json).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),
             "restarts": self.supervisor.restarts(),
         })

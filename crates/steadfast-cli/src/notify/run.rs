@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
-use steadfast_notify::{Engine, Feed, Openings, Plan, Replication, Supervised, Supervisor};
+use steadfast_notify::{Engine, MirrorFeed, Openings, Plan, Replication, Supervised, Supervisor};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
@@ -22,7 +22,7 @@ use super::connections::is_watched;
 use super::follow::forget_rules;
 use super::freshness::{FRESHNESS_CHECK_INTERVAL, FreshnessReporter};
 use super::mirrors::Mirrors;
-use super::replicas::{self, ProgressSource, Replicas, gate};
+use super::replicas::{self, ProgressSource, Replicas, term_gate};
 use super::reporter::{Components, StatusReporter};
 use crate::cli::NotifyArgs;
 use crate::console;
@@ -32,7 +32,7 @@ use crate::fleet::Fleet;
 use crate::signals::{GuardedStopSignal, ReloadSignal};
 
 /// Default duration of a run with the embedded fleet.
-const EMBEDDED_DURATION: Duration = Duration::from_secs(10);
+const DEFAULT_EMBEDDED_DURATION: Duration = Duration::from_secs(10);
 
 /// Upper bound of the shutdown deadline, which prevents overflows of times.
 const MAX_DRAIN: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -43,9 +43,9 @@ const SUMMARY_GRACE: Duration = Duration::from_millis(100);
 /// Reason for the shutdown.
 enum ShutdownReason {
     /// A signal, or the end of `--for`.
-    Done,
+    Finished,
     /// Standard output cannot be written to.
-    Output(io::Error),
+    OutputFailed(io::Error),
 }
 
 /// Options of the command line.
@@ -59,13 +59,13 @@ struct StartOptions {
 struct NotifyProgram {
     file: PathBuf,
     plan: Arc<Plan>,
-    stdout: Arc<dyn Stream>,
+    stdout: Arc<dyn MessageStream>,
     shared_parts: SharedParts,
     clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
     reporter: StatusReporter,
     /// Task that reports doubts; absent during the shutdown.
-    reporting: Option<Supervised>,
+    freshness_task: Option<Supervised>,
     /// Present if the configuration has replicas.
     replicas: Option<Replicas>,
 }
@@ -74,21 +74,21 @@ struct NotifyProgram {
 pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let drain = Duration::from_secs(args.drain).min(MAX_DRAIN);
     // Installed before the start, which may take long: until then SIGHUP would end the process.
-    let mut stop = GuardedStopSignal::listen(drain)?;
+    let mut stop_signal = GuardedStopSignal::listen(drain)?;
     let mut reload_signal = ReloadSignal::listen()?;
     let file = args.config.unwrap_or_default();
     let options = StartOptions { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
-    let (closed, mut output) = unbounded_channel();
-    let stdout = JsonLines::new(io::stdout(), move |error| drop(closed.send(error)));
+    let (error_sender, mut output_errors) = unbounded_channel();
+    let stdout = JsonLines::new(io::stdout(), move |error| drop(error_sender.send(error)));
     let started = tokio::select! {
         biased;
-        () = stop.received() => return Ok(ExitCode::SUCCESS),
+        () = stop_signal.received() => return Ok(ExitCode::SUCCESS),
         program = NotifyProgram::start(file, &options, Arc::new(stdout)) => program,
     };
     let mut program = started?;
-    let duration = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
-    let ended = program.run_until_shutdown(&mut stop, &mut reload_signal, &mut output, duration).await;
-    if let ShutdownReason::Output(error) = ended {
+    let duration = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(DEFAULT_EMBEDDED_DURATION));
+    let ended = program.run_until_shutdown(&mut stop_signal, &mut reload_signal, &mut output_errors, duration).await;
+    if let ShutdownReason::OutputFailed(error) = ended {
         // A closed pipe is not an error: the reader needs no further output.
         return match error.kind() {
             ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -96,12 +96,12 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
         };
     }
     // The shutdown deadline also applies if the program ends without a signal.
-    stop.start_deadline();
-    program.shut_down(drain, &mut stop).await
+    stop_signal.start_deadline();
+    program.shut_down(drain, &mut stop_signal).await
 }
 
 impl NotifyProgram {
-    async fn start(file: PathBuf, options: &StartOptions, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
+    async fn start(file: PathBuf, options: &StartOptions, stdout: Arc<dyn MessageStream>) -> Result<Self, Failure> {
         let (embedded, plan) = (options.embedded, load(&file).await?);
         let supervisor = Supervisor::new(Arc::new(console::report));
         let mut mirrors = Mirrors::new(embedded, &supervisor);
@@ -128,13 +128,13 @@ impl NotifyProgram {
             &supervisor,
         );
         // Before the first mirror starts: a standby must not write to any target.
-        mirrors.set_gate(gate(replicas.as_ref()));
+        mirrors.set_gate(term_gate(replicas.as_ref()));
         let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
         let report_line = Arc::new(console::report);
         let engine = Engine::start_replicated(&plan, streams, seed(), supervisor.clone(), report_line, replication);
         let shared_parts = SharedParts { engine, fleet, supervisor: supervisor.clone() };
-        let shared = reporter.clone();
-        let reporting = supervisor.spawn("freshness reports", move || report(shared.clone()));
+        let report_source = reporter.clone();
+        let freshness_task = supervisor.spawn("freshness reports", move || report(report_source.clone()));
         let clusters = BTreeMap::new();
         let mut program = Self {
             file,
@@ -144,7 +144,7 @@ impl NotifyProgram {
             clusters,
             mirrors,
             reporter,
-            reporting: Some(reporting),
+            freshness_task: Some(freshness_task),
             replicas,
         };
         let feeds = program.mirrors.apply_plan(&program.plan);
@@ -155,16 +155,16 @@ impl NotifyProgram {
     }
 
     /// Applies the plan to all clusters. Unchanged clusters continue without interruption.
-    fn update_clusters(&mut self, feeds: &BTreeMap<String, Feed>) {
+    fn update_clusters(&mut self, feeds: &BTreeMap<String, MirrorFeed>) {
         let mut previous = std::mem::take(&mut self.clusters);
         let state = self.mirrors.state().filter(|_| self.plan.has_checkpoint);
         for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
             let assignment = Assignment { plan: self.plan.clone(), feeds: feeds.clone() };
             // Dropping a task with other settings ends its watches. Tasks left in `previous` end with this function.
-            let known = previous.remove(name).filter(|known| known.has_config(config));
-            let task = if let Some(known) = known {
-                known.assign(assignment);
-                known
+            let existing = previous.remove(name).filter(|existing| existing.has_config(config));
+            let task = if let Some(existing) = existing {
+                existing.assign(assignment);
+                existing
             } else {
                 // The feed may still have sources of a different cluster with this name.
                 for feed in feeds.values() {
@@ -184,9 +184,9 @@ impl NotifyProgram {
 
     async fn run_until_shutdown(
         &mut self,
-        stop: &mut GuardedStopSignal,
+        stop_signal: &mut GuardedStopSignal,
         reload_signal: &mut ReloadSignal,
-        output: &mut UnboundedReceiver<io::Error>,
+        output_errors: &mut UnboundedReceiver<io::Error>,
         duration: Option<Duration>,
     ) -> ShutdownReason {
         let elapsed = async {
@@ -199,13 +199,13 @@ impl NotifyProgram {
         loop {
             tokio::select! {
                 biased;
-                () = stop.received() => return ShutdownReason::Done,
-                Some(error) = output.recv() => return ShutdownReason::Output(error),
-                () = &mut elapsed => return ShutdownReason::Done,
+                () = stop_signal.received() => return ShutdownReason::Finished,
+                Some(error) = output_errors.recv() => return ShutdownReason::OutputFailed(error),
+                () = &mut elapsed => return ShutdownReason::Finished,
                 () = reload_signal.received() => {
                     tokio::select! {
                         biased;
-                        () = stop.received() => return ShutdownReason::Done,
+                        () = stop_signal.received() => return ShutdownReason::Finished,
                         // A request to stop cancels the reload, which applies the plan only after its last `await`.
                         reloaded = self.reload() => {
                             if let Err(reason) = reloaded {
@@ -226,18 +226,22 @@ impl NotifyProgram {
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("`dead_letters` can be changed by a restart only; restore its value"));
         }
-        if (&plan.state, plan.has_checkpoint) != (&self.plan.state, self.plan.has_checkpoint) {
+        if (&plan.state_folder, plan.has_checkpoint) != (&self.plan.state_folder, self.plan.has_checkpoint) {
             return Err(Failure::config("`state` can be changed by a restart only; restore its value"));
         }
         if plan.replicas != self.plan.replicas {
             return Err(Failure::config("`replicas` can be changed by a restart only; restore its value"));
         }
-        let before = &self.plan.clusters;
-        for (name, now) in &plan.clusters {
-            let Some(before) = before.get(name).filter(|before| before.is_same_cluster(now)) else { continue };
+        let previous = &self.plan.clusters;
+        for (name, current) in &plan.clusters {
+            let Some(previous) = previous.get(name).filter(|previous| previous.is_same_cluster(current)) else {
+                continue;
+            };
             // Informers cannot change these settings while they run.
-            let settings =
-                [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
+            let settings = [
+                ("audit", previous.audit != current.audit),
+                ("memory_limit", previous.memory_limit != current.memory_limit),
+            ];
             if let Some((setting, _)) = settings.into_iter().find(|(_, differs)| *differs) {
                 let reason = "can be changed by a restart only; restore its value";
                 return Err(Failure::config(format!("`clusters.{name}.{setting}` {reason}")));
@@ -256,10 +260,10 @@ impl NotifyProgram {
     }
 
     /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
-    async fn shut_down(mut self, drain: Duration, stop: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
+    async fn shut_down(mut self, drain: Duration, stop_signal: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
         let (deadline, engine) = (Instant::now() + drain, self.shared_parts.engine.clone());
         // Stops the reports of doubts: the informers end now, which is not a doubt.
-        self.reporting = None;
+        self.freshness_task = None;
         // Attached handlers continue to deliver until the end.
         let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
         let is_stored = self.is_stored(&clusters);
@@ -287,10 +291,10 @@ impl NotifyProgram {
             }
         };
         let finished = timeout_at(deadline + SUMMARY_GRACE, join(self.mirrors.stop(deadline), drained));
-        let (hanging, (undelivered, failing_sinks)) = tokio::select! {
+        let (hanging_mirrors, (undelivered, failing_sinks)) = tokio::select! {
             biased;
             // A second request ends the program at once.
-            () = stop.received() => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
+            () = stop_signal.received() => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
             finished = finished => match finished {
                 Ok(finished) => finished,
                 Err(_) => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
@@ -300,20 +304,20 @@ impl NotifyProgram {
         if let Some(replicas) = self.replicas.take() {
             replicas.stop().await;
         }
-        for mirror in hanging {
+        for mirror in hanging_mirrors {
             let seconds = drain.as_secs();
             console::report(format_args!(
                 "mirror {mirror}: its current action did not finish within {seconds} s; the next start compares the target"
             ));
         }
-        let counts = engine.stats();
-        let sum = |of: fn(&steadfast_notify::SinkStats) -> u64| counts.sinks.values().map(of).sum::<u64>();
-        let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.dead_letters));
-        let (changes, failed) = (counts.changes, counts.failed.values().sum::<u64>());
-        let unchanged = counts.unchanged;
+        let stats = engine.stats();
+        let sum = |count: fn(&steadfast_notify::SinkStats) -> u64| stats.sinks.values().map(count).sum::<u64>();
+        let (delivered, dead_letters) = (sum(|sink| sink.delivered), sum(|sink| sink.dead_letters));
+        let (changes, failed) = (stats.changes, stats.failed.values().sum::<u64>());
+        let unchanged = stats.unchanged;
         console::report(format_args!(
             "{changes} changes evaluated, {delivered} messages delivered, {unchanged} not resent because they were \
-             unchanged, {dead} dead letters, {failed} failed expressions"
+             unchanged, {dead_letters} dead letters, {failed} failed expressions"
         ));
         if !failing_sinks.is_empty() {
             let sinks: Vec<_> = failing_sinks.iter().map(|sink| format!("`{sink}`")).collect();
@@ -350,14 +354,14 @@ impl NotifyProgram {
 
 /// Reports stale and fresh caches, without end.
 async fn report(reporter: StatusReporter) -> String {
-    let mut doubts = FreshnessReporter::default();
+    let mut freshness_reporter = FreshnessReporter::default();
     let mut timer = interval(FRESHNESS_CHECK_INTERVAL);
     // After a blocked runtime, the missed ticks must not follow in a burst.
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
         let clusters = reporter.clusters();
-        doubts.check(&clusters);
+        freshness_reporter.check(&clusters);
         for cluster in clusters {
             cluster.visit(forget_rules);
         }
@@ -372,7 +376,7 @@ async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
     let plan = loaded.map_err(|error| Failure::run(format!("reading the configuration failed: {error}")))?;
     let plan = plan.map_err(Failure::config)?;
     Openings::check(&plan).await.map_err(Failure::config)?;
-    if let Some(problem) = replicas::problem(&plan) {
+    if let Some(problem) = replicas::timing_problem(&plan) {
         return Err(Failure::config(problem));
     }
     Ok(Arc::new(plan))

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Maximum interval between publications if the versions advance, but no change concerns a rule.
-const QUIET_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_PUBLISH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Key of the state in the Secret.
 const STATE_KEY: &str = "state.json";
@@ -51,7 +51,7 @@ pub(super) struct Progress {
     pub(super) activity: u64,
     /// Rules that send messages about Secrets. Their settled versions are never stored, so a new leader does not know
     /// which changes the previous leader has settled.
-    pub(super) unrecorded: BTreeSet<String>,
+    pub(super) unrecorded_rules: BTreeSet<String>,
 }
 
 /// Published state of a leader.
@@ -74,7 +74,7 @@ pub(super) const MAX_MEMORY_BYTES: usize = 640 * 1024;
 /// The shared state of the replicas of one lease.
 pub(super) struct SharedState {
     secrets: Api<Secret>,
-    name: String,
+    secret_name: String,
     term: u64,
     /// Resource version of the Secret at the last read or write; `None` if it does not exist.
     version: Option<String>,
@@ -90,17 +90,17 @@ pub(super) struct SharedState {
 
 impl SharedState {
     /// Creates the state for a standby, which only reads.
-    pub(super) fn of_standby(client: Client, namespace: &str, lease: &str) -> Self {
-        Self::of_leader(client, namespace, lease, 0)
+    pub(super) fn for_standby(client: Client, namespace: &str, lease: &str) -> Self {
+        Self::for_leader(client, namespace, lease, 0)
     }
 
     /// Creates the state for the leader of `term`. `client` must send nothing after the term.
-    pub(super) fn of_leader(client: Client, namespace: &str, lease: &str, term: u64) -> Self {
+    pub(super) fn for_leader(client: Client, namespace: &str, lease: &str, term: u64) -> Self {
         let secrets = Api::namespaced(client, namespace);
         let published = PublishedState::default();
         Self {
             secrets,
-            name: settled_name(lease),
+            secret_name: shared_secret_name(lease),
             term,
             version: None,
             published,
@@ -113,7 +113,7 @@ impl SharedState {
 
     /// Reads the published state; empty if no leader has published yet.
     pub(super) async fn read(&self) -> Result<PublishedState, String> {
-        self.secret().await.map(|found| found.published)
+        self.read_secret().await.map(|found| found.published)
     }
 
     /// Adds approvals of a standby for the leader. Returns false before the first leader has published.
@@ -122,15 +122,15 @@ impl SharedState {
             match self.try_forward(approvals).await? {
                 // Another client wrote in between. The next attempt adds the approvals to the new content.
                 Err(Error::Api(status)) if status.code == 409 => {}
-                written => return written.map_err(|error| self.failed(&error)),
+                written => return written.map_err(|error| self.error_message(&error)),
             }
         }
-        self.try_forward(approvals).await?.map_err(|error| self.failed(&error))
+        self.try_forward(approvals).await?.map_err(|error| self.error_message(&error))
     }
 
     async fn try_forward(&self, approvals: &ForwardedApprovals) -> Result<Result<bool, Error>, String> {
-        let read = self.await_response(self.secrets.get_opt(&self.name)).await?;
-        let Some(mut secret) = read.map_err(|error| self.failed(&error))? else { return Ok(Ok(false)) };
+        let read = self.await_response(self.secrets.get_opt(&self.secret_name)).await?;
+        let Some(mut secret) = read.map_err(|error| self.error_message(&error))? else { return Ok(Ok(false)) };
         let data = secret.data.get_or_insert_default();
         let mut all = approvals_in(data);
         for (mirror, ids) in approvals {
@@ -138,24 +138,26 @@ impl SharedState {
         }
         let count: usize = all.values().map(BTreeSet::len).sum();
         if count > MAX_APPROVALS {
-            return Err(self.failed(&format!("{count} approvals wait for the leader, at most {MAX_APPROVALS} can")));
+            return Err(
+                self.error_message(&format!("{count} approvals wait for the leader, at most {MAX_APPROVALS} can"))
+            );
         }
-        let content = serde_json::to_vec(&all).map_err(|error| self.failed(&error))?;
+        let content = serde_json::to_vec(&all).map_err(|error| self.error_message(&error))?;
         data.insert(APPROVALS_KEY.to_owned(), ByteString(content));
         // The write carries the resource version of the read, so a concurrent write of the leader or another standby
         // causes a conflict.
         let options = PostParams::default();
-        let written = self.await_response(self.secrets.replace(&self.name, &options, &secret)).await?;
+        let written = self.await_response(self.secrets.replace(&self.secret_name, &options, &secret)).await?;
         Ok(written.map(|_| true))
     }
 
     /// Returns the approvals of standbys. Reads the Secret if another client has written it.
-    pub(super) async fn forwarded(&mut self) -> Result<&ForwardedApprovals, String> {
-        let read = self.await_response(self.secrets.get_metadata_opt(&self.name)).await?;
-        let read = read.map_err(|error| self.failed(&error))?;
+    pub(super) async fn forwarded_approvals(&mut self) -> Result<&ForwardedApprovals, String> {
+        let read = self.await_response(self.secrets.get_metadata_opt(&self.secret_name)).await?;
+        let read = read.map_err(|error| self.error_message(&error))?;
         // A deleted Secret is created again by the next publication.
         if read.is_some_and(|secret| secret.metadata.resource_version != self.version) {
-            self.resume().await?;
+            self.reread().await?;
         }
         Ok(&self.approvals)
     }
@@ -167,34 +169,34 @@ impl SharedState {
 
     /// Writes the term of this leader, so that late writes of an earlier leader conflict. Returns the previous state.
     pub(super) async fn take_over(&mut self) -> Result<PublishedState, String> {
-        let found = self.secret().await?;
-        (self.version, self.approvals) = (found.version, found.approvals);
-        let found = found.published;
+        let content = self.read_secret().await?;
+        (self.version, self.approvals) = (content.version, content.approvals);
+        let previous = content.published;
         // Optimistic locking: a write between this read and ours changes the resource version, and the server responds
         // 409.
-        let own = PublishedState { term: self.term, ..found.clone() };
-        self.write(own).await?;
-        Ok(found)
+        let new_state = PublishedState { term: self.term, ..previous.clone() };
+        self.write_secret(new_state).await?;
+        Ok(previous)
     }
 
     /// Publishes the settled versions of this leader: immediately after a change for a rule, and otherwise every ten
     /// seconds. Positions that are not watched now keep their published versions.
-    pub(super) async fn publish(&mut self, own: &Progress, memory: String) -> Result<(), String> {
+    pub(super) async fn publish(&mut self, progress: &Progress, memory: String) -> Result<(), String> {
         let mut settled = self.published.settled.clone();
-        settled.extend(own.settled.iter().map(|(position, version)| (position.clone(), *version)));
+        settled.extend(progress.settled.iter().map(|(position, version)| (position.clone(), *version)));
         let has_new_memory = memory != self.published.memory;
         let next = PublishedState { term: self.term, settled, memory };
         // Versions also advance with changes that concern no rule. Publishing each version would write the Secret every
         // second.
-        let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
+        let is_due = self.published_at.is_none_or(|at| at.elapsed() >= MAX_PUBLISH_INTERVAL);
         let has_approvals = !self.settled_approvals.is_empty();
         let is_equal = next == self.published && !has_approvals;
-        if is_equal || !(is_due || has_new_memory || has_approvals || own.activity != self.activity) {
+        if is_equal || !(is_due || has_new_memory || has_approvals || progress.activity != self.activity) {
             return Ok(());
         }
-        self.write(next).await?;
+        self.write_secret(next).await?;
         // Only after a successful write: a failed publication stays due.
-        self.activity = own.activity;
+        self.activity = progress.activity;
         Ok(())
     }
 
@@ -203,23 +205,25 @@ impl SharedState {
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<Result<T, Error>, String> {
-        timeout(REQUEST_TIMEOUT, request).await.map_err(|_| self.failed(&"no response"))
+        timeout(REQUEST_TIMEOUT, request).await.map_err(|_| self.error_message(&"no response"))
     }
 
-    async fn secret(&self) -> Result<Found, String> {
-        let read = self.await_response(self.secrets.get_opt(&self.name)).await?;
-        let Some(secret) = read.map_err(|error| self.failed(&error))? else { return Ok(Found::default()) };
+    async fn read_secret(&self) -> Result<SecretContent, String> {
+        let read = self.await_response(self.secrets.get_opt(&self.secret_name)).await?;
+        let Some(secret) = read.map_err(|error| self.error_message(&error))? else {
+            return Ok(SecretContent::default());
+        };
         let data = secret.data.unwrap_or_default();
         // Damaged content counts as empty: the replicas deliver all pending changes once more.
         let published = data.get(STATE_KEY).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
         let (version, approvals) = (secret.metadata.resource_version, approvals_in(&data));
-        Ok(Found { version, published: published.unwrap_or_default(), approvals })
+        Ok(SecretContent { version, published: published.unwrap_or_default(), approvals })
     }
 
-    async fn write(&mut self, state: PublishedState) -> Result<(), String> {
-        let content = serde_json::to_vec(&state).map_err(|error| self.failed(&error))?;
+    async fn write_secret(&mut self, state: PublishedState) -> Result<(), String> {
+        let content = serde_json::to_vec(&state).map_err(|error| self.error_message(&error))?;
         let metadata = ObjectMeta {
-            name: Some(self.name.clone()),
+            name: Some(self.secret_name.clone()),
             resource_version: self.version.clone(),
             ..ObjectMeta::default()
         };
@@ -234,7 +238,7 @@ impl SharedState {
         }
         approvals.retain(|_, ids| !ids.is_empty());
         if !approvals.is_empty() {
-            let content = serde_json::to_vec(&approvals).map_err(|error| self.failed(&error))?;
+            let content = serde_json::to_vec(&approvals).map_err(|error| self.error_message(&error))?;
             data.insert(APPROVALS_KEY.to_owned(), ByteString(content));
         }
         let data = Some(data);
@@ -242,7 +246,7 @@ impl SharedState {
         let options = PostParams::default();
         let written = async {
             match &self.version {
-                Some(_) => self.secrets.replace(&self.name, &options, &secret).await,
+                Some(_) => self.secrets.replace(&self.secret_name, &options, &secret).await,
                 // A concurrent creation by another replica also results in 409 (AlreadyExists).
                 None => self.secrets.create(&options, &secret).await,
             }
@@ -256,42 +260,42 @@ impl SharedState {
                 Ok(())
             }
             Ok(Err(error)) => {
-                let reason = self.failed(&error);
+                let reason = self.error_message(&error);
                 // 409: another writer was first. 404: the Secret was deleted, and the next attempt creates it.
                 if matches!(&error, Error::Api(status) if status.code == 409 || status.code == 404) {
-                    self.resume().await?;
+                    self.reread().await?;
                 }
                 Err(reason)
             }
             // The server may have executed the request.
             Err(_) => {
-                self.resume().await?;
-                Err(self.failed(&"no response"))
+                self.reread().await?;
+                Err(self.error_message(&"no response"))
             }
         }
     }
 
     /// Reads the Secret again after a failed write, unless a later leader has written it.
-    async fn resume(&mut self) -> Result<(), String> {
-        let found = self.secret().await?;
+    async fn reread(&mut self) -> Result<(), String> {
+        let content = self.read_secret().await?;
         // A newer term proves that this leader was replaced. With the new version, this leader could overwrite the
         // state of its successor.
-        let term = found.published.term;
+        let term = content.published.term;
         if term > self.term {
-            return Err(self.failed(&format!("a later leader has written it (term {term})")));
+            return Err(self.error_message(&format!("a later leader has written it (term {term})")));
         }
-        (self.version, self.approvals) = (found.version, found.approvals);
+        (self.version, self.approvals) = (content.version, content.approvals);
         Ok(())
     }
 
-    fn failed(&self, reason: &dyn std::fmt::Display) -> String {
-        format!("the shared state in the Secret {} cannot be used: {reason}", self.name)
+    fn error_message(&self, reason: &dyn std::fmt::Display) -> String {
+        format!("the shared state in the Secret {} cannot be used: {reason}", self.secret_name)
     }
 }
 
 /// Content of the Secret. Empty if it does not exist.
 #[derive(Default)]
-struct Found {
+struct SecretContent {
     version: Option<String>,
     published: PublishedState,
     approvals: ForwardedApprovals,
@@ -304,7 +308,7 @@ fn approvals_in(data: &BTreeMap<String, ByteString>) -> ForwardedApprovals {
 }
 
 /// Returns the name of the Secret with the settled versions.
-pub(super) fn settled_name(lease: &str) -> String {
+pub(super) fn shared_secret_name(lease: &str) -> String {
     format!("{lease}-settled")
 }
 

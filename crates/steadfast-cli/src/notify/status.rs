@@ -22,9 +22,10 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
-    let lock_holder = state_folder::lock_holder(&plan.state).map_err(|error| state_folder_error(&plan, &error))?;
+    let lock_holder =
+        state_folder::lock_holder(&plan.state_folder).map_err(|error| state_folder_error(&plan, &error))?;
     let mirror_memory =
-        state_folder::read_mirror_memory(&plan.state).map_err(|error| state_folder_error(&plan, &error))?;
+        state_folder::read_mirror_memory(&plan.state_folder).map_err(|error| state_folder_error(&plan, &error))?;
     let dead_letters = match std::fs::read_to_string(&plan.dead_letters) {
         Ok(text) => text.lines().count(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
@@ -41,12 +42,12 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
     }
     match output {
         Output::Json => print(&format!("{status:#}\n")),
-        Output::Text => print(&text_of(&status)),
+        Output::Text => print(&status_text(&status)),
     }
 }
 
 fn state_folder_error(plan: &Plan, error: &std::io::Error) -> Failure {
-    Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state.display()))
+    Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state_folder.display()))
 }
 
 async fn request_status(address: SocketAddr) -> Result<Value, Failure> {
@@ -62,7 +63,7 @@ async fn request_status(address: SocketAddr) -> Result<Value, Failure> {
 }
 
 /// Formats the status as text.
-fn text_of(status: &Value) -> String {
+fn status_text(status: &Value) -> String {
     let mut text = match status["acting"].as_str() {
         Some(process) if status["now"].is_null() => {
             format!("{process} runs this configuration; start it with --metrics for details\n")
@@ -111,9 +112,9 @@ fn text_of(status: &Value) -> String {
             .filter(|reason| !reason.is_empty())
             .map(|reason| format!(": {reason}"))
             .unwrap_or_default();
-        let at = source["version"].as_str().map(|version| format!(" at {version}")).unwrap_or_default();
-        let (rule, of, state) = (name(&source["rule"]), name(&source["of"]), name(&source["state"]));
-        let _ = writeln!(text, "rule {rule}: {of}: {state}{at}{reason}");
+        let version_suffix = source["version"].as_str().map(|version| format!(" at {version}")).unwrap_or_default();
+        let (rule, description, state) = (name(&source["rule"]), name(&source["of"]), name(&source["state"]));
+        let _ = writeln!(text, "rule {rule}: {description}: {state}{version_suffix}{reason}");
     }
     for sink in list(&now["sinks"]) {
         let (delivered, dead, waiting) = (&sink["delivered"], &sink["dead_letters"], &sink["waiting"]);
@@ -151,10 +152,10 @@ fn text_of(status: &Value) -> String {
     for (mirror, requests) in status["pending_approvals"].as_object().into_iter().flatten() {
         for request in list(requests) {
             let names = list(&request["names"]).iter().map(name).collect::<Vec<_>>().join(", ");
-            let (id, group, of) = (name(&request["id"]), name(&request["group"]), &request["of"]);
+            let (id, group, serving) = (name(&request["id"]), name(&request["group"]), &request["of"]);
             let _ = writeln!(
                 text,
-                "mirror {mirror}: removing {} (of {of} entries of {group:?}) needs approval: `steadfast notify approve -c FILE {mirror} {id}`",
+                "mirror {mirror}: removing {} (of {serving} entries of {group:?}) needs approval: `steadfast notify approve -c FILE {mirror} {id}`",
                 escaped(&names)
             );
         }

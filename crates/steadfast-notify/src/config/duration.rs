@@ -17,16 +17,16 @@ pub struct ConfigDuration(pub Duration);
 impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = String::deserialize(deserializer)?;
-        let wrong =
+        let syntax_error =
             || D::Error::custom(format!("{written:?} is not a valid duration; write `500ms`, `10s` or `1h 30m`"));
-        let read: SignedDuration = written.parse().map_err(|_| wrong())?;
-        let read = Duration::try_from(read).map_err(|_| wrong())?;
-        if read > MAX_CONFIG_DURATION {
+        let duration: SignedDuration = written.parse().map_err(|_| syntax_error())?;
+        let duration = Duration::try_from(duration).map_err(|_| syntax_error())?;
+        if duration > MAX_CONFIG_DURATION {
             return Err(D::Error::custom(format!(
                 "{written:?} is longer than ten years (87600h), the longest duration"
             )));
         }
-        Ok(Self(read))
+        Ok(Self(duration))
     }
 }
 

@@ -20,7 +20,7 @@ pub struct HaproxyConfig {
     /// Name of the backend, which needs a dynamic balancing algorithm.
     pub backend: String,
     /// Name prefix of the mirror's servers. Defaults to `sf-`.
-    #[serde(default = "prefix")]
+    #[serde(default = "default_prefix")]
     pub prefix: String,
     /// Options of the servers that the mirror adds, as on a `server` line: `check inter 2s maxconn 100`. Options of
     /// `default-server` do not apply.
@@ -54,7 +54,7 @@ impl ServerOptionsConfig {
     }
 }
 
-fn prefix() -> String {
+fn default_prefix() -> String {
     "sf-".to_owned()
 }
 
@@ -71,12 +71,12 @@ pub struct NftablesConfig {
     /// Name of the table after the prefix `steadfast_`. Defaults to the name of the sink.
     pub name: Option<String>,
     /// Command of the tool, such as `["sudo", "nft"]`. Defaults to `["nft"]`.
-    #[serde(default = "nft")]
+    #[serde(default = "default_nft_command")]
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
 }
 
-fn nft() -> Vec<String> {
+fn default_nft_command() -> Vec<String> {
     vec!["nft".to_owned()]
 }
 
@@ -137,7 +137,7 @@ pub struct DnsConfig {
     /// Owner mark of this mirror's names.
     pub mark: String,
     /// TTL in seconds of records without an explicit TTL. Defaults to 30.
-    #[serde(default = "thirty_seconds")]
+    #[serde(default = "default_ttl")]
     #[schemars(range(max = 2_147_483_647))]
     pub ttl: u32,
 }
@@ -162,7 +162,7 @@ impl ZonesConfig {
     }
 }
 
-fn thirty_seconds() -> u32 {
+fn default_ttl() -> u32 {
     30
 }
 

@@ -52,7 +52,7 @@ pub struct SinkConfig {
     #[serde(default)]
     pub retry: RetryConfig,
     /// Maximum number of concurrent deliveries, each for another object. Defaults to 4.
-    #[serde(default = "four")]
+    #[serde(default = "default_concurrency")]
     #[schemars(range(min = 1))]
     pub concurrency: usize,
 }
@@ -67,7 +67,7 @@ impl SinkConfig {
 
     /// Returns true for mirrors and false for streams.
     pub fn is_mirror(&self) -> bool {
-        self.kind().is_some_and(|kind| MIRRORS.contains(&kind))
+        self.kind().is_some_and(|kind| MIRROR_KINDS.contains(&kind))
     }
 
     /// Returns all configured kinds.
@@ -88,12 +88,12 @@ impl SinkConfig {
 }
 
 /// Kinds of streams, which receive messages.
-pub(crate) const STREAMS: [&str; 3] = ["stdout", "exec", "webhook"];
+pub(crate) const STREAM_KINDS: [&str; 3] = ["stdout", "exec", "webhook"];
 
 /// Kinds of mirrors, which contain the entries that rules return.
-pub(crate) const MIRRORS: [&str; 6] = ["haproxy", "nftables", "ipvs", "dns", "etcd", "registry"];
+pub(crate) const MIRROR_KINDS: [&str; 6] = ["haproxy", "nftables", "ipvs", "dns", "etcd", "registry"];
 
-fn four() -> usize {
+fn default_concurrency() -> usize {
     4
 }
 
@@ -110,7 +110,7 @@ pub struct ExecConfig {
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
     /// Maximum run time. Afterwards the program and all child processes are killed. Defaults to 30 s.
-    #[serde(default = "thirty_seconds")]
+    #[serde(default = "default_timeout")]
     pub timeout: ConfigDuration,
     /// Additional environment variables.
     #[serde(default)]
@@ -141,11 +141,11 @@ pub struct WebhookConfig {
     #[serde(default)]
     pub mode: WebhookMode,
     /// Maximum number of messages per request in batched mode. Defaults to 100.
-    #[serde(default = "hundred")]
+    #[serde(default = "default_batch")]
     #[schemars(range(min = 1))]
     pub batch: usize,
     /// Timeout of a response. Defaults to 30 s.
-    #[serde(default = "thirty_seconds")]
+    #[serde(default = "default_timeout")]
     pub timeout: ConfigDuration,
     /// Additional headers.
     #[serde(default)]
@@ -207,12 +207,12 @@ pub struct RateConfig {
     #[schemars(range(min = 0.001, max = 1_000_000.0))]
     pub per_second: f64,
     /// Maximum number of attempts at once after an idle period. Defaults to 1.
-    #[serde(default = "one")]
+    #[serde(default = "default_burst")]
     #[schemars(range(min = 1))]
     pub burst: u32,
 }
 
-fn one() -> u32 {
+fn default_burst() -> u32 {
     1
 }
 
@@ -235,10 +235,10 @@ impl Default for RetryConfig {
     }
 }
 
-fn thirty_seconds() -> ConfigDuration {
+fn default_timeout() -> ConfigDuration {
     ConfigDuration(Duration::from_secs(30))
 }
 
-fn hundred() -> usize {
+fn default_batch() -> usize {
     100
 }

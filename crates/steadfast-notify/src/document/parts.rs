@@ -23,17 +23,17 @@ pub(crate) struct Parsed<T> {
 #[derive(Default)]
 pub(crate) struct Incomplete {
     /// Parts without some of their values.
-    reduced: BTreeSet<String>,
+    reduced_parts: BTreeSet<String>,
     /// Parts that were replaced by empty parts.
-    replaced: BTreeSet<String>,
+    replaced_parts: BTreeSet<String>,
 }
 
 impl Incomplete {
     /// Returns true if a problem at `path` may result from a removed value. This applies to all problems within a
     /// replaced part, and to a problem of a whole part that lacks some values.
-    pub(crate) fn explains(&self, path: &str) -> bool {
-        let mut rests = self.replaced.iter().filter_map(|part| path.strip_prefix(part.as_str()));
-        self.reduced.contains(path) || rests.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    pub(crate) fn covers(&self, path: &str) -> bool {
+        let mut suffixes = self.replaced_parts.iter().filter_map(|part| path.strip_prefix(part.as_str()));
+        self.reduced_parts.contains(path) || suffixes.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     }
 }
 
@@ -49,9 +49,9 @@ impl Document {
             };
             let path = error.path().to_string();
             let is_missing = error.inner().to_string().starts_with("missing field");
-            let part = part(&path).filter(|part| lookup(&mut value, part).is_some());
+            let part = part(&path).filter(|part| value_at_path(&mut value, part).is_some());
             // A missing field is not reported if an earlier round removed the field.
-            if !is_missing || part.as_ref().is_none_or(|part| !incomplete.reduced.contains(part)) {
+            if !is_missing || part.as_ref().is_none_or(|part| !incomplete.reduced_parts.contains(part)) {
                 problems.push(self.problem_of(&error));
             }
             let removed = !is_missing && remove(&mut value, &path);
@@ -64,9 +64,9 @@ impl Document {
             };
             if !removed {
                 replace(&mut value, &part, self);
-                incomplete.replaced.insert(part.clone());
+                incomplete.replaced_parts.insert(part.clone());
             }
-            incomplete.reduced.insert(part);
+            incomplete.reduced_parts.insert(part);
         }
         Parsed { value: None, problems, incomplete }
     }
@@ -77,18 +77,18 @@ fn part(path: &str) -> Option<String> {
     if let Some(rest) = path.strip_prefix("rules[") {
         return Some(format!("rules[{}]", rest.split_once(']')?.0));
     }
-    let (of, rest) = path.split_once('.').filter(|(of, _)| ["sinks", "clusters"].contains(of))?;
+    let (section, rest) = path.split_once('.').filter(|(section, _)| ["sinks", "clusters"].contains(section))?;
     let name = rest.split(['.', '[']).next().filter(|name| !name.is_empty())?;
-    Some(format!("{of}.{name}"))
+    Some(format!("{section}.{name}"))
 }
 
 /// Splits a path of serde into names and indexes.
-fn steps(path: &str) -> impl Iterator<Item = &str> {
+fn path_steps(path: &str) -> impl Iterator<Item = &str> {
     path.split(['.', '[']).map(|step| step.trim_end_matches(']')).filter(|step| !step.is_empty())
 }
 
-fn lookup<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
-    steps(path).try_fold(value, |value, step| match value {
+fn value_at_path<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path_steps(path).try_fold(value, |value, step| match value {
         Value::Array(items) => items.get_mut(step.parse::<usize>().ok()?),
         Value::Object(fields) => fields.get_mut(step),
         _ => None,
@@ -99,18 +99,18 @@ fn lookup<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
 /// list, so that the indexes of other items stay valid.
 fn remove(value: &mut Value, path: &str) -> bool {
     let (mut parent, mut path) = (String::new(), path);
-    while let Some(at) = path.rfind(['.', '[']) {
-        path[..at].clone_into(&mut parent);
+    while let Some(step_start) = path.rfind(['.', '[']) {
+        path[..step_start].clone_into(&mut parent);
         if part(path).as_deref() == Some(path) || ["rules", "sinks", "clusters"].contains(&path) {
             return false;
         }
-        if !path[at..].starts_with('[') {
+        if !path[step_start..].starts_with('[') {
             break;
         }
-        path = &path[..at];
+        path = &path[..step_start];
     }
     let step = path.rsplit('.').next().unwrap_or(path);
-    match lookup(value, &parent) {
+    match value_at_path(value, &parent) {
         Some(Value::Object(fields)) if !path.is_empty() => fields.remove(step).is_some(),
         _ => false,
     }
@@ -118,14 +118,15 @@ fn remove(value: &mut Value, path: &str) -> bool {
 
 /// Replaces a part by a valid minimal part.
 fn replace(value: &mut Value, path: &str, document: &Document) {
-    let sinks = document.at(&["sinks"]).and_then(Value::as_object);
+    let sinks = document.value_at(&["sinks"]).and_then(Value::as_object);
     let sinks: Vec<String> = sinks.map(|sinks| sinks.keys().cloned().collect()).unwrap_or_default();
-    let Some(part) = lookup(value, path) else { return };
+    let Some(part) = value_at_path(value, path) else { return };
     *part = if path.starts_with("rules") {
         let name = part["name"].as_str().map_or_else(|| path.replace(['[', ']'], "-"), str::to_owned);
-        let named = part["to"].as_array().map(|to| to.iter().filter(|to| to.is_string()).cloned().collect::<Vec<_>>());
+        let listed_sinks =
+            part["to"].as_array().map(|to| to.iter().filter(|to| to.is_string()).cloned().collect::<Vec<_>>());
         // Without a valid `to`, the rule may send to any sink.
-        json!({"name": name, "resources": ["pods"], "to": named.map_or_else(|| json!(sinks), Value::from)})
+        json!({"name": name, "resources": ["pods"], "to": listed_sinks.map_or_else(|| json!(sinks), Value::from)})
     } else {
         json!({})
     };

@@ -20,6 +20,6 @@ pub(super) type ValuePositions = BTreeMap<String, ValuePosition>;
 pub(super) type ParseError = (FilePosition, String, String);
 
 /// Returns the path of the field `key` below `path`.
-pub(super) fn below(path: &str, key: &str) -> String {
+pub(super) fn child_path(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

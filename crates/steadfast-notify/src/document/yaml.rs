@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::positions::{ParseError, ValuePosition, ValuePositions, below};
+use super::positions::{ParseError, ValuePosition, ValuePositions, child_path};
 use crate::problem::FilePosition;
 
 /// Parses `text`. An error has position, message and remedy.
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str, positions: &mut ValuePositions) -> Result<Value, 
         let description = description.lines().next().unwrap_or_default().to_owned();
         (position, format!("invalid YAML: {description}"), "correct the syntax at or before this position".to_owned())
     })?;
-    Ok(gather(text, node, "", None, positions))
+    Ok(convert_node(text, node, "", None, positions))
 }
 
 fn file_position(location: Location) -> FilePosition {
@@ -40,7 +40,7 @@ enum Node {
     Map(Vec<(Spanned<String>, Spanned<Node>)>),
 }
 
-fn gather(
+fn convert_node(
     text: &str,
     node: Spanned<Node>,
     path: &str,
@@ -49,19 +49,20 @@ fn gather(
 ) -> Value {
     // For an alias, `referenced` is the position of the alias, not of the anchor.
     let value = file_position(node.referenced);
-    let bytes = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
-    positions.insert(path.to_owned(), ValuePosition { key, value, offset: bytes.unwrap_or(text.len()) });
+    let byte_offset = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
+    positions.insert(path.to_owned(), ValuePosition { key, value, offset: byte_offset.unwrap_or(text.len()) });
     match node.value {
         Node::Scalar(value) => value,
         Node::List(items) => {
             let items = items.into_iter().enumerate();
-            let items = items.map(|(number, item)| gather(text, item, &format!("{path}[{number}]"), None, positions));
+            let items =
+                items.map(|(number, item)| convert_node(text, item, &format!("{path}[{number}]"), None, positions));
             Value::Array(items.collect())
         }
         Node::Map(fields) => {
             let fields = fields.into_iter().map(|(key, item)| {
-                let at = below(path, &key.value);
-                let value = gather(text, item, &at, Some(file_position(key.referenced)), positions);
+                let path_of_value = child_path(path, &key.value);
+                let value = convert_node(text, item, &path_of_value, Some(file_position(key.referenced)), positions);
                 (key.value, value)
             });
             Value::Object(fields.collect())
@@ -71,13 +72,13 @@ fn gather(
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Anything)
+        deserializer.deserialize_any(NodeVisitor)
     }
 }
 
-struct Anything;
+struct NodeVisitor;
 
-impl<'de> Visitor<'de> for Anything {
+impl<'de> Visitor<'de> for NodeVisitor {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,7 +13,7 @@ pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Parsed `EndpointSlice`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Slice {
+pub(crate) struct EndpointSlice {
     metadata: Option<Metadata>,
     address_type: Option<String>,
     endpoints: Option<Vec<Endpoint>>,
@@ -61,7 +61,7 @@ pub(super) struct Port {
 
 /// Effective conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(super) struct EndpointCondition {
     /// The endpoint accepts new connections.
     pub(super) is_ready: bool,
     /// The endpoint terminates and still serves. Usable if no endpoint of the Service is ready.
@@ -69,7 +69,7 @@ pub(super) struct Condition {
     pub(super) is_terminating: bool,
 }
 
-impl Slice {
+impl EndpointSlice {
     /// Parses a slice from JSON.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Slice {
     }
 
     /// Returns true if the addresses are host names.
-    pub(super) fn has_names(&self) -> bool {
+    pub(super) fn has_host_names(&self) -> bool {
         self.address_type.as_deref() == Some("FQDN")
     }
 
@@ -144,11 +144,11 @@ impl Endpoint {
     ///
     /// A terminating endpoint never counts as ready: a balancer must not send new connections to a terminating pod.
     /// The API reports such an endpoint as ready for a Service with `publishNotReadyAddresses`.
-    pub(super) fn condition(&self) -> Condition {
+    pub(super) fn condition(&self) -> EndpointCondition {
         let Conditions { ready, serving, terminating } = self.conditions.clone().unwrap_or_default();
         // The API defines an absent `ready` as true and an absent `terminating` as false.
         let (is_ready, is_terminating) = (ready.unwrap_or(true), terminating.unwrap_or(false));
-        Condition {
+        EndpointCondition {
             is_ready: is_ready && !is_terminating,
             is_serving: is_terminating && serving.unwrap_or(is_ready),
             is_terminating,

@@ -7,7 +7,7 @@ use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Liter
 use crate::path::ValuePath;
 
 /// Variables with the states of an object.
-pub(super) const STATES: [&str; 3] = ["object", "old", "new"];
+pub(super) const STATE_VARIABLES: [&str; 3] = ["object", "old", "new"];
 
 /// Selected field of a variable, such as `object.spec.containers[0].image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) struct Chain {
     /// Steps from the object to the field.
     pub(crate) steps: Vec<ChainStep>,
     /// Number of leading steps that belong to the value of a macro's variable.
-    pub(crate) inherited: usize,
+    pub(crate) inherited_steps: usize,
     /// Byte offset of the variable in the expression.
     pub(crate) offset: usize,
 }
@@ -50,27 +50,27 @@ pub(crate) struct Uses {
 
 impl Uses {
     /// Returns the uses of the variables `roots` in the expression `text`. Empty for an invalid expression.
-    pub(crate) fn of(text: &str, roots: &'static [&'static str]) -> Self {
-        let mut walk = Walk { roots, bound: Vec::new(), uses: Self::default() };
+    pub(crate) fn collect(text: &str, roots: &'static [&'static str]) -> Self {
+        let mut visitor = UsesVisitor { roots, bound_names: Vec::new(), uses: Self::default() };
         if let Ok(program) = Program::compile(text) {
-            walk.visit(program.root());
+            visitor.visit(program.root());
         }
-        walk.uses
+        visitor.uses
     }
 }
 
 /// Variable, and steps to a part of the value.
 type SelectedPart = (String, Vec<ChainStep>);
 
-struct Walk {
+struct UsesVisitor {
     /// Variables of interest.
     roots: &'static [&'static str],
     /// Variables of macros, innermost last, with the selected part if the value is part of a variable.
-    bound: Vec<(String, Option<SelectedPart>)>,
+    bound_names: Vec<(String, Option<SelectedPart>)>,
     uses: Uses,
 }
 
-impl Walk {
+impl UsesVisitor {
     /// Visits an expression. Records the selected field if the expression selects a field.
     fn visit(&mut self, expression: &Expr) {
         if let Some(chain) = self.chain(expression) {
@@ -89,7 +89,7 @@ impl Walk {
         match &expression.kind {
             ExprKind::Name(name) => self.variable(expression, name),
             ExprKind::Select { of, field, .. } | ExprKind::Has { of, field } => {
-                let chain = self.chain(of).map(|chain| extended(chain, ChainStep::Field(field.clone())))?;
+                let chain = self.chain(of).map(|chain| with_step(chain, ChainStep::Field(field.clone())))?;
                 // `has(a.b)` reads the field, but its result is a bool without further fields.
                 if matches!(expression.kind, ExprKind::Has { .. }) {
                     self.add(chain);
@@ -103,7 +103,7 @@ impl Walk {
                     _ => ChainStep::Item,
                 };
                 self.visit(index);
-                self.chain(of).map(|chain| extended(chain, step))
+                self.chain(of).map(|chain| with_step(chain, step))
             }
             ExprKind::Call { target, name, arguments } => self.call(target.as_deref(), name, arguments),
             ExprKind::Map(entries) => {
@@ -113,11 +113,11 @@ impl Walk {
             ExprKind::Comprehension(of) => self.comprehension(of),
             ExprKind::Bind { name, value, body } => {
                 let part = self.chain(value).map(|chain| self.bind(chain));
-                self.within(name, part, |walk| walk.chain(body))
+                self.within(name, part, |visitor| visitor.chain(body))
             }
             ExprKind::OptionalMap { of, name, body, .. } => {
                 let part = self.chain(of).map(|chain| self.bind(chain));
-                self.within(name, part, |walk| walk.visit(body));
+                self.within(name, part, |visitor| visitor.visit(body));
                 None
             }
             _ => {
@@ -129,23 +129,24 @@ impl Walk {
 
     fn variable(&self, expr: &Expr, name: &str) -> Option<Chain> {
         // The innermost binding of a name wins.
-        let bound = self.bound.iter().rev().find(|(bound, _)| bound == name);
-        let (root, steps) = match bound {
+        let binding = self.bound_names.iter().rev().find(|(bound_name, _)| bound_name == name);
+        let (root, steps) = match binding {
             Some((_, part)) => part.clone()?,
             None if self.roots.contains(&name) => (name.to_owned(), Vec::new()),
             None => return None,
         };
-        Some(Chain { root, inherited: steps.len(), steps, offset: expr.offset as usize })
+        Some(Chain { root, inherited_steps: steps.len(), steps, offset: expr.offset as usize })
     }
 
     fn call(&mut self, target: Option<&Expr>, name: &str, arguments: &[Expr]) -> Option<Chain> {
         match (target, name, arguments) {
             (None, "changed", [Expr { offset, kind: ExprKind::Literal(Literal::String(text)) }]) => {
                 if let Ok(path) = text.parse::<ValuePath>() {
-                    let steps =
-                        path.names().map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
+                    let steps = path
+                        .field_names()
+                        .map(|name| name.map_or(ChainStep::Item, |name| ChainStep::Field(name.to_owned())));
                     let (root, steps) = ("object".to_owned(), steps.collect());
-                    self.add(Chain { root, steps, inherited: 0, offset: *offset as usize });
+                    self.add(Chain { root, steps, inherited_steps: 0, offset: *offset as usize });
                 }
                 None
             }
@@ -178,15 +179,15 @@ impl Walk {
     /// Visits a macro such as `exists` or `map`. The result of `filter` contains items of the range.
     fn comprehension(&mut self, of: &Comprehension) -> Option<Chain> {
         let range = self.chain(&of.range);
-        let item = range.clone().map(|range| extended(range, ChainStep::Item)).map(|item| self.bind(item));
-        let before = self.bound.len();
+        let item = range.clone().map(|range| with_step(range, ChainStep::Item)).map(|item| self.bind(item));
+        let before = self.bound_names.len();
         // With two variables, the first variable is the index or the key.
-        self.bound.push((of.name.clone(), item.clone().filter(|_| of.second.is_none())));
+        self.bound_names.push((of.name.clone(), item.clone().filter(|_| of.second.is_none())));
         if let Some(second) = &of.second {
-            self.bound.push((second.clone(), item));
+            self.bound_names.push((second.clone(), item));
         }
         of.condition.iter().chain(&of.body).for_each(|part| self.visit(part));
-        self.bound.truncate(before);
+        self.bound_names.truncate(before);
         // A filter keeps its items, so the result has the path of the range.
         range.filter(|_| of.kind == ComprehensionKind::List && of.body.is_none())
     }
@@ -199,15 +200,15 @@ impl Walk {
     }
 
     fn within<T>(&mut self, name: &str, part: Option<SelectedPart>, visit: impl FnOnce(&mut Self) -> T) -> T {
-        let before = self.bound.len();
-        self.bound.push((name.to_owned(), part));
+        let before = self.bound_names.len();
+        self.bound_names.push((name.to_owned(), part));
         let visited = visit(self);
-        self.bound.truncate(before);
+        self.bound_names.truncate(before);
         visited
     }
 }
 
-fn extended(mut chain: Chain, step: ChainStep) -> Chain {
+fn with_step(mut chain: Chain, step: ChainStep) -> Chain {
     chain.steps.push(step);
     chain
 }

@@ -41,7 +41,7 @@ fn schemas() -> Schemas {
 }
 
 /// Returns the reports of `check` for a rule with this `when` and `send`.
-fn reported(kinds: &[(&str, &str, &str)], when: &str, send: &str) -> Vec<String> {
+fn reported_problems(kinds: &[(&str, &str, &str)], when: &str, send: &str) -> Vec<String> {
     let resources: Vec<&str> = kinds.iter().map(|(resource, ..)| *resource).collect();
     let text = format!(
         "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = {resources:?}\nto = [\"log\"]\nwhen = '''{when}'''\nsend = '''{send}'''\n"
@@ -85,10 +85,13 @@ fn unknown_field_has_position_and_suggestion() {
         ("object.spec.replicas.x == 1", "6:32", "`spec.replicas` is of type integer"),
         ("old != null && old.spce == null", "6:30", "no field `spce`, did you mean `spec`?"),
     ] {
-        let reported = reported(&[DEPLOYMENTS], when, "true");
-        assert_eq!(reported.len(), 1, "{when}: {reported:?}");
-        assert!(reported[0].starts_with(&format!("a.toml:{place}: when: deployments.apps: ")), "{when}: {reported:?}");
-        assert!(reported[0].contains(description), "{when}: {reported:?}");
+        let reported_problems = reported_problems(&[DEPLOYMENTS], when, "true");
+        assert_eq!(reported_problems.len(), 1, "{when}: {reported_problems:?}");
+        assert!(
+            reported_problems[0].starts_with(&format!("a.toml:{place}: when: deployments.apps: ")),
+            "{when}: {reported_problems:?}"
+        );
+        assert!(reported_problems[0].contains(description), "{when}: {reported_problems:?}");
     }
 }
 
@@ -101,16 +104,16 @@ fn known_and_open_fields_are_accepted() {
         (DEPLOYMENTS, "object.metadata.labels.exists(key, key.startsWith('a'))"),
         (WIDGETS, "object.status.anything.there == 1 && object.status.phase == 'x' && object.raw.x == 1"),
     ] {
-        assert_eq!(reported(&[kind], when, "{'x': object.spec}"), [""; 0], "{when}");
+        assert_eq!(reported_problems(&[kind], when, "{'x': object.spec}"), [""; 0], "{when}");
     }
-    assert_eq!(reported(&[WIDGETS], "object.spec.sise == 1", "object.spec.size").len(), 1);
+    assert_eq!(reported_problems(&[WIDGETS], "object.spec.sise == 1", "object.spec.size").len(), 1);
 }
 
 #[test]
 fn field_of_any_resource_is_accepted() {
     assert_eq!(
-        reported(&[DEPLOYMENTS, WIDGETS], "object.spec.size == 1 || object.spec.replicas == 1", "true"),
+        reported_problems(&[DEPLOYMENTS, WIDGETS], "object.spec.size == 1 || object.spec.replicas == 1", "true"),
         [""; 0]
     );
-    assert_eq!(reported(&[DEPLOYMENTS, WIDGETS], "object.spec.sizes == 1", "true").len(), 1);
+    assert_eq!(reported_problems(&[DEPLOYMENTS, WIDGETS], "object.spec.sizes == 1", "true").len(), 1);
 }

@@ -29,10 +29,10 @@ pub(super) enum CertificateStatus {
 /// Checks a file of authorities. One valid certificate suffices, since bundles contain expired certificates.
 pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
-        Ok(all) => {
+        Ok(certificate_chain) => {
             // The best certificate of the bundle decides: one valid authority suffices.
-            let statuses = all.iter().map(|certificate| status_of(certificate, now));
-            statuses.min_by_key(rank).unwrap_or(CertificateStatus::Valid)
+            let statuses = certificate_chain.iter().map(|certificate| status_of(certificate, now));
+            statuses.min_by_key(severity).unwrap_or(CertificateStatus::Valid)
         }
         Err(reason) => CertificateStatus::Unusable(reason),
     }
@@ -42,7 +42,9 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
 pub(super) fn client_certificate(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         // The first certificate in the file is the client's own. The others are the issuer chain.
-        Ok(all) => all.first().map_or(CertificateStatus::Valid, |certificate| status_of(certificate, now)),
+        Ok(certificate_chain) => {
+            certificate_chain.first().map_or(CertificateStatus::Valid, |certificate| status_of(certificate, now))
+        }
         Err(reason) => CertificateStatus::Unusable(reason),
     }
 }
@@ -66,7 +68,7 @@ pub(super) fn check_key(certificate: &Path, key: &Path) -> Result<(), String> {
     }
 }
 
-fn rank(status: &CertificateStatus) -> u8 {
+fn severity(status: &CertificateStatus) -> u8 {
     match status {
         CertificateStatus::Valid => 0,
         CertificateStatus::ExpiresSoon(_) => 1,
@@ -75,34 +77,35 @@ fn rank(status: &CertificateStatus) -> u8 {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("cannot read the file {}: {error}", file.display());
-    if file.metadata().map_err(failed)?.len() > MAX_FILE_BYTES {
+    let read_error = |error: std::io::Error| format!("cannot read the file {}: {error}", file.display());
+    if file.metadata().map_err(read_error)?.len() > MAX_FILE_BYTES {
         return Err(format!("the file {} has more than {MAX_FILE_BYTES} bytes", file.display()));
     }
-    std::fs::read(file).map_err(failed)
+    std::fs::read(file).map_err(read_error)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let bytes = read(file)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let all = all.map_err(|error| format!("cannot parse the file {} as PEM: {error}", file.display()))?;
-    if all.is_empty() {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let certificates =
+        certificates.map_err(|error| format!("cannot parse the file {} as PEM: {error}", file.display()))?;
+    if certificates.is_empty() {
         return Err(format!("no certificate (PEM) in the file {}", file.display()));
     }
-    Ok(all)
+    Ok(certificates)
 }
 
 fn status_of(certificate: &[u8], now: Timestamp) -> CertificateStatus {
-    let Some((from, until)) = validity(certificate) else {
+    let Some((valid_from, valid_until)) = validity(certificate) else {
         return CertificateStatus::Unusable("the certificate is not X.509".to_owned());
     };
-    if until <= now {
-        CertificateStatus::Unusable(format!("the certificate expired on {until}"))
-    } else if from > now {
-        CertificateStatus::Unusable(format!("the certificate is not valid before {from}"))
-    } else if until.duration_since(now) < EXPIRY_WARNING {
-        let days = until.duration_since(now).as_hours() / 24;
-        CertificateStatus::ExpiresSoon(format!("the certificate expires on {until}, in {days} days"))
+    if valid_until <= now {
+        CertificateStatus::Unusable(format!("the certificate expired on {valid_until}"))
+    } else if valid_from > now {
+        CertificateStatus::Unusable(format!("the certificate is not valid before {valid_from}"))
+    } else if valid_until.duration_since(now) < EXPIRY_WARNING {
+        let days = valid_until.duration_since(now).as_hours() / 24;
+        CertificateStatus::ExpiresSoon(format!("the certificate expires on {valid_until}, in {days} days"))
     } else {
         CertificateStatus::Valid
     }
@@ -112,25 +115,25 @@ fn status_of(certificate: &[u8], now: Timestamp) -> CertificateStatus {
 fn validity(certificate: &[u8]) -> Option<(Timestamp, Timestamp)> {
     const SEQUENCE: u8 = 0x30;
     const VERSION: u8 = 0xa0;
-    let inside = |(tag, content, _): (u8, _, _)| (tag == SEQUENCE).then_some(content);
-    let certificate = element(certificate).and_then(inside)?;
-    let mut rest = element(certificate).and_then(inside)?;
+    let sequence_content = |(tag, content, _): (u8, _, _)| (tag == SEQUENCE).then_some(content);
+    let certificate = read_element(certificate).and_then(sequence_content)?;
+    let mut rest = read_element(certificate).and_then(sequence_content)?;
     // The version is optional and explicitly tagged (RFC 5280, section 4.1).
-    if element(rest)?.0 == VERSION {
-        rest = element(rest)?.2;
+    if read_element(rest)?.0 == VERSION {
+        rest = read_element(rest)?.2;
     }
     // Skip serial number, signature algorithm and issuer.
     for _ in 0..3 {
-        rest = element(rest)?.2;
+        rest = read_element(rest)?.2;
     }
-    let validity = element(rest).and_then(inside)?;
-    let (from_tag, from, rest) = element(validity)?;
-    let (until_tag, until, _) = element(rest)?;
-    Some((time(from_tag, from)?, time(until_tag, until)?))
+    let validity = read_element(rest).and_then(sequence_content)?;
+    let (from_tag, from, rest) = read_element(validity)?;
+    let (until_tag, until, _) = read_element(rest)?;
+    Some((parse_time(from_tag, from)?, parse_time(until_tag, until)?))
 }
 
 /// Splits off the first DER element. Returns tag, content and remaining bytes.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+fn read_element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = if first < 0x80 {
@@ -148,7 +151,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-fn time(tag: u8, text: &[u8]) -> Option<Timestamp> {
+fn parse_time(tag: u8, text: &[u8]) -> Option<Timestamp> {
     const UTC_TIME: u8 = 0x17;
     const GENERALIZED_TIME: u8 = 0x18;
     let text = std::str::from_utf8(text).ok()?;
@@ -159,6 +162,6 @@ fn time(tag: u8, text: &[u8]) -> Option<Timestamp> {
         GENERALIZED_TIME => text.to_owned(),
         _ => return None,
     };
-    let time = DateTime::strptime("%Y%m%d%H%M%SZ", text).ok()?;
-    Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+    let date_time = DateTime::strptime("%Y%m%d%H%M%SZ", text).ok()?;
+    Some(date_time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }

@@ -8,18 +8,18 @@ use std::path::Path;
 /// # Errors
 ///
 /// Returns an error that names the missing program.
-pub(super) fn find(program: &str, folder: &Path, path: Option<OsString>) -> Result<(), String> {
+pub(super) fn check_program(program: &str, folder: &Path, path: Option<OsString>) -> Result<(), String> {
     if program.contains(std::path::MAIN_SEPARATOR) || program.contains('/') {
         let file = folder.join(program);
         return match file.metadata() {
-            Ok(found) if found.is_file() && is_executable(&found) => Ok(()),
-            Ok(found) if found.is_file() => Err(format!("the program {program:?} is not executable")),
+            Ok(metadata) if metadata.is_file() && is_executable(&metadata) => Ok(()),
+            Ok(metadata) if metadata.is_file() => Err(format!("the program {program:?} is not executable")),
             Ok(_) => Err(format!("{program:?} is not a program")),
             Err(error) => Err(format!("cannot read the program {program:?}: {error}")),
         };
     }
     let path = path.unwrap_or_default();
-    let is_program = |file: &Path| file.metadata().is_ok_and(|found| found.is_file() && is_executable(&found));
+    let is_program = |file: &Path| file.metadata().is_ok_and(|metadata| metadata.is_file() && is_executable(&metadata));
     // Windows appends extensions and searches additional folders, so absence cannot be determined.
     if cfg!(windows) || std::env::split_paths(&path).any(|folder| is_program(&folder.join(program))) {
         return Ok(());
@@ -28,9 +28,9 @@ pub(super) fn find(program: &str, folder: &Path, path: Option<OsString>) -> Resu
 }
 
 #[cfg(unix)]
-fn is_executable(found: &std::fs::Metadata) -> bool {
+fn is_executable(metadata: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    found.permissions().mode() & 0o111 != 0
+    metadata.permissions().mode() & 0o111 != 0
 }
 
 #[cfg(not(unix))]

@@ -56,12 +56,13 @@ fn certificate_dates_are_checked() {
         folder.certificate(name, days);
     }
     let webhook = |files: &str| format!("[sinks.a]\nwebhook = {{url = \"https://localhost\", {files}}}");
-    let own = |name: &str| webhook(&format!("certificate_file = \"{name}.crt\", key_file = \"{name}.key\""));
-    assert_eq!(folder.findings(&own("good")), (vec![], vec![]));
-    let (problems, warnings) = folder.findings(&own("soon"));
+    let with_certificate =
+        |name: &str| webhook(&format!("certificate_file = \"{name}.crt\", key_file = \"{name}.key\""));
+    assert_eq!(folder.findings(&with_certificate("good")), (vec![], vec![]));
+    let (problems, warnings) = folder.findings(&with_certificate("soon"));
     assert!(problems.is_empty() && warnings.len() == 1, "{problems:?} {warnings:?}");
     assert!(warnings[0].starts_with("2:58: the certificate expires on "), "{warnings:?}");
-    let (problems, _) = folder.findings(&own("old"));
+    let (problems, _) = folder.findings(&with_certificate("old"));
     assert!(problems.len() == 1 && problems[0].contains("the certificate expired on"), "{problems:?}");
     let (problems, _) = folder.findings(&webhook("ca_file = \"old.crt\""));
     assert!(problems.len() == 1 && problems[0].contains("expired on"), "{problems:?}");
@@ -76,14 +77,14 @@ fn key_of_another_certificate_is_reported() {
     folder.certificate("one", 400);
     folder.certificate("other", 400);
     folder.write("none.key", "not a key");
-    let with = |key: &str| {
+    let problems_with_key = |key: &str| {
         let files = format!("certificate_file = \"one.crt\", key_file = \"{key}\"");
         folder.findings(&format!("[sinks.a]\nwebhook = {{url = \"https://localhost\", {files}}}")).0
     };
-    assert_eq!(with("one.key"), [""; 0]);
-    assert!(with("other.key")[0].contains("the key does not belong to the certificate"));
-    assert!(with("none.key")[0].contains("no private key (PEM)"));
-    assert!(with("absent.key")[0].contains("cannot read"));
+    assert_eq!(problems_with_key("one.key"), [""; 0]);
+    assert!(problems_with_key("other.key")[0].contains("the key does not belong to the certificate"));
+    assert!(problems_with_key("none.key")[0].contains("no private key (PEM)"));
+    assert!(problems_with_key("absent.key")[0].contains("cannot read"));
 }
 
 #[test]
@@ -104,10 +105,10 @@ fn missing_programs_and_secrets_are_reported_together() {
         ("6:19", "cannot read the program \"absent/tool\""),
     ];
     assert_eq!((problems.len(), warnings.len()), (expected.len(), 0), "{problems:?}");
-    for (problem, (place, description)) in problems.iter().zip(expected) {
+    for (problem, (position, description)) in problems.iter().zip(expected) {
         assert!(
-            problem.starts_with(place) && problem.contains(description),
-            "{problem} instead of {place} {description}"
+            problem.starts_with(position) && problem.contains(description),
+            "{problem} instead of {position} {description}"
         );
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::private_file::{private_options, write_private};
 
 /// Prefix of the files, followed by the name of the mirror.
-const PREFIX: &str = "approved-";
+const FILE_PREFIX: &str = "approved-";
 
 /// File with the lock that makes a read and the following write of an approval file atomic.
 const LOCK_FILE: &str = "approvals.lock";
@@ -21,7 +21,7 @@ pub struct Approvals {
 
 impl Approvals {
     /// Opens the approvals in this folder.
-    pub fn at(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
@@ -31,7 +31,7 @@ impl Approvals {
     ///
     /// Returns an error if the file cannot be written.
     pub fn add(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
-        self.locked(|| {
+        self.with_lock(|| {
             let mut all = self.ids(mirror)?;
             all.extend(ids.iter().cloned());
             self.write(mirror, &all)
@@ -53,7 +53,7 @@ impl Approvals {
         for entry in fs::read_dir(&self.folder).map_err(|error| with_path(&self.folder, &error))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             // Names of mirrors have no dot, in contrast to a staged file.
-            if let Some(mirror) = name.strip_prefix(PREFIX).filter(|mirror| !mirror.contains('.')) {
+            if let Some(mirror) = name.strip_prefix(FILE_PREFIX).filter(|mirror| !mirror.contains('.')) {
                 let ids = self.ids(mirror)?;
                 if !ids.is_empty() {
                     pending.insert(mirror.to_owned(), ids);
@@ -69,7 +69,7 @@ impl Approvals {
     ///
     /// Returns an error if the file cannot be read or written.
     pub fn withdraw(&self, mirror: &str, ids: &BTreeSet<String>) -> io::Result<()> {
-        self.locked(|| {
+        self.with_lock(|| {
             let mut remaining = self.ids(mirror)?;
             remaining.retain(|id| !ids.contains(id));
             self.write(mirror, &remaining)
@@ -82,7 +82,7 @@ impl Approvals {
         if !self.is_pending(mirror) {
             return Ok(BTreeSet::new());
         }
-        self.locked(|| {
+        self.with_lock(|| {
             let ids = self.ids(mirror)?;
             // An approval is used once. Approved removals are recorded in the state of the mirror.
             self.write(mirror, &BTreeSet::new())?;
@@ -115,7 +115,7 @@ impl Approvals {
     }
 
     /// Runs `step` while no other process changes the files.
-    fn locked<T>(&self, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    fn with_lock<T>(&self, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let path = self.folder.join(LOCK_FILE);
         let opened = private_options().create(true).write(true).truncate(false).open(&path);
         let file = opened.map_err(|error| with_path(&path, &error))?;
@@ -125,7 +125,7 @@ impl Approvals {
     }
 
     fn file(&self, mirror: &str) -> PathBuf {
-        self.folder.join(format!("{PREFIX}{mirror}"))
+        self.folder.join(format!("{FILE_PREFIX}{mirror}"))
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     fn approvals_add_up_until_taken() {
         let folder = std::env::temp_dir().join(format!("steadfast-approvals-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a writable folder");
-        let approvals = Approvals::at(&folder);
+        let approvals = Approvals::new(&folder);
         let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
         let approve = |mirror: &str, id: &str| approvals.add(mirror, &[id.to_owned()]).expect("a writable folder");
         approve("web", "one");

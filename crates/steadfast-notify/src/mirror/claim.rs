@@ -9,7 +9,7 @@ use crate::change::EventSubject;
 
 /// An entry with its origin: the group, and the object for which the entry is desired.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Claim {
+pub(crate) struct ClaimedEntry {
     pub(crate) entry: Entry,
     pub(crate) origin: Arc<Origin>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Claim {
 pub(super) struct ObjectClaims {
     pub(super) object: ObjectId,
     /// The entries, or the reason why the entries are unknown.
-    pub(super) entries: Result<Vec<Claim>, String>,
+    pub(super) entries: Result<Vec<ClaimedEntry>, String>,
 }
 
 /// Returns the default group of an object's entries. A group owns keys, and removals are limited for each group.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use steadfast_targets::{Doubts, ExistenceCheck, ObjectId};
 
-use super::claim::{Claim, ObjectClaims};
+use super::claim::{ClaimedEntry, ObjectClaims};
 use super::view::ExistenceSnapshot;
 
 /// Maximum number of entries of one group in a mirror. Further objects of the group are skipped and reported.
@@ -15,11 +15,11 @@ const MAX_GROUP_ENTRIES: usize = 20_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CollectedEntries {
     /// Entries in the order of rules and object names.
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) claims: Vec<ClaimedEntry>,
     pub(crate) doubts: Doubts,
     /// Reason why all entries may be wrong.
     pub(crate) doubt: Option<Arc<str>>,
-    pub(crate) exists: Option<ExistenceCheck>,
+    pub(crate) existence_check: Option<ExistenceCheck>,
 }
 
 /// Collects the entries in `object_claims`, in this order.
@@ -59,8 +59,9 @@ pub(super) fn collect<'a>(
         // Without rules the desired state is unknown, not empty: nothing may be removed.
         collected_entries.doubt = Some("no rule feeds the mirror".into());
     }
-    collected_entries.exists =
-        Some(ExistenceCheck::new(move |origin| existence_snapshots.iter().find_map(|snapshot| snapshot.of(origin))));
+    collected_entries.existence_check = Some(ExistenceCheck::new(move |origin| {
+        existence_snapshots.iter().find_map(|snapshot| snapshot.exists(origin))
+    }));
     collected_entries
 }
 
@@ -83,23 +84,23 @@ mod tests {
         ObjectId { cluster: "c".into(), name: name.into(), ..ObjectId::default() }
     }
 
-    fn sent(name: &str, group: &str, port: u16) -> ObjectClaims {
+    fn claims_of_object(name: &str, group: &str, port: u16) -> ObjectClaims {
         let value = json!({"key": name, "address": "10.0.0.1", "port": port});
         let origin = Arc::new(Origin { group: group.into(), object: object(name), uid: String::new() });
         let read = entries(&value, SERVER, &Value::Null, name).expect("an entry");
-        let claims = read.into_iter().map(|entry| Claim { entry, origin: origin.clone() }).collect();
+        let claims = read.into_iter().map(|entry| ClaimedEntry { entry, origin: origin.clone() }).collect();
         ObjectClaims { object: object(name), entries: Ok(claims) }
     }
 
-    fn certain() -> BTreeMap<String, Option<Arc<str>>> {
+    fn certain_clusters() -> BTreeMap<String, Option<Arc<str>>> {
         [("c".to_owned(), None)].into()
     }
 
     #[test]
     fn failing_object_affects_only_itself() {
         let failing = ObjectClaims { object: object("b"), entries: Err("x".to_owned()) };
-        let all = [sent("a", "g", 1), failing, sent("c", "g", 2)];
-        let collected_entries = collect(all.iter(), &certain(), Vec::new());
+        let all = [claims_of_object("a", "g", 1), failing, claims_of_object("c", "g", 2)];
+        let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
         assert_eq!(collected_entries.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!(collected_entries.doubts.objects.keys().collect::<Vec<_>>(), [&object("b")]);
         assert!(collected_entries.doubts.clusters.is_empty() && collected_entries.doubt.is_none());
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn stale_cluster_affects_only_itself() {
         let clusters = [("c".to_owned(), None), ("d".to_owned(), Some("stale".into()))].into();
-        let collected_entries = collect([sent("a", "g", 1)].iter(), &clusters, Vec::new());
+        let collected_entries = collect([claims_of_object("a", "g", 1)].iter(), &clusters, Vec::new());
         assert_eq!(collected_entries.doubts.clusters, [("d".to_owned(), "stale".into())].into());
         assert_eq!(collected_entries.doubts.sources.len(), 2);
         assert!(collect([].iter(), &BTreeMap::new(), Vec::new()).doubt.is_some());
@@ -117,9 +118,9 @@ mod tests {
     #[test]
     fn oversized_group_skips_only_own_objects() {
         let mut all: Vec<ObjectClaims> =
-            (0..=MAX_GROUP_ENTRIES).map(|number| sent(&format!("{number:06}"), "large", 1)).collect();
-        all.push(sent("z", "small", 1));
-        let collected_entries = collect(all.iter(), &certain(), Vec::new());
+            (0..=MAX_GROUP_ENTRIES).map(|number| claims_of_object(&format!("{number:06}"), "large", 1)).collect();
+        all.push(claims_of_object("z", "small", 1));
+        let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
         assert_eq!(collected_entries.claims.len(), MAX_GROUP_ENTRIES + 1);
         assert_eq!(collected_entries.doubts.objects.len(), 1);
         assert_eq!(collected_entries.claims.last().map(|claim| &*claim.entry.key), Some("z"));

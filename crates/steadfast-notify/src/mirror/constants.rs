@@ -15,12 +15,12 @@ const MAX_WEIGHT: u64 = 256;
 const MAX_TTL: u64 = i32::MAX as u64;
 
 /// Returns the constants of an entry that `sink` rejects: index and reason of each.
-pub(crate) fn rejected(sink: &SinkConfig, constants: &[Constant]) -> Vec<(usize, String)> {
+pub(crate) fn rejected_constants(sink: &SinkConfig, constants: &[Constant]) -> Vec<(usize, String)> {
     let text = |field: &str| {
         let constant = constants.iter().find(|constant| constant.field == field);
         constant.and_then(|constant| constant.value.as_str())
     };
-    let reason = |constant: &Constant| {
+    let rejection_reason = |constant: &Constant| {
         let value = &constant.value;
         if let Some(dns) = &sink.dns {
             return match (constant.field.as_str(), value.as_str()) {
@@ -49,8 +49,8 @@ pub(crate) fn rejected(sink: &SinkConfig, constants: &[Constant]) -> Vec<(usize,
         }
     };
     let reasons = constants.iter().enumerate().filter_map(|(number, constant)| {
-        let reason = reason(constant)?;
-        Some((number, format!("`{}`: {reason}", constant.field)))
+        let rejection_reason = rejection_reason(constant)?;
+        Some((number, format!("`{}`: {rejection_reason}", constant.field)))
     });
     reasons.collect()
 }

@@ -15,7 +15,7 @@ use crate::config::sinks::SinkConfig;
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of bytes to read from a file. Certificates and keys are much smaller.
-const MAX_BYTES: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Files of a mirror's credentials, with a hash of the contents at the last read.
 #[derive(Clone, Debug, Default)]
@@ -27,20 +27,20 @@ pub(super) struct Credentials {
 impl Credentials {
     /// Reads the files of `sink`. Relative paths start at `folder`. Blocks while reading.
     pub(super) fn read(sink: &SinkConfig, folder: &Path) -> Self {
-        let files: Vec<_> = files(sink).into_iter().map(|file| folder.join(file)).collect();
-        let hash = hash(&files);
+        let files: Vec<_> = credential_files(sink).into_iter().map(|file| folder.join(file)).collect();
+        let hash = hash_files(&files);
         Self { files, hash }
     }
 
     /// Waits until the contents differ from the last read, and records the new contents.
-    pub(super) async fn changed(&mut self) {
+    pub(super) async fn wait_for_change(&mut self) {
         if self.files.is_empty() {
             return std::future::pending().await;
         }
         loop {
             sleep(READ_INTERVAL).await;
             let files = self.files.clone();
-            match spawn_blocking(move || hash(&files)).await {
+            match spawn_blocking(move || hash_files(&files)).await {
                 // Compared by content: Kubernetes replaces mounted Secrets through symbolic links, so modification
                 // times are unreliable.
                 Ok(hash) if hash != self.hash => {
@@ -54,7 +54,7 @@ impl Credentials {
 }
 
 /// Returns the files of `sink` that are only read while opening the mirror.
-fn files(sink: &SinkConfig) -> Vec<&Path> {
+fn credential_files(sink: &SinkConfig) -> Vec<&Path> {
     let mut files: Vec<&Path> = Vec::new();
     if let Some(dns) = &sink.dns {
         files.extend(file_of(&dns.secret));
@@ -82,10 +82,10 @@ fn file_of(secret: &SecretFrom) -> Option<&Path> {
 }
 
 /// Returns a hash of the contents. Unreadable and empty files have different hashes.
-fn hash(files: &[PathBuf]) -> Vec<u8> {
+fn hash_files(files: &[PathBuf]) -> Vec<u8> {
     let mut context = Context::new(&SHA256);
     for file in files {
-        match contents(file) {
+        match read_file(file) {
             Ok(bytes) => {
                 // The length separates the contents of consecutive files.
                 context.update(&bytes.len().to_be_bytes());
@@ -98,9 +98,9 @@ fn hash(files: &[PathBuf]) -> Vec<u8> {
     context.finish().as_ref().to_vec()
 }
 
-fn contents(file: &Path) -> io::Result<Vec<u8>> {
+fn read_file(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    std::fs::File::open(file)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -131,12 +131,12 @@ mod tests {
         let sink =
             parse("dns = {server = \"127.0.0.1\", zone = \"example.org\", secret = {file = \"key\"}, mark = \"m\"}");
         let mut credentials = Credentials::read(&sink, &folder);
-        assert!(timeout(TIMEOUT, credentials.changed()).await.is_err(), "no file has changed");
+        assert!(timeout(TIMEOUT, credentials.wait_for_change()).await.is_err(), "no file has changed");
         write("hmac-sha256:a:b3RoZXI=");
-        timeout(TIMEOUT, credentials.changed()).await.expect("the secret has changed");
-        assert!(timeout(TIMEOUT, credentials.changed()).await.is_err(), "a change is detected once");
+        timeout(TIMEOUT, credentials.wait_for_change()).await.expect("the secret has changed");
+        assert!(timeout(TIMEOUT, credentials.wait_for_change()).await.is_err(), "a change is detected once");
         std::fs::remove_file(folder.join("key")).expect("a file");
-        timeout(TIMEOUT, credentials.changed()).await.expect("the secret is missing");
+        timeout(TIMEOUT, credentials.wait_for_change()).await.expect("the secret is missing");
         std::fs::remove_dir_all(folder).expect("a folder");
     }
 
@@ -146,10 +146,10 @@ mod tests {
             "etcd = {endpoints = [\"https://127.0.0.1\"], prefix = \"/a/\", mark = \"m\", user = \"u\", \
              password = {file = \"password\"}, ca_file = \"ca\", certificate_file = \"crt\", key_file = \"key\"}",
         );
-        assert_eq!(files(&sink), ["ca", "crt", "key"].map(Path::new));
+        assert_eq!(credential_files(&sink), ["ca", "crt", "key"].map(Path::new));
         let sink = parse(
             "registry = {url = \"https://127.0.0.1/{key}\", list = \"https://127.0.0.1/\", mark = \"m\", secret_headers = {authorization = {file = \"token\"}, x = {env = \"X\"}}}",
         );
-        assert_eq!(files(&sink), [Path::new("token")]);
+        assert_eq!(credential_files(&sink), [Path::new("token")]);
     }
 }

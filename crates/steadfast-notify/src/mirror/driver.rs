@@ -14,7 +14,7 @@ use steadfast_targets::{
 };
 use tokio::sync::watch;
 
-use super::claim::Claim;
+use super::claim::ClaimedEntry;
 use super::collect::CollectedEntries;
 use super::entry::Entry;
 
@@ -25,17 +25,17 @@ pub(crate) struct OpenError {
     pub(crate) remedy: &'static str,
     /// True if the cause is outside of the configuration, such as an unreadable file or an unset variable. Opening is
     /// retried, since the cause may disappear.
-    pub(crate) is_environment: bool,
+    pub(crate) has_external_cause: bool,
 }
 
 impl OpenError {
-    pub(crate) fn at(path: impl Into<String>, description: impl Display, remedy: &'static str) -> Self {
-        Self { path: path.into(), description: description.to_string(), remedy, is_environment: false }
+    pub(crate) fn new(path: impl Into<String>, description: impl Display, remedy: &'static str) -> Self {
+        Self { path: path.into(), description: description.to_string(), remedy, has_external_cause: false }
     }
 
     /// Marks the cause as outside of the configuration.
-    pub(crate) fn of_environment(self) -> Self {
-        Self { is_environment: true, ..self }
+    pub(crate) fn with_external_cause(self) -> Self {
+        Self { has_external_cause: true, ..self }
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) trait AnyMirror: Send + Sync {
     fn status(&self) -> MirrorSinkStatus;
 
     /// Returns the reason why the mirror's task ended unexpectedly. A panic counts even if the task was restarted.
-    fn ended(&self) -> Option<String>;
+    fn end_reason(&self) -> Option<String>;
 
     /// Stops the mirror after the current step.
     fn stop(&self) -> BoxedFuture<'_, ()>;
@@ -153,9 +153,9 @@ pub(crate) struct MirrorConditions {
     pub(crate) pending_removals: Vec<ApprovalRequest>,
     pub(crate) failing: Option<Arc<str>>,
     /// Keys with several different entries of one group.
-    pub(crate) conflicting: Vec<String>,
+    pub(crate) conflicting_keys: Vec<String>,
     /// Entries that are skipped or unchanged because of the content, with reasons.
-    pub(crate) rejected: BTreeMap<String, String>,
+    pub(crate) rejected_entries: BTreeMap<String, String>,
     /// Last loss of entries at the target.
     pub(crate) loss: Option<Loss>,
 }
@@ -163,25 +163,25 @@ pub(crate) struct MirrorConditions {
 /// A target, and the conversion of entries to the target's values.
 pub(super) struct Driver<T: Target> {
     pub(super) target: T,
-    pub(super) values: Values<T::Value>,
+    pub(super) convert_entry: EntryConverter<T::Value>,
 }
 
 /// Converts one entry to a name and a value at the target. `None` for an entry that must not exist now.
 ///
 /// An error affects only this entry.
-pub(super) type Values<V> = Box<dyn Fn(&Entry) -> Result<Option<(String, V)>, String> + Send + Sync>;
+pub(super) type EntryConverter<V> = Box<dyn Fn(&Entry) -> Result<Option<(String, V)>, String> + Send + Sync>;
 
 /// Returns a conversion for targets that contain all entries, ready or not.
-pub(super) fn one_by_one<V: EntryValue>(
+pub(super) fn all_entries<V: EntryValue>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
-) -> Values<V> {
+) -> EntryConverter<V> {
     Box::new(move |entry| value(entry).map(Some))
 }
 
 /// Returns a conversion for targets that contain only ready entries.
-pub(super) fn ready<V: EntryValue>(
+pub(super) fn ready_entries<V: EntryValue>(
     value: impl Fn(&Entry) -> Result<(String, V), String> + Send + Sync + 'static,
-) -> Values<V> {
+) -> EntryConverter<V> {
     Box::new(move |entry| if entry.is_ready { value(entry).map(Some) } else { Ok(None) })
 }
 
@@ -193,13 +193,18 @@ impl<T: Target> AnyDriver for Driver<T> {
         memory: MirrorMemory,
         report_commands: Option<CommandsCallback>,
     ) -> Arc<dyn AnyMirror> {
-        let Self { target, values } = *self;
+        let Self { target, convert_entry } = *self;
         let mirror = match report_commands {
             None => Mirror::start(name, target, settings, memory),
             Some(report) => Mirror::start(name, DryRun::new(target, report), settings, memory),
         };
         let status = mirror.status();
-        Arc::new(RunningMirror { mirror: Mutex::new(Some(mirror)), status, values, unknown: Mutex::default() })
+        Arc::new(RunningMirror {
+            mirror: Mutex::new(Some(mirror)),
+            status,
+            convert_entry,
+            unknown_entries: Mutex::default(),
+        })
     }
 
     fn preview<'a>(
@@ -209,18 +214,18 @@ impl<T: Target> AnyDriver for Driver<T> {
         memory: &'a MirrorMemory,
         collected_entries: &'a CollectedEntries,
     ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
-        let (desired, invalid) = desired(collected_entries, &self.values);
+        let (desired, invalid) = desired(collected_entries, &self.convert_entry);
         Box::pin(async move {
-            let seen = preview(name, &self.target, settings, memory, &desired).await?;
+            let target_preview = preview(name, &self.target, settings, memory, &desired).await?;
             let doubts = desired.doubts.clusters.values().chain(desired.doubts.objects.values());
             let doubt = desired.doubt.iter().chain(doubts).next().map(ToString::to_string);
-            let mut skipped = reported(&seen.skipped);
+            let mut skipped = reason_texts(&target_preview.skipped);
             skipped.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
             Ok(MirrorPreview {
-                steps: seen.steps.len(),
-                commands: seen.commands,
+                steps: target_preview.steps.len(),
+                commands: target_preview.commands,
                 skipped,
-                approvals: seen.approvals,
+                approvals: target_preview.approvals,
                 doubt,
             })
         })
@@ -230,17 +235,17 @@ impl<T: Target> AnyDriver for Driver<T> {
 /// Converts the collected entries. Returns invalid entries by object. Other entries of such an object stay unchanged.
 fn desired<V: EntryValue>(
     collected_entries: &CollectedEntries,
-    values: &Values<V>,
+    convert_entry: &EntryConverter<V>,
 ) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
-    let CollectedEntries { claims, doubts, doubt, exists } = collected_entries;
-    let mut desired = DesiredState { doubt: doubt.clone(), exists: exists.clone(), ..DesiredState::default() };
+    let CollectedEntries { claims, doubts, doubt, existence_check } = collected_entries;
+    let mut desired = DesiredState { doubt: doubt.clone(), exists: existence_check.clone(), ..DesiredState::default() };
     let mut invalid = BTreeMap::new();
-    for Claim { entry, origin } in claims {
-        match values(entry) {
+    for ClaimedEntry { entry, origin } in claims {
+        match convert_entry(entry) {
             Ok(None) => {}
             Ok(Some((name, value))) => match desired.entries.entry(name.clone()) {
-                btree_map::Entry::Vacant(place) => {
-                    place.insert(value);
+                btree_map::Entry::Vacant(vacant) => {
+                    vacant.insert(value);
                     desired.origins.insert(name, origin.clone());
                 }
                 btree_map::Entry::Occupied(_) => {
@@ -261,8 +266,8 @@ fn desired<V: EntryValue>(
     (desired, invalid)
 }
 
-fn reported(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
-    kept.iter().map(|(name, reason)| (name.clone(), reason.to_string())).collect()
+fn reason_texts(skipped: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
+    skipped.iter().map(|(name, reason)| (name.clone(), reason.to_string())).collect()
 }
 
 /// Objects with unknown entries: number, and the first [`MAX_LISTED`] with reasons.
@@ -275,16 +280,16 @@ struct UnknownEntries {
 struct RunningMirror<V> {
     mirror: Mutex<Option<Mirror<V>>>,
     status: watch::Receiver<MirrorStatus<V>>,
-    values: Values<V>,
-    unknown: Mutex<UnknownEntries>,
+    convert_entry: EntryConverter<V>,
+    unknown_entries: Mutex<UnknownEntries>,
 }
 
 impl<V: EntryValue> AnyMirror for RunningMirror<V> {
     fn set_desired(&self, collected_entries: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
-        let (desired, invalid) = desired(collected_entries, &self.values);
+        let (desired, invalid) = desired(collected_entries, &self.convert_entry);
         let objects = &desired.doubts.objects;
         let listed = objects.iter().take(MAX_LISTED).map(|(object, reason)| (object.to_string(), reason.to_string()));
-        *self.unknown.lock() = UnknownEntries { count: objects.len(), listed: listed.collect() };
+        *self.unknown_entries.lock() = UnknownEntries { count: objects.len(), listed: listed.collect() };
         // After `stop` the mirror is absent, and the call has no effect.
         if let Some(mirror) = &*self.mirror.lock() {
             mirror.set_desired(desired);
@@ -300,7 +305,7 @@ impl<V: EntryValue> AnyMirror for RunningMirror<V> {
 
     fn conditions(&self) -> MirrorConditions {
         let status = self.status.borrow();
-        let of_entry = |reason: &SkipReason| {
+        let concerns_entry = |reason: &SkipReason| {
             matches!(
                 reason,
                 SkipReason::Conflict(_)
@@ -310,37 +315,37 @@ impl<V: EntryValue> AnyMirror for RunningMirror<V> {
                     | SkipReason::Rejected(_)
             )
         };
-        let rejected = status.skipped.iter().filter(|(_, reason)| of_entry(reason));
+        let rejected_entries = status.skipped.iter().filter(|(_, reason)| concerns_entry(reason));
         MirrorConditions {
             pending_removals: status.approvals.clone(),
             failing: status.failing.clone(),
-            conflicting: status.conflicting.clone(),
-            rejected: rejected.map(|(name, reason)| (name.clone(), reason.to_string())).collect(),
+            conflicting_keys: status.conflicting.clone(),
+            rejected_entries: rejected_entries.map(|(name, reason)| (name.clone(), reason.to_string())).collect(),
             loss: status.loss.clone(),
         }
     }
 
     fn status(&self) -> MirrorSinkStatus {
         let status = self.status.borrow();
-        let unknown = self.unknown.lock();
-        let left_alone =
+        let unknown_entries = self.unknown_entries.lock();
+        let skipped_entries =
             status.skipped.iter().take(MAX_LISTED).map(|(name, reason)| (name.clone(), reason.to_string()));
-        let left_alone = left_alone.chain(unknown.listed.clone());
+        let skipped_entries = skipped_entries.chain(unknown_entries.listed.clone());
         MirrorSinkStatus {
             state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
-            skipped: status.skipped.len() + unknown.count,
-            skipped_entries: left_alone.collect(),
+            skipped: status.skipped.len() + unknown_entries.count,
+            skipped_entries: skipped_entries.collect(),
             entries_pending_approval: status.approvals.iter().map(|request| request.names.len()).sum(),
             pending_approvals: status.approvals.clone(),
             failing: status.failing.clone(),
-            last_read: status.last_read.map(|seen| seen.elapsed()),
+            last_read: status.last_read.map(|instant| instant.elapsed()),
             restarts: status.restarts,
         }
     }
 
-    fn ended(&self) -> Option<String> {
+    fn end_reason(&self) -> Option<String> {
         // The mirror's task owns the sender of the status, so a closed channel means that the task has ended.
         let has_ended = self.status.has_changed().is_err();
         let status = self.status.borrow();
@@ -378,13 +383,13 @@ mod tests {
         let claims = [("good", json!(80)), ("bad", json!(0))].map(|(key, port)| {
             let value = json!({"key": key, "address": "10.0.0.1", "port": port});
             let read = entries(&value, SERVER, &serde_json::Value::Null, key).expect("an entry");
-            Claim { entry: read[0].clone(), origin: origin(key) }
+            ClaimedEntry { entry: read[0].clone(), origin: origin(key) }
         });
-        let values = one_by_one(|entry: &Entry| {
+        let convert_entry = all_entries(|entry: &Entry| {
             Ok((entry.key.clone(), Server { address: entry.address()?, weight: entry.weight()? }))
         });
         let collected_entries = CollectedEntries { claims: claims.into(), ..CollectedEntries::default() };
-        let (desired, invalid) = desired(&collected_entries, &values);
+        let (desired, invalid) = desired(&collected_entries, &convert_entry);
         assert_eq!(desired.entries.keys().collect::<Vec<_>>(), ["good"]);
         assert_eq!(desired.doubts.objects, invalid);
         let reason = &invalid[&origin("bad").object];

@@ -19,7 +19,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Returns the entry as a JSON value for expressions.
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let mut fields = self.fields.clone();
         fields.insert(KEY.name.to_owned(), self.key.clone().into());
         fields.insert(READY.name.to_owned(), self.is_ready.into());
@@ -37,7 +37,7 @@ impl Entry {
     }
 
     /// Returns true if the field is present.
-    pub(crate) fn has(&self, field: &str) -> bool {
+    pub(crate) fn has_field(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
@@ -62,7 +62,7 @@ impl Entry {
     /// a record.
     ///
     /// The first character occurs in no Kubernetes name, so that no other object has the same key.
-    fn suffix(&self) -> String {
+    fn key_suffix(&self) -> String {
         match (self.address(), self.text("type"), self.text("data")) {
             (Ok(SocketAddr::V4(address)), _, _) => format!("_{}_{}", address.ip(), address.port()),
             // Hexadecimal without colons: some targets do not accept colons.
@@ -119,7 +119,7 @@ pub(crate) fn entries(
             identity.clone_into(&mut entry.key);
             if is_list && items.len() > 1 {
                 // Several entries of one object need distinct keys that do not depend on their order.
-                entry.key.push_str(&entry.suffix());
+                entry.key.push_str(&entry.key_suffix());
             }
         }
         entries.push(entry);
@@ -151,14 +151,14 @@ fn entry(fields: &Map<String, Value>, entry_fields: EntryFields, object: &Value)
         let Some(field) = entry_fields.iter().find(|field| field.name == name) else {
             return Err(format!("unknown field `{name}` of an entry; known fields are {}", names(entry_fields)));
         };
-        let (fits, reported) = match field.kind {
+        let (has_type, type_name) = match field.kind {
             FieldKind::Text => (value.is_string(), "text"),
             FieldKind::Number => (value.is_number(), "a number"),
             FieldKind::Bool => (value.is_boolean(), "true or false"),
             FieldKind::Any => (true, "anything"),
         };
-        if !fits {
-            return Err(format!("`{name}` of an entry is not {reported}"));
+        if !has_type {
+            return Err(format!("`{name}` of an entry is not {type_name}"));
         }
     }
     if let Some(missing) = entry_fields.iter().find(|field| field.is_required && !fields.contains_key(field.name)) {
@@ -208,15 +208,15 @@ mod tests {
 
     #[test]
     fn map_list_and_null_are_accepted() {
-        let one = json!({"key": "a", "address": "10.0.0.1", "port": 80});
-        let other = json!({"key": "b", "address": "10.0.0.2", "port": 80, "ready": false});
+        let first = json!({"key": "a", "address": "10.0.0.1", "port": 80});
+        let second = json!({"key": "b", "address": "10.0.0.2", "port": 80, "ready": false});
         let keys = |value| {
             let entries = read(&value, &Value::Null).expect("valid entries");
             entries.into_iter().map(|entry| (entry.key, entry.is_ready)).collect::<Vec<_>>()
         };
-        assert_eq!(keys(one.clone()), [("a".to_owned(), true)]);
-        assert_eq!(keys(json!([one, other])), [("a".to_owned(), true), ("b".to_owned(), false)]);
-        assert_eq!(keys(json!([[one], [], [[other]]])), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(keys(first.clone()), [("a".to_owned(), true)]);
+        assert_eq!(keys(json!([first, second])), [("a".to_owned(), true), ("b".to_owned(), false)]);
+        assert_eq!(keys(json!([[first], [], [[second]]])), [("a".to_owned(), true), ("b".to_owned(), false)]);
         assert_eq!(keys(Value::Null), []);
     }
 
@@ -245,10 +245,10 @@ mod tests {
             let value = json!({"key": "a", "address": address, "port": port, "weight": weight});
             read(&value, &Value::Null).expect("a valid entry").remove(0)
         };
-        let good = entry("2001:db8::1", json!(80.0), json!(7));
-        assert_eq!(good.address(), Ok("[2001:db8::1]:80".parse().expect("an address")));
-        assert_eq!(good.weight(), Ok(7));
-        assert_eq!(Entry { is_ready: false, ..good }.weight(), Ok(0));
+        let valid = entry("2001:db8::1", json!(80.0), json!(7));
+        assert_eq!(valid.address(), Ok("[2001:db8::1]:80".parse().expect("an address")));
+        assert_eq!(valid.weight(), Ok(7));
+        assert_eq!(Entry { is_ready: false, ..valid }.weight(), Ok(0));
         for (address, port, weight) in [("web", 80.0, 1), ("10.0.0.1", 0.0, 1), ("10.0.0.1", 65536.0, 1)] {
             assert!(entry(address, json!(port), json!(weight)).address().is_err(), "{address} {port}");
         }

@@ -33,31 +33,31 @@ struct ClusterViews {
 
 /// Views of one mirror, by cluster. Clones share the content.
 #[derive(Clone)]
-pub struct Feed {
-    parts: Arc<Mutex<BTreeMap<String, ClusterViews>>>,
+pub struct MirrorFeed {
+    clusters: Arc<Mutex<BTreeMap<String, ClusterViews>>>,
     version: watch::Sender<u64>,
 }
 
-impl Default for Feed {
+impl Default for MirrorFeed {
     fn default() -> Self {
-        Self { parts: Arc::default(), version: watch::channel(0).0 }
+        Self { clusters: Arc::default(), version: watch::channel(0).0 }
     }
 }
 
-impl Feed {
+impl MirrorFeed {
     /// Sets the expected clusters. New clusters are missing until a call of [`set`](Self::set). Views of other clusters
     /// are dropped.
     pub fn expect<'a>(&self, clusters: impl IntoIterator<Item = &'a str>) {
         {
-            let mut parts = self.lock();
+            let mut clusters = self.lock();
             // Clusters that left the configuration are dropped with their views.
-            let mut before = std::mem::take(&mut *parts);
+            let mut previous = std::mem::take(&mut *clusters);
             for cluster in clusters {
-                let part = before.remove(cluster).unwrap_or_else(|| ClusterViews {
+                let cluster_views = previous.remove(cluster).unwrap_or_else(|| ClusterViews {
                     missing: Some("the cluster has not responded yet".to_owned()),
                     ..ClusterViews::default()
                 });
-                parts.insert(cluster.to_owned(), part);
+                clusters.insert(cluster.to_owned(), cluster_views);
             }
         }
         self.changed();
@@ -66,16 +66,18 @@ impl Feed {
     /// Replaces the views of `cluster`. `missing` is the reason why the views may be incomplete. Ignored for a cluster
     /// that is not expected.
     pub fn set(&self, cluster: &str, sources: Vec<MirrorViewSource>, missing: Option<String>) {
-        if let Some(part) = self.lock().get_mut(cluster) {
-            *part = ClusterViews { sources, missing };
+        if let Some(cluster_views) = self.lock().get_mut(cluster) {
+            *cluster_views = ClusterViews { sources, missing };
         }
         self.changed();
     }
 
     /// Returns the clusters with incomplete views, with reasons.
     pub fn missing(&self) -> BTreeMap<String, String> {
-        let parts = self.lock();
-        let missing = parts.iter().filter_map(|(cluster, part)| Some((cluster.clone(), part.missing.clone()?)));
+        let clusters = self.lock();
+        let missing = clusters
+            .iter()
+            .filter_map(|(cluster, cluster_views)| Some((cluster.clone(), cluster_views.missing.clone()?)));
         missing.collect()
     }
 
@@ -88,13 +90,14 @@ impl Feed {
     /// state. Returns the clusters with views that could not be started, with reasons.
     pub(super) fn update(&self, views: &mut Vec<MirrorView>) -> BTreeMap<String, String> {
         // Copied, so that no lock is held while starting informers.
-        let mut sources: Vec<MirrorViewSource> = self.lock().values().flat_map(|part| part.sources.clone()).collect();
+        let mut sources: Vec<MirrorViewSource> =
+            self.lock().values().flat_map(|cluster_views| cluster_views.sources.clone()).collect();
         sources.sort_by_key(|source| source.rule.number);
-        let (mut before, mut failed) = (std::mem::take(views), BTreeMap::new());
+        let (mut previous, mut failed) = (std::mem::take(views), BTreeMap::new());
         for MirrorViewSource { watch_spec, source, rule } in sources {
             // A view is reused if nothing relevant changed, with its caches and its evaluated entries.
-            if let Some(at) = before.iter().position(|view| view.is_of(&watch_spec, &source, &rule)) {
-                views.push(before.swap_remove(at));
+            if let Some(at) = previous.iter().position(|view| view.has_source_and_rule(&watch_spec, &source, &rule)) {
+                views.push(previous.swap_remove(at));
                 continue;
             }
             let (cluster, resource) = (source.cluster.clone(), source.resource_name());
@@ -112,7 +115,7 @@ impl Feed {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ClusterViews>> {
         // No code panics under this lock.
-        self.parts.lock()
+        self.clusters.lock()
     }
 }
 
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn expected_cluster_is_missing_until_set() {
-        let feed = Feed::default();
+        let feed = MirrorFeed::default();
         feed.expect(["east", "west"]);
         feed.set("east", Vec::new(), None);
         feed.set("other", Vec::new(), Some("not expected".to_owned()));

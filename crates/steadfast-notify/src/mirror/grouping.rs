@@ -21,7 +21,7 @@ pub(crate) struct Grouping(Option<Arc<Expression>>);
 
 impl Grouping {
     /// Groups by this expression, or by cluster and namespace without an expression.
-    pub(crate) fn by(expression: Option<Arc<Expression>>) -> Self {
+    pub(crate) fn new(expression: Option<Arc<Expression>>) -> Self {
         Self(expression)
     }
 
@@ -31,14 +31,19 @@ impl Grouping {
     ///
     /// Returns an error if the expression fails for an entry, or the result is not text. All entries of an object share
     /// one budget.
-    pub(super) fn of(&self, subject: &EventSubject, object: &Value, entries: &[Entry]) -> Result<Vec<String>, String> {
+    pub(super) fn group_entries(
+        &self,
+        subject: &EventSubject,
+        object: &Value,
+        entries: &[Entry],
+    ) -> Result<Vec<String>, String> {
         let Some(expression) = &self.0 else { return Ok(vec![default_group(subject); entries.len()]) };
         let EventSubject { cluster, resource, namespace, name, uid } = subject;
         let event = json!({"cluster": cluster, "resource": resource, "namespace": namespace, "name": name, "uid": uid});
-        let mut bindings = Bindings::of_values([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
+        let mut bindings = Bindings::for_values([("object", object.clone()), ("event", event), ("entry", Value::Null)]);
         let mut groups = Vec::with_capacity(entries.len());
         for entry in entries {
-            bindings.set("entry", entry.json());
+            bindings.set("entry", entry.to_json());
             let result = expression.evaluate(&mut bindings);
             match result.map_err(|reason| format!("`guard.group` failed: {reason}"))? {
                 Value::String(group) if (1..=MAX_GROUP_BYTES).contains(&group.len()) => groups.push(group),
@@ -69,7 +74,7 @@ mod tests {
         let object = json!({"metadata": {"labels": {"team": "pay"}}});
         let servers = json!([{"address": "10.0.0.1", "port": 80}, {"address": "10.0.0.2", "port": 80}]);
         let entries = entries(&servers, SERVER, &object, "c.shop.web-0").expect("entries");
-        Grouping::by(compiled).of(&subject(), &object, &entries)
+        Grouping::new(compiled).group_entries(&subject(), &object, &entries)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::approvals::Approvals;
 use super::collect::{CollectedEntries, collect, first_unknown};
 use super::driver::{AnyMirror, MirrorConditions, MirrorPreview, MirrorSinkStatus};
-use super::feed::Feed;
+use super::feed::MirrorFeed;
 use super::grouping::Grouping;
 use super::open::{Opening, Openings};
 use super::view::MirrorView;
@@ -62,7 +62,7 @@ impl MirrorManager {
     pub(super) fn start(
         name: String,
         opening: Opening,
-        feed: Feed,
+        feed: MirrorFeed,
         context: MirrorContext,
     ) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, entry_fields, grouping } = opening;
@@ -78,7 +78,7 @@ impl MirrorManager {
             feed,
             views: Vec::new(),
             failed_views: BTreeMap::new(),
-            watching: JoinSet::new(),
+            watch_tasks: JoinSet::new(),
             entry_fields,
             grouping,
             context,
@@ -124,19 +124,23 @@ pub async fn preview_mirrors(
             view.wait_until_fresh(deadline.saturating_duration_since(Instant::now())).await;
         }
         let (_, clusters) = catch_up_views(&mut views, entry_fields, grouping).await;
-        let preview = driver.preview(name, settings, memory, &collected(&views, &clusters)).await;
+        let preview = driver.preview(name, settings, memory, &collect_views(&views, &clusters)).await;
         previews.insert(name.clone(), preview);
     }
     previews
 }
 
 /// Clusters of a mirror, each with the reason if objects may be stale.
-type Clusters = BTreeMap<String, Option<Arc<str>>>;
+type ClusterDoubts = BTreeMap<String, Option<Arc<str>>>;
 
 /// Evaluates changed objects of all views. Returns true if any changed, and the clusters.
-async fn catch_up_views(views: &mut [MirrorView], entry_fields: EntryFields, grouping: &Grouping) -> (bool, Clusters) {
+async fn catch_up_views(
+    views: &mut [MirrorView],
+    entry_fields: EntryFields,
+    grouping: &Grouping,
+) -> (bool, ClusterDoubts) {
     views.iter_mut().for_each(MirrorView::confirm);
-    let mut clusters = Clusters::new();
+    let mut clusters = ClusterDoubts::new();
     // Doubt is checked before and after: without doubt at both times, the cache was certain in between.
     let mut record_doubt = |views: &[MirrorView]| {
         for view in views {
@@ -153,7 +157,7 @@ async fn catch_up_views(views: &mut [MirrorView], entry_fields: EntryFields, gro
     (has_changes, clusters)
 }
 
-fn collected(views: &[MirrorView], clusters: &Clusters) -> CollectedEntries {
+fn collect_views(views: &[MirrorView], clusters: &ClusterDoubts) -> CollectedEntries {
     collect(
         views.iter().flat_map(MirrorView::object_claims),
         clusters,
@@ -164,12 +168,12 @@ fn collected(views: &[MirrorView], clusters: &Clusters) -> CollectedEntries {
 struct CollectorTask {
     name: String,
     mirror: Arc<dyn AnyMirror>,
-    feed: Feed,
+    feed: MirrorFeed,
     views: Vec<MirrorView>,
     /// Clusters with views that could not be started, with reasons.
     failed_views: BTreeMap<String, String>,
     /// Tasks that wake this task.
-    watching: JoinSet<()>,
+    watch_tasks: JoinSet<()>,
     entry_fields: EntryFields,
     grouping: Grouping,
     context: MirrorContext,
@@ -185,13 +189,13 @@ struct ReportedConditions {
 
 impl CollectorTask {
     async fn run(mut self) -> String {
-        let changed = Arc::new(Notify::new());
+        let wake_signal = Arc::new(Notify::new());
         let mut feed_changes = self.feed.subscribe();
         feed_changes.mark_changed();
         // `None` before the first collection.
         let mut reported_clusters = None;
         loop {
-            if let Some(reason) = self.mirror.ended() {
+            if let Some(reason) = self.mirror.end_reason() {
                 // The supervisor counts the failure and restarts the whole mirror.
                 return reason;
             }
@@ -201,7 +205,7 @@ impl CollectorTask {
                 // Marked before the update: a change during the update causes another pass.
                 feed_changes.mark_unchanged();
                 self.failed_views = self.feed.update(&mut self.views);
-                self.watching = self.watch(&changed, feed_changes.clone());
+                self.watch_tasks = self.spawn_watch_tasks(&wake_signal, feed_changes.clone());
             }
             let (has_changes, mut clusters) = catch_up_views(&mut self.views, self.entry_fields, &self.grouping).await;
             // A cluster with missing views is uncertain: entries of the cluster may exist in the target.
@@ -210,7 +214,7 @@ impl CollectorTask {
             }
             // Without any change, the desired state stays valid. The mirror still compares the target periodically.
             if has_feed_changed || has_changes || reported_clusters.as_ref() != Some(&clusters) {
-                let mut collected_entries = collected(&self.views, &clusters);
+                let mut collected_entries = collect_views(&self.views, &clusters);
                 let invalid = self.mirror.set_desired(&collected_entries);
                 collected_entries.doubts.objects.extend(invalid);
                 self.report_objects(&collected_entries);
@@ -221,20 +225,20 @@ impl CollectorTask {
             // The pause grows with the cost of a pass: collection uses at most a tenth of the time.
             sleep((started.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
             // Continue after the interval even without a notification.
-            let _ = timeout(CHECK_INTERVAL, changed.notified()).await;
+            let _ = timeout(CHECK_INTERVAL, wake_signal.notified()).await;
         }
     }
 
     /// Starts tasks that wake the mirror when a view or the feed changes.
-    fn watch(&self, changed: &Arc<Notify>, mut feed_changes: watch::Receiver<u64>) -> JoinSet<()> {
-        let mut watching = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), changed);
-        let changed = changed.clone();
-        watching.spawn(async move {
+    fn spawn_watch_tasks(&self, wake_signal: &Arc<Notify>, mut feed_changes: watch::Receiver<u64>) -> JoinSet<()> {
+        let mut watch_tasks = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), wake_signal);
+        let wake_signal = wake_signal.clone();
+        watch_tasks.spawn(async move {
             if feed_changes.changed().await.is_ok() {
-                changed.notify_one();
+                wake_signal.notify_one();
             }
         });
-        watching
+        watch_tasks
     }
 
     fn report_objects(&mut self, collected_entries: &CollectedEntries) {
@@ -257,17 +261,23 @@ impl CollectorTask {
         if self.reported.conditions == conditions {
             return;
         }
-        let before = std::mem::replace(&mut self.reported.conditions, conditions);
-        let (now, mirror) = (&self.reported.conditions, || self.name.clone());
-        for request in now.pending_removals.iter().filter(|request| !before.pending_removals.contains(request)) {
+        let previous = std::mem::replace(&mut self.reported.conditions, conditions);
+        let (current, mirror) = (&self.reported.conditions, || self.name.clone());
+        for request in current.pending_removals.iter().filter(|request| !previous.pending_removals.contains(request)) {
             (self.context.report)(EngineEvent::ApprovalRequired { mirror: mirror(), request: request.clone() });
         }
-        if now.conflicting.iter().any(|key| !before.conflicting.contains(key)) {
-            (self.context.report)(EngineEvent::ConflictingEntries { mirror: mirror(), keys: now.conflicting.clone() });
+        if current.conflicting_keys.iter().any(|key| !previous.conflicting_keys.contains(key)) {
+            (self.context.report)(EngineEvent::ConflictingEntries {
+                mirror: mirror(),
+                keys: current.conflicting_keys.clone(),
+            });
         }
-        let mut rejected = now.rejected.iter().filter(|(name, reason)| before.rejected.get(*name) != Some(*reason));
-        if let Some((entry, reason)) = rejected.next() {
-            let others = rejected.count();
+        let mut rejected_entries = current
+            .rejected_entries
+            .iter()
+            .filter(|(name, reason)| previous.rejected_entries.get(*name) != Some(*reason));
+        if let Some((entry, reason)) = rejected_entries.next() {
+            let others = rejected_entries.count();
             let (entry, reason) = (entry.clone(), reason.clone());
             (self.context.report)(EngineEvent::EntrySkipped {
                 mirror: mirror(),
@@ -276,15 +286,15 @@ impl CollectorTask {
                 skipped_since_report: others,
             });
         }
-        if let Some(loss) = now.loss.as_ref().filter(|loss| before.loss.as_ref() != Some(loss)) {
+        if let Some(loss) = current.loss.as_ref().filter(|loss| previous.loss.as_ref() != Some(loss)) {
             (self.context.report)(EngineEvent::EntriesLost {
                 mirror: mirror(),
                 missing: loss.missing,
                 reason: loss.reason.to_string(),
             });
         }
-        if now.failing != before.failing {
-            (self.context.report)(match &now.failing {
+        if current.failing != previous.failing {
+            (self.context.report)(match &current.failing {
                 Some(reason) => EngineEvent::TargetFailing { mirror: mirror(), reason: reason.to_string() },
                 None => EngineEvent::TargetRecovered { mirror: mirror() },
             });

@@ -34,12 +34,12 @@ impl Openings {
     /// Returns the problems of all mirrors that cannot be opened.
     pub async fn open_all(plan: &Plan) -> Result<Self, Problems> {
         let (opened, problems) = Self::open_possible(plan).await;
-        all_or(opened, problems)
+        ok_or_problems(opened, problems)
     }
 
     /// Opens as many mirrors of `plan` as possible. Returns the problems of the others.
     pub async fn open_possible(plan: &Plan) -> (Self, Vec<Problem>) {
-        let (opened, unopened) = Self::attempt(plan).await;
+        let (opened, unopened) = Self::open_each(plan).await;
         (Self(opened), unopened.into_iter().map(|unopened| unopened.problem).collect())
     }
 
@@ -50,12 +50,12 @@ impl Openings {
     ///
     /// Returns all errors in the configuration, with positions.
     pub async fn check(plan: &Plan) -> Result<(), Problems> {
-        let (_, unopened) = Self::attempt(plan).await;
-        let errors = unopened.into_iter().filter(|unopened| !unopened.is_environment);
-        all_or((), errors.map(|unopened| unopened.problem).collect())
+        let (_, unopened) = Self::open_each(plan).await;
+        let errors = unopened.into_iter().filter(|unopened| !unopened.has_external_cause);
+        ok_or_problems((), errors.map(|unopened| unopened.problem).collect())
     }
 
-    async fn attempt(plan: &Plan) -> (BTreeMap<String, Opening>, Vec<UnopenedMirror>) {
+    async fn open_each(plan: &Plan) -> (BTreeMap<String, Opening>, Vec<UnopenedMirror>) {
         let (mut opened, mut unopened) = (BTreeMap::new(), Vec::new());
         for name in plan.mirrors() {
             match open(plan, name).await {
@@ -69,9 +69,9 @@ impl Openings {
     /// Returns mirrors with an unreadable target, with reasons. Waits at most `limit` for each. Changes no target.
     pub(crate) async fn unreadable_targets(&self, limit: Duration) -> Vec<(String, Arc<str>)> {
         // The memory is volatile, because the check must not store anything about the target.
-        let (mut unreadable, memory, nothing) = (Vec::new(), MirrorMemory::volatile(), CollectedEntries::default());
+        let (mut unreadable, memory, no_entries) = (Vec::new(), MirrorMemory::volatile(), CollectedEntries::default());
         for (name, Opening { driver, settings, .. }) in &self.0 {
-            let preview = driver.preview(name, settings, &memory, &nothing);
+            let preview = driver.preview(name, settings, &memory, &no_entries);
             match timeout(limit, preview).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(reason)) => unreadable.push((name.clone(), reason)),
@@ -91,31 +91,31 @@ impl Openings {
 pub(super) struct UnopenedMirror {
     pub(super) problem: Problem,
     /// True if the cause is outside of the configuration and may disappear.
-    pub(super) is_environment: bool,
+    pub(super) has_external_cause: bool,
 }
 
 /// Opens the mirror `name` of `plan` without connecting to the target.
 pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, UnopenedMirror> {
     let not_a_mirror = || UnopenedMirror {
         problem: plan.problem_with_sink(name, "this sink is not a mirror", "use the name of a mirror"),
-        is_environment: false,
+        has_external_cause: false,
     };
     let sink = plan.sinks.get(name).ok_or_else(not_a_mirror)?;
     let entry_fields = drivers::entry_fields(sink).ok_or_else(not_a_mirror)?;
     match drivers::open(name, sink, &plan.folder).await {
         Ok(Some(driver)) => {
-            let grouping = Grouping::by(plan.groups.get(name).cloned());
+            let grouping = Grouping::new(plan.groups.get(name).cloned());
             Ok(Opening { driver, settings: settings(sink), entry_fields, grouping })
         }
         Ok(None) => Err(not_a_mirror()),
-        Err(OpenError { path, description, remedy, is_environment }) => {
+        Err(OpenError { path, description, remedy, has_external_cause }) => {
             let problem = plan.problem_with_sink(&format!("{name}.{path}"), description, remedy);
-            Err(UnopenedMirror { problem, is_environment })
+            Err(UnopenedMirror { problem, has_external_cause })
         }
     }
 }
 
-fn all_or<T>(value: T, mut problems: Vec<Problem>) -> Result<T, Problems> {
+fn ok_or_problems<T>(value: T, mut problems: Vec<Problem>) -> Result<T, Problems> {
     if problems.is_empty() {
         return Ok(value);
     }

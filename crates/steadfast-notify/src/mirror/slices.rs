@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use steadfast::ObjectKey;
 use steadfast_targets::{ObjectId, Origin};
 
-use super::claim::{Claim, ObjectClaims};
+use super::claim::{ClaimedEntry, ObjectClaims};
 use super::entry::{Entry, entries};
 use super::grouping::Grouping;
 use crate::change::EventSubject;
-use crate::endpoints::{EndpointEntries, EndpointSource, Slice};
+use crate::endpoints::{EndpointEntries, EndpointSlice, EndpointSource};
 use crate::entry_fields::EntryFields;
 
 /// Namespace, name and UID of endpoints that are not terminating.
@@ -24,14 +24,14 @@ pub(super) fn claims(
     subject: &EventSubject,
     object: &Value,
     id: &ObjectId,
-) -> Result<Vec<Claim>, String> {
-    let groups = grouping.of(subject, object, &entries)?;
+) -> Result<Vec<ClaimedEntry>, String> {
+    let groups = grouping.group_entries(subject, object, &entries)?;
     let mut origins: BTreeMap<String, Arc<Origin>> = BTreeMap::new();
     let claims = entries.into_iter().zip(groups).map(|(entry, group)| {
         let origin = origins
             .entry(group.clone())
             .or_insert_with(|| Arc::new(Origin { group, object: id.clone(), uid: subject.uid.clone() }));
-        Claim { entry, origin: origin.clone() }
+        ClaimedEntry { entry, origin: origin.clone() }
     });
     Ok(claims.collect())
 }
@@ -39,7 +39,7 @@ pub(super) fn claims(
 /// `EndpointSlice`s of a view, and the entries of their endpoints.
 #[derive(Default)]
 pub(super) struct SliceSet {
-    slices: BTreeMap<ObjectKey, Result<Slice, String>>,
+    slices: BTreeMap<ObjectKey, Result<EndpointSlice, String>>,
     object_claims: Vec<ObjectClaims>,
     live_objects: Arc<LiveObjects>,
 }
@@ -49,7 +49,7 @@ impl SliceSet {
         self.slices.remove(key);
     }
 
-    pub(super) fn insert(&mut self, key: ObjectKey, slice: Result<Slice, String>) {
+    pub(super) fn insert(&mut self, key: ObjectKey, slice: Result<EndpointSlice, String>) {
         self.slices.insert(key, slice);
     }
 
@@ -69,14 +69,14 @@ impl SliceSet {
     pub(super) fn resolve(
         &mut self,
         source: &EndpointSource,
-        of: &ObjectId,
+        source_id: &ObjectId,
         entry_fields: EntryFields,
         grouping: &Grouping,
     ) {
         let object = |namespace: &str, name: &str| ObjectId {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            ..of.clone()
+            ..source_id.clone()
         };
         let unreadable = self.slices.iter().filter_map(|(key, slice)| {
             let reason = slice.as_ref().err()?.clone();
@@ -85,7 +85,7 @@ impl SliceSet {
         let mut object_claims: Vec<ObjectClaims> = unreadable.collect();
         let mut live_objects = LiveObjects::new();
         let slices = self.slices.values().filter_map(|slice| slice.as_ref().ok());
-        for endpoint in source.resolve(&of.cluster, slices, entry_fields) {
+        for endpoint in source.resolve(&source_id.cluster, slices, entry_fields) {
             let EndpointEntries { namespace, name, uid, is_terminating, entries: values } = endpoint;
             // A terminating endpoint counts as deleted: its removal needs no approval.
             if !is_terminating {
@@ -93,17 +93,17 @@ impl SliceSet {
             }
             let object = object(&namespace, &name);
             let subject = EventSubject {
-                cluster: of.cluster.clone(),
+                cluster: source_id.cluster.clone(),
                 resource: "endpoints".to_owned(),
                 namespace,
                 name,
                 uid: uid.clone(),
             };
-            let read =
+            let parsed =
                 values.and_then(|values| entries(&Value::from(values), entry_fields, &Value::Null, &subject.name));
             let metadata = json!({"namespace": subject.namespace, "name": subject.name, "uid": uid});
             let pod = json!({"metadata": metadata});
-            let claims = read.and_then(|read| claims(read, grouping, &subject, &pod, &object));
+            let claims = parsed.and_then(|parsed| claims(parsed, grouping, &subject, &pod, &object));
             object_claims.push(ObjectClaims { object, entries: claims });
         }
         self.object_claims = object_claims;

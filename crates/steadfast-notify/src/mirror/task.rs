@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::credentials::Credentials;
 use super::driver::{BoxedFuture, MirrorSinkStatus};
-use super::feed::Feed;
+use super::feed::MirrorFeed;
 use super::manager::{MirrorContext, MirrorManager};
 use super::open::{Opening, UnopenedMirror, open};
 use crate::engine_event::EngineEvent;
@@ -47,20 +47,20 @@ impl MirrorOpener {
 /// Running mirror of a plan. Dropping the value stops the mirror without waiting for the current step.
 pub struct MirrorTask {
     name: String,
-    feed: Feed,
-    slot: Arc<Slot>,
+    feed: MirrorFeed,
+    slot: Arc<MirrorSlot>,
     task: Supervised,
 }
 
 /// Mirror manager of the current run.
 #[derive(Default)]
-struct Slot {
+struct MirrorSlot {
     manager: Mutex<Option<Arc<MirrorManager>>>,
     /// Reason why the mirror is not open.
-    unopened: Mutex<Option<Arc<str>>>,
+    open_failure: Mutex<Option<Arc<str>>>,
 }
 
-impl Slot {
+impl MirrorSlot {
     fn manager(&self) -> Option<Arc<MirrorManager>> {
         self.manager.lock().clone()
     }
@@ -73,15 +73,15 @@ impl Slot {
         if let Some(manager) = self.manager() {
             return manager.status();
         }
-        let reason = self.unopened.lock().clone();
+        let reason = self.open_failure.lock().clone();
         let reason = reason.unwrap_or_else(|| "the mirror has not been opened yet".into());
         MirrorSinkStatus::blocked(reason)
     }
 }
 
 impl MirrorTask {
-    /// Starts the mirror `name` of `plan` on the current runtime after all senders of `after` have been dropped. The
-    /// mirror follows later changes of `feed`.
+    /// Starts the mirror `name` of `plan` on the current runtime after all senders of `earlier_stopped` have been
+    /// dropped. The mirror follows later changes of `feed`.
     ///
     /// # Panics
     ///
@@ -89,43 +89,43 @@ impl MirrorTask {
     pub fn start(
         plan: &Arc<Plan>,
         name: &str,
-        feed: Feed,
-        after: watch::Receiver<()>,
+        feed: MirrorFeed,
+        earlier_stopped: watch::Receiver<()>,
         context: MirrorContext,
         supervisor: &Supervisor,
     ) -> Self {
-        let (plan, opened) = (plan.clone(), name.to_owned());
+        let (plan, mirror_name) = (plan.clone(), name.to_owned());
         let credentials = {
             let (plan, name) = (plan.clone(), name.to_owned());
             move || plan.sinks.get(&name).map(|sink| Credentials::read(sink, &plan.folder)).unwrap_or_default()
         };
         let open = move || -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> {
-            let (plan, opened) = (plan.clone(), opened.clone());
-            Box::pin(async move { open(&plan, &opened).await })
+            let (plan, mirror_name) = (plan.clone(), mirror_name.clone());
+            Box::pin(async move { open(&plan, &mirror_name).await })
         };
-        Self::start_with(open, credentials, name, feed, after, context, supervisor)
+        Self::start_with(open, credentials, name, feed, earlier_stopped, context, supervisor)
     }
 
     fn start_with(
         open: impl Fn() -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> + Send + Sync + 'static,
         credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         name: &str,
-        feed: Feed,
-        after: watch::Receiver<()>,
+        feed: MirrorFeed,
+        earlier_stopped: watch::Receiver<()>,
         context: MirrorContext,
         supervisor: &Supervisor,
     ) -> Self {
-        let slot = Arc::<Slot>::default();
+        let slot = Arc::<MirrorSlot>::default();
         let opener = MirrorOpener { open: Arc::new(open), credentials: Arc::new(credentials) };
         let run = {
             let (name, feed, slot) = (name.to_owned(), feed.clone(), slot.clone());
             move || {
-                let mut after = after.clone();
+                let mut earlier_stopped = earlier_stopped.clone();
                 let run = run(opener.clone(), name.clone(), feed.clone(), slot.clone(), context.clone());
                 async move {
                     // Never run two writers for one target. The timeout bounds the wait for an earlier run that hangs.
-                    let ended = async { while after.changed().await.is_ok() {} };
-                    let _ = timeout(STOP_TIMEOUT, ended).await;
+                    let earlier_ended = async { while earlier_stopped.changed().await.is_ok() {} };
+                    let _ = timeout(STOP_TIMEOUT, earlier_ended).await;
                     run.await
                 }
             }
@@ -140,7 +140,7 @@ impl MirrorTask {
     }
 
     /// Returns the feed of the mirror.
-    pub fn feed(&self) -> &Feed {
+    pub fn feed(&self) -> &MirrorFeed {
         &self.feed
     }
 
@@ -160,7 +160,13 @@ impl MirrorTask {
     }
 }
 
-async fn run(opener: MirrorOpener, name: String, feed: Feed, slot: Arc<Slot>, context: MirrorContext) -> String {
+async fn run(
+    opener: MirrorOpener,
+    name: String,
+    feed: MirrorFeed,
+    slot: Arc<MirrorSlot>,
+    context: MirrorContext,
+) -> String {
     // A restart after a panic may find the mirror of the previous run.
     stop_earlier(&slot).await;
     // Read before opening the mirror, so that a change in between is detected afterwards.
@@ -171,7 +177,7 @@ async fn run(opener: MirrorOpener, name: String, feed: Feed, slot: Arc<Slot>, co
         slot.set(Some(Arc::new(manager)));
         let reopened = async {
             loop {
-                credentials.changed().await;
+                credentials.wait_for_change().await;
                 match (opener.open)().await {
                     Ok(opening) => return opening,
                     // Continue with the current credentials. A file may be partially written, and is read again later.
@@ -200,7 +206,7 @@ async fn run(opener: MirrorOpener, name: String, feed: Feed, slot: Arc<Slot>, co
 }
 
 /// Stops the mirror of an earlier run, so that no two writers use one target.
-async fn stop_earlier(slot: &Slot) {
+async fn stop_earlier(slot: &MirrorSlot) {
     if let Some(earlier) = slot.manager() {
         // A task that hangs is aborted by dropping the last handle.
         let _ = timeout(STOP_TIMEOUT, earlier.stop()).await;
@@ -209,24 +215,24 @@ async fn stop_earlier(slot: &Slot) {
 }
 
 /// Opens the mirror. Retries until success.
-async fn open_with_retry(open: &Open, name: &str, slot: &Slot, context: &MirrorContext) -> Opening {
-    let (mut reported, mut delay) = (None, OPEN_INITIAL_DELAY);
+async fn open_with_retry(open: &Open, name: &str, slot: &MirrorSlot, context: &MirrorContext) -> Opening {
+    let (mut last_reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
         let reason = match open().await {
             Ok(opening) => {
-                if reported.is_some() {
+                if last_reported.is_some() {
                     (context.report)(EngineEvent::SinkOpened { sink: name.to_owned() });
                 }
-                *slot.unopened.lock() = None;
+                *slot.open_failure.lock() = None;
                 return opening;
             }
             Err(unopened) => unopened.problem.to_string(),
         };
         // Report each reason only once, but show the current reason in the status.
-        *slot.unopened.lock() = Some(reason.as_str().into());
-        if reported.as_ref() != Some(&reason) {
+        *slot.open_failure.lock() = Some(reason.as_str().into());
+        if last_reported.as_ref() != Some(&reason) {
             (context.report)(EngineEvent::SinkNotOpened { sink: name.to_owned(), reason: reason.clone() });
-            reported = Some(reason);
+            last_reported = Some(reason);
         }
         sleep(delay).await;
         delay = (delay * 2).min(OPEN_MAX_DELAY);
@@ -249,13 +255,13 @@ mod tests {
     use crate::problem::{FilePosition, Problem};
 
     /// Mirror that panics in the first `panics` calls of `set_desired`.
-    struct Injected {
+    struct InjectedMirror {
         panics: Arc<AtomicU32>,
         desired: Arc<Mutex<Vec<String>>>,
         has_ended: bool,
     }
 
-    impl AnyDriver for Injected {
+    impl AnyDriver for InjectedMirror {
         fn start(
             self: Box<Self>,
             _: &str,
@@ -277,10 +283,11 @@ mod tests {
         }
     }
 
-    impl AnyMirror for Injected {
+    impl AnyMirror for InjectedMirror {
         fn set_desired(&self, collected_entries: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
-            let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-            assert!(left.is_err(), "injected");
+            let remaining =
+                self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |remaining| remaining.checked_sub(1));
+            assert!(remaining.is_err(), "injected");
             let doubts =
                 collected_entries.doubts.clusters.iter().map(|(cluster, reason)| format!("{cluster}: {reason}"));
             let doubts = doubts.chain(collected_entries.doubt.iter().map(ToString::to_string));
@@ -298,7 +305,7 @@ mod tests {
             MirrorSinkStatus { is_settled: true, failing: None, ..MirrorSinkStatus::blocked("".into()) }
         }
 
-        fn ended(&self) -> Option<String> {
+        fn end_reason(&self) -> Option<String> {
             self.has_ended.then(|| "the task of the mirror panicked: injected".to_owned())
         }
 
@@ -308,9 +315,9 @@ mod tests {
     }
 
     struct Fixture {
-        notices: Arc<Mutex<Vec<EngineEvent>>>,
+        engine_events: Arc<Mutex<Vec<EngineEvent>>>,
         desired: Arc<Mutex<Vec<String>>>,
-        feed: Feed,
+        feed: MirrorFeed,
         task: MirrorTask,
     }
 
@@ -326,15 +333,19 @@ mod tests {
             has_ended: bool,
             credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         ) -> Self {
-            let (notices, desired) = (Arc::<Mutex<Vec<EngineEvent>>>::default(), Arc::<Mutex<Vec<String>>>::default());
-            let (reported, panics, left) =
-                (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
-            let report: Arc<crate::engine_event::EventCallback> = Arc::new(move |notice| reported.lock().push(notice));
-            let recorded = desired.clone();
+            let (engine_events, desired) =
+                (Arc::<Mutex<Vec<EngineEvent>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+            let (event_log, panics, remaining_failures) =
+                (engine_events.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
+            let report: Arc<crate::engine_event::EventCallback> = Arc::new(move |event| event_log.lock().push(event));
+            let desired_log = desired.clone();
             let open = move || -> BoxedFuture<'static, Result<Opening, UnopenedMirror>> {
-                let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-                let (panics, desired) = (panics.clone(), recorded.clone());
-                let driver = Box::new(Injected { panics, desired, has_ended });
+                let remaining_failures =
+                    remaining_failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |remaining_failures| {
+                        remaining_failures.checked_sub(1)
+                    });
+                let (panics, desired) = (panics.clone(), desired_log.clone());
+                let driver = Box::new(InjectedMirror { panics, desired, has_ended });
                 let opening = Opening {
                     driver,
                     settings: MirrorSettings::default(),
@@ -349,7 +360,11 @@ mod tests {
                     remedy: "write it".to_owned(),
                 };
                 Box::pin(async move {
-                    if left.is_ok() { Err(UnopenedMirror { problem, is_environment: true }) } else { Ok(opening) }
+                    if remaining_failures.is_ok() {
+                        Err(UnopenedMirror { problem, has_external_cause: true })
+                    } else {
+                        Ok(opening)
+                    }
                 })
             };
             let (gate, instance) = (TermGate::always(), None);
@@ -361,11 +376,12 @@ mod tests {
                 gate,
                 instance,
             };
-            let (feed, supervisor) = (Feed::default(), Supervisor::new(report));
+            let (feed, supervisor) = (MirrorFeed::default(), Supervisor::new(report));
             feed.expect(["west"]);
-            let after = watch::channel(()).1;
-            let task = MirrorTask::start_with(open, credentials, "web", feed.clone(), after, context, &supervisor);
-            Self { notices, desired, feed, task }
+            let earlier_stopped = watch::channel(()).1;
+            let task =
+                MirrorTask::start_with(open, credentials, "web", feed.clone(), earlier_stopped, context, &supervisor);
+            Self { engine_events, desired, feed, task }
         }
 
         fn last_doubt(&self) -> Option<String> {
@@ -393,15 +409,16 @@ mod tests {
         assert!(failing.contains("the file key"), "{failing}");
         sleep(Duration::from_secs(8)).await;
         assert!((mirror.task.status())().failing.is_none());
-        let notices = mirror.notices.lock();
+        let engine_events = mirror.engine_events.lock();
         assert!(
-            matches!(&notices[..], [EngineEvent::SinkNotOpened { .. }, EngineEvent::SinkOpened { sink }] if sink == "web"),
-            "{notices:?}"
+            matches!(&engine_events[..], [EngineEvent::SinkNotOpened { .. }, EngineEvent::SinkOpened { sink }]
+                if sink == "web"),
+            "{engine_events:?}"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn gathering_panic_restarts_mirror() {
+    async fn collector_panic_restarts_mirror() {
         let mirror = Fixture::start(0, 2, false);
         sleep(Duration::from_secs(5)).await;
         assert_eq!(
@@ -409,21 +426,21 @@ mod tests {
             Some("west: the cluster has not responded yet"),
             "the mirror works again"
         );
-        let notices = mirror.notices.lock();
-        let ended = notices.iter().filter(|notice| {
-            matches!(notice, EngineEvent::TaskEnded { task, reason, .. } if task == "mirror web" && reason == "panicked: injected")
+        let engine_events = mirror.engine_events.lock();
+        let ended = engine_events.iter().filter(|event| {
+            matches!(event, EngineEvent::TaskEnded { task, reason, .. }
+                if task == "mirror web" && reason == "panicked: injected")
         });
-        assert_eq!(ended.count(), 2, "{notices:?}");
+        assert_eq!(ended.count(), 2, "{engine_events:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn panicked_compare_task_is_restarted() {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
-        let notices = mirror.notices.lock();
-        assert!(
-            matches!(&notices[..], [EngineEvent::TaskEnded { reason, .. }] if reason.contains("panicked: injected"))
-        );
+        let engine_events = mirror.engine_events.lock();
+        assert!(matches!(&engine_events[..], [EngineEvent::TaskEnded { reason, .. }]
+                if reason.contains("panicked: injected")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -442,8 +459,11 @@ mod tests {
         std::fs::write(&file, "two").expect("a file");
         sleep(Duration::from_secs(30)).await;
         assert!(mirror.desired.lock().len() > desired, "the new mirror receives the desired entries");
-        let notices = mirror.notices.lock().clone();
-        assert!(matches!(&notices[..], [EngineEvent::CredentialsReplaced { sink }] if sink == "web"), "{notices:?}");
+        let engine_events = mirror.engine_events.lock().clone();
+        assert!(
+            matches!(&engine_events[..], [EngineEvent::CredentialsReplaced { sink }] if sink == "web"),
+            "{engine_events:?}"
+        );
         mirror.task.stop().await;
         std::fs::remove_dir_all(folder).expect("a folder");
     }

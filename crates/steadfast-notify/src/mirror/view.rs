@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
-use steadfast::{Entry as Cached, Informer, Lazy, Lookup, Object, ObjectKey, Snapshot};
+use steadfast::{Entry as CacheEntry, Informer, Lazy, Lookup, Object, ObjectKey, Snapshot};
 use steadfast_targets::{ObjectId, Origin};
 use tokio::sync::watch;
 
@@ -17,9 +17,9 @@ use super::grouping::Grouping;
 use super::slices::{LiveObjects, SliceSet, claims};
 use crate::change::{EventSubject, ObjectChange, ObjectState};
 use crate::config::EventKind;
-use crate::endpoints::Slice;
+use crate::endpoints::EndpointSlice;
 use crate::entry_fields::EntryFields;
-use crate::instants::Instants;
+use crate::instants::RecheckSchedule;
 use crate::lookups::{Dependents, LookupCaches, LookupKey, Lookups};
 use crate::offload::offload;
 use crate::rule::{CompiledRule, RuleOutcome};
@@ -40,7 +40,7 @@ pub(super) struct ExistenceSnapshot {
 impl ExistenceSnapshot {
     /// Returns true if the object of `origin` exists and is not terminating. `None` for an object outside of this
     /// cache.
-    pub(super) fn of(&self, origin: &Origin) -> Option<bool> {
+    pub(super) fn exists(&self, origin: &Origin) -> Option<bool> {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
         // Each view knows only objects of its own cluster and selection.
         if (cluster, selection) != (&self.cluster, &self.selection) {
@@ -59,10 +59,10 @@ impl ExistenceSnapshot {
                 let is_same = *object.identity().uid == *origin.uid;
                 is_same
                     && object.decoded().is_ok_and(|object| {
-                        let ends = object.metadata.deletion_timestamp.is_some();
+                        let is_terminating = object.metadata.deletion_timestamp.is_some();
                         let phase = object.data["status"]["phase"].as_str();
                         let is_pod = object.types.as_ref().is_none_or(|types| types.kind == "Pod");
-                        !(ends || is_pod && matches!(phase, Some("Succeeded" | "Failed")))
+                        !(is_terminating || is_pod && matches!(phase, Some("Succeeded" | "Failed")))
                     })
             }
         })
@@ -73,7 +73,7 @@ impl ExistenceSnapshot {
 pub struct MirrorView {
     source: RuleSource,
     /// Number of the cluster's connection.
-    connection: u64,
+    connection_id: u64,
     /// Wall clock.
     clock: fn() -> Timestamp,
     rule: Arc<CompiledRule>,
@@ -89,7 +89,7 @@ pub struct MirrorView {
     looked_up: Option<Arc<Lookups>>,
     dependents: Dependents<ObjectKey>,
     /// Instants of the next evaluation of objects.
-    instants: Instants<ObjectKey>,
+    instants: RecheckSchedule<ObjectKey>,
     /// True after the first instant without doubt. Before that instant, caches restored from an earlier run must not
     /// add entries.
     is_confirmed: bool,
@@ -104,12 +104,12 @@ impl MirrorView {
     pub fn start(watch_spec: &WatchSpec, source: RuleSource, rule: Arc<CompiledRule>) -> Result<Self, String> {
         let informer = source.informer(watch_spec, None)?;
         let caches = LookupCaches::start(watch_spec, &source.cluster, &source.lookups)?;
-        let (connection, clock) = (watch_spec.connection, watch_spec.clock);
+        let (connection_id, clock) = (watch_spec.connection_id, watch_spec.clock);
         let (object_claims, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
-        let (dependents, instants, is_confirmed) = (Dependents::default(), Instants::default(), false);
+        let (dependents, instants, is_confirmed) = (Dependents::default(), RecheckSchedule::default(), false);
         Ok(Self {
             source,
-            connection,
+            connection_id,
             clock,
             rule,
             informer,
@@ -125,8 +125,8 @@ impl MirrorView {
     }
 
     /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
-    pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &RuleSource, rule: &CompiledRule) -> bool {
-        let is_same_source = self.connection == watch_spec.connection && self.source == *source;
+    pub(super) fn has_source_and_rule(&self, watch_spec: &WatchSpec, source: &RuleSource, rule: &CompiledRule) -> bool {
+        let is_same_source = self.connection_id == watch_spec.connection_id && self.source == *source;
         is_same_source && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
@@ -178,20 +178,21 @@ impl MirrorView {
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // Taken after the lookups, so this snapshot is at least as new.
         let snapshot = self.informer.snapshot();
-        let due = self.due(looked_up.as_deref(), at);
+        let due_keys = self.take_due_keys(looked_up.as_deref(), at);
         self.looked_up.clone_from(&looked_up);
-        if due.is_empty() && self.last_snapshot.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &snapshot)) {
+        if due_keys.is_empty() && self.last_snapshot.as_ref().is_some_and(|last| Arc::ptr_eq(last, &snapshot)) {
             return false;
         }
         let (mut removed, mut added) = (Vec::new(), Vec::new());
-        let mut differ = |old: Option<&Cached<Lazy<DynamicObject>>>, new: Option<&Cached<Lazy<DynamicObject>>>| {
+        let mut add_difference = |old: Option<&CacheEntry<Lazy<DynamicObject>>>,
+                                  new: Option<&CacheEntry<Lazy<DynamicObject>>>| {
             removed.extend(old.map(|old| old.key().clone()));
             added.extend(new.cloned());
         };
         // Removed first, then evaluated: an updated object is in both lists.
         match &self.last_snapshot {
-            Some(seen) => seen.differences(&snapshot, differ),
-            None => snapshot.iter().for_each(|entry| differ(None, Some(entry))),
+            Some(last) => last.differences(&snapshot, add_difference),
+            None => snapshot.iter().for_each(|entry| add_difference(None, Some(entry))),
         }
         for key in removed {
             self.object_claims.remove(&key);
@@ -200,10 +201,11 @@ impl MirrorView {
             self.instants.set(&key, None);
         }
         // Objects in `added` are evaluated anyway.
-        let added_keys: BTreeSet<&ObjectKey> = added.iter().map(Cached::key).collect();
-        let due = due.iter().filter(|key| !added_keys.contains(key));
-        let due: Vec<_> = due.filter_map(|key| snapshot.entry(key.namespace(), key.name()).cloned()).collect();
-        added.extend(due);
+        let added_keys: BTreeSet<&ObjectKey> = added.iter().map(CacheEntry::key).collect();
+        let due_keys = due_keys.iter().filter(|key| !added_keys.contains(key));
+        let due_keys: Vec<_> =
+            due_keys.filter_map(|key| snapshot.entry(key.namespace(), key.name()).cloned()).collect();
+        added.extend(due_keys);
         if self.rule.endpoints.is_some() {
             for (number, entry) in added.iter().enumerate() {
                 if number % OBJECTS_PER_BATCH == OBJECTS_PER_BATCH - 1 {
@@ -216,10 +218,11 @@ impl MirrorView {
         let (source, rule, grouping_of) = (self.source.clone(), self.rule.clone(), grouping.clone());
         let evaluation = Arc::new(Evaluation { source, rule, grouping: grouping_of, looked_up, at });
         for entries in added.chunks(OBJECTS_PER_BATCH) {
-            let (batch, evaluated) = (entries.to_vec(), evaluation.clone());
-            let evaluated_entries =
-                offload(move || batch.iter().map(|entry| evaluated.evaluate(entry, entry_fields)).collect::<Vec<_>>())
-                    .await;
+            let (batch, evaluation_of_batch) = (entries.to_vec(), evaluation.clone());
+            let evaluated_entries = offload(move || {
+                batch.iter().map(|entry| evaluation_of_batch.evaluate(entry, entry_fields)).collect::<Vec<_>>()
+            })
+            .await;
             let failed = |reason: &str| {
                 let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(reason.to_owned())));
                 let failed = failed.map(|(object, entries)| ObjectClaims { object, entries });
@@ -244,21 +247,21 @@ impl MirrorView {
     }
 
     /// Removes and returns the objects that must be evaluated although they have not changed.
-    fn due(&mut self, looked_up: Option<&Lookups>, at: Timestamp) -> BTreeSet<ObjectKey> {
-        let mut due = BTreeSet::new();
+    fn take_due_keys(&mut self, looked_up: Option<&Lookups>, at: Timestamp) -> BTreeSet<ObjectKey> {
+        let mut due_keys = BTreeSet::new();
         while let Some((_, key)) = self.instants.take_due(at) {
-            due.insert(key);
+            due_keys.insert(key);
         }
         if let (Some(before), Some(now)) = (&self.looked_up, looked_up) {
-            due.extend(self.dependents.affected_by(&now.differences(before)));
+            due_keys.extend(self.dependents.affected_by(&now.differences(before)));
         }
-        due
+        due_keys
     }
 
     /// Parses an `EndpointSlice` from the cache.
-    fn slice(&self, entry: &Cached<Lazy<DynamicObject>>) -> Result<Slice, String> {
+    fn slice(&self, entry: &CacheEntry<Lazy<DynamicObject>>) -> Result<EndpointSlice, String> {
         match entry.object().map(Object::decoded) {
-            Some(Ok(object)) => Slice::read(&json_with_type(&object, &self.source.resource)),
+            Some(Ok(object)) => EndpointSlice::read(&json_with_type(&object, &self.source.resource)),
             _ => Err("the object cannot be decoded".to_owned()),
         }
     }
@@ -306,12 +309,12 @@ struct EvaluatedEntries {
 }
 
 impl Evaluation {
-    fn object(&self, entry: &Cached<Lazy<DynamicObject>>) -> ObjectId {
+    fn object(&self, entry: &CacheEntry<Lazy<DynamicObject>>) -> ObjectId {
         let (namespace, name) = (entry.key().namespace().unwrap_or_default(), entry.key().name());
         object_id(&self.source, &self.rule, namespace, name)
     }
 
-    fn evaluate(&self, entry: &Cached<Lazy<DynamicObject>>, entry_fields: EntryFields) -> EvaluatedEntries {
+    fn evaluate(&self, entry: &CacheEntry<Lazy<DynamicObject>>, entry_fields: EntryFields) -> EvaluatedEntries {
         let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let reason = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
@@ -341,10 +344,10 @@ impl Evaluation {
         if has_ended(object) {
             return (Ok(Vec::new()), None);
         }
-        let reported = subject.reported();
+        let subject_text = subject.description();
         let state = ObjectState::new(object.clone());
         let change = Arc::new(ObjectChange {
-            initial: true,
+            is_initial: true,
             new: Some(state.clone()),
             lookups: looked_up.cloned(),
             ..ObjectChange::new(String::new(), EventKind::Added, subject.clone(), self.at)
@@ -353,13 +356,14 @@ impl Evaluation {
         let (outcome, recheck_at) = self.rule.project_with_recheck(&change);
         let entries = match outcome {
             RuleOutcome::Fires(value) => {
-                let read = entries(&value, entry_fields, state.masked(), &identity(subject));
-                read.map_err(|reason| format!("the result of the rule {rule} for {reported} is invalid: {reason}"))
+                let parsed = entries(&value, entry_fields, state.masked(), &default_key(subject));
+                parsed
+                    .map_err(|reason| format!("the result of the rule {rule} for {subject_text} is invalid: {reason}"))
             }
             RuleOutcome::Failed { expression, reason } => {
-                Err(format!("`{expression}` of the rule {rule} failed for {reported}: {reason}"))
+                Err(format!("`{expression}` of the rule {rule} failed for {subject_text}: {reason}"))
             }
-            RuleOutcome::OtherKind | RuleOutcome::Initial(_) | RuleOutcome::DoesNotHold => Ok(Vec::new()),
+            RuleOutcome::OtherEventKind | RuleOutcome::Initial(_) | RuleOutcome::DoesNotHold => Ok(Vec::new()),
         };
         (entries, recheck_at)
     }
@@ -382,7 +386,7 @@ fn selection(source: &RuleSource) -> String {
 
 /// Returns the default key of an object's entry. Keys are unique, since names of clusters and namespaces contain no
 /// dots.
-fn identity(EventSubject { cluster, namespace, name, .. }: &EventSubject) -> String {
+fn default_key(EventSubject { cluster, namespace, name, .. }: &EventSubject) -> String {
     if namespace.is_empty() { format!("{cluster}..{name}") } else { format!("{cluster}.{namespace}.{name}") }
 }
 

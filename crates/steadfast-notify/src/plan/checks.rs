@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::secret::UrlFrom;
-use crate::config::sinks::{MIRRORS, STREAMS, SinkConfig, WebhookConfig};
+use crate::config::sinks::{MIRROR_KINDS, STREAM_KINDS, SinkConfig, WebhookConfig};
 use crate::config::{Config, ConfigDuration, DEFAULT_CLUSTER, EventKind, ReplicasConfig, RuleConfig};
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
 use crate::expression::{Expression, ExpressionError, Purpose};
-use crate::mirror::constants::rejected;
+use crate::mirror::constants::rejected_constants;
 use crate::mirror::drivers;
 use crate::mirror::grouping::GROUP_NAMES;
 use crate::problem::Problem;
 use crate::rule::CompiledRule;
-use crate::template::{TemplatePart, is_name, parts};
+use crate::template::{TemplatePart, is_placeholder_name, parts};
 
 /// Minimum audit interval. Each audit lists the versions of all objects.
 const MIN_AUDIT_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl<'a> Checks<'a> {
     fn report(&mut self, path: &str, description: impl Into<String>, remedy: impl Into<String>) {
         // The parser has already reported the mistake in a part that it replaced. Further errors there would be
         // follow-up errors.
-        if !self.incomplete.explains(path) {
+        if !self.incomplete.covers(path) {
             self.problems.push(self.document.problem(path, description, remedy));
         }
     }
@@ -46,8 +46,8 @@ impl<'a> Checks<'a> {
     /// Checks everything except expressions.
     pub(super) fn check(&mut self, config: &Config) {
         for (name, cluster) in &config.clusters {
-            self.name(&format!("clusters.{name}"), name);
-            if cluster.audit_every() < MIN_AUDIT_INTERVAL {
+            self.check_name(&format!("clusters.{name}"), name);
+            if cluster.audit_interval() < MIN_AUDIT_INTERVAL {
                 let remedy = "set at least `1s`: each audit lists the versions of all objects";
                 self.report(&format!("clusters.{name}.audit"), "the audit interval is too short", remedy);
             }
@@ -60,10 +60,10 @@ impl<'a> Checks<'a> {
             );
         }
         for (name, sink) in &config.sinks {
-            self.name(&format!("sinks.{name}"), name);
-            self.sink(&format!("sinks.{name}"), sink);
+            self.check_name(&format!("sinks.{name}"), name);
+            self.check_sink(&format!("sinks.{name}"), sink);
             if let Some(webhook) = &sink.webhook {
-                self.webhook(name, webhook, config);
+                self.check_webhook(name, webhook, config);
             }
         }
         if config.sinks.is_empty() {
@@ -75,7 +75,7 @@ impl<'a> Checks<'a> {
         let mut names = BTreeSet::new();
         for (number, rule) in config.rules.iter().enumerate() {
             let path = format!("rules[{number}]");
-            self.name(&format!("{path}.name"), &rule.name);
+            self.check_name(&format!("{path}.name"), &rule.name);
             if !names.insert(&rule.name) {
                 let description = format!("an earlier rule has the name {:?}", rule.name);
                 self.report(
@@ -84,18 +84,18 @@ impl<'a> Checks<'a> {
                     "use a unique name: the state folder identifies sent messages by the name",
                 );
             }
-            self.rule(&path, rule, config);
+            self.check_rule(&path, rule, config);
         }
-        self.mirrors(config);
+        self.check_mirrors(config);
         if let Some(replicas) = &config.replicas {
-            self.replicas(replicas, config);
+            self.check_replicas(replicas, config);
         }
         if config.dead_letters.most == 0 {
             self.report("dead_letters.most", "the limit is 0", "set at least 1");
         }
     }
 
-    fn replicas(&mut self, replicas: &ReplicasConfig, config: &Config) {
+    fn check_replicas(&mut self, replicas: &ReplicasConfig, config: &Config) {
         if replicas.namespace_and_name().is_none() {
             let description = format!("{:?} is not a valid lease", replicas.lease);
             self.report("replicas.lease", description, "use \"NAMESPACE/NAME\" in lower case");
@@ -126,18 +126,18 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks a name. Names are part of paths, variables and messages.
-    fn name(&mut self, path: &str, name: &str) {
+    fn check_name(&mut self, path: &str, name: &str) {
         let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
         if name.is_empty() || !name.chars().all(fits) {
             self.report(path, format!("{name:?} is not a valid name"), "use letters, digits, `-` and `_`");
         }
     }
 
-    fn rule(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
+    fn check_rule(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
         for (field, is_empty, remedy) in [
             (
                 "resources",
-                rule.resources.is_empty() && self.document.has(&format!("{path}.resources")),
+                rule.resources.is_empty() && self.document.has_path(&format!("{path}.resources")),
                 "add resources, such as [\"pods\"]",
             ),
             ("to", rule.to.is_empty(), "add the name of a sink"),
@@ -147,7 +147,7 @@ impl<'a> Checks<'a> {
                 self.report(&format!("{path}.{field}"), format!("the list of `{field}` is empty"), remedy);
             }
         }
-        self.source(path, rule, config);
+        self.check_source(path, rule, config);
         for (field, words) in [("resources", &rule.resources), ("namespaces", &rule.namespaces)] {
             for (number, word) in words.iter().enumerate() {
                 if word.trim().is_empty()
@@ -186,10 +186,10 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn sink(&mut self, path: &str, sink: &SinkConfig) {
+    fn check_sink(&mut self, path: &str, sink: &SinkConfig) {
         match sink.kinds().count() {
             0 => {
-                let remedy = format!("add one of {} and {}", STREAMS.join(", "), MIRRORS.join(", "));
+                let remedy = format!("add one of {} and {}", STREAM_KINDS.join(", "), MIRROR_KINDS.join(", "));
                 self.report(path, "the sink has no kind", remedy);
             }
             1 => {}
@@ -200,7 +200,7 @@ impl<'a> Checks<'a> {
         } else {
             (["guard", "drain", "compare", "upsert_only"].as_slice(), "mirrors, and this sink is a stream")
         };
-        for field in inapplicable.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+        for field in inapplicable.iter().filter(|field| self.document.has_path(&format!("{path}.{field}"))) {
             self.report(
                 &format!("{path}.{field}"),
                 format!("`{field}` applies to {applicability}"),
@@ -259,7 +259,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks mirrors across sinks and rules.
-    fn mirrors(&mut self, config: &Config) {
+    fn check_mirrors(&mut self, config: &Config) {
         for (name, sink) in config.sinks.iter().filter(|(_, sink)| sink.is_mirror()) {
             if !config.rules.iter().any(|rule| rule.to.contains(name)) {
                 let description = "no rule feeds the mirror, so all entries would be removed";
@@ -270,11 +270,11 @@ impl<'a> Checks<'a> {
                 );
             }
             // Two mirrors of one target would remove each other's entries.
-            let is_same = |other_name: &str, other: &SinkConfig| {
-                target_of(name, sink) == target_of(other_name, other) && share_servers(sink, other)
+            let has_same_target = |other_name: &str, other: &SinkConfig| {
+                target_of(name, sink) == target_of(other_name, other) && may_share_entries(sink, other)
             };
             let previous = config.sinks.iter().take_while(|(other, _)| *other != name);
-            if let Some((other, _)) = previous.into_iter().find(|(name, other)| is_same(name, other)) {
+            if let Some((other, _)) = previous.into_iter().find(|(name, other)| has_same_target(name, other)) {
                 let description =
                     format!("the sink {other:?} has the same target, and each would remove the entries of the other");
                 self.report(&format!("sinks.{name}"), description, "use one mirror for both rules");
@@ -307,12 +307,12 @@ impl<'a> Checks<'a> {
         }
     }
 
-    fn webhook(&mut self, name: &str, webhook: &WebhookConfig, config: &Config) {
+    fn check_webhook(&mut self, name: &str, webhook: &WebhookConfig, config: &Config) {
         let path = &format!("sinks.{name}.webhook");
         if let UrlFrom::Text(url) = &webhook.url {
-            self.url(path, url, webhook);
+            self.check_url(path, url, webhook);
         }
-        for name in webhook.secrets.keys().filter(|name| !is_name(name)) {
+        for name in webhook.secrets.keys().filter(|name| !is_placeholder_name(name)) {
             let description = format!("{name:?} is not a valid name of a secret");
             self.report(
                 &format!("{path}.secrets.{name}"),
@@ -346,9 +346,9 @@ impl<'a> Checks<'a> {
         }
         if let Some(text) = &webhook.body {
             let path = format!("{path}.body");
-            let body = self.expression(&path, Some(text), crate::sink::webhook::purpose(webhook.mode));
+            let body = self.compile_expression(&path, Some(text), crate::sink::webhook::body_purpose(webhook.mode));
             if let Some(body) = &body {
-                self.body_fields(&path, name, body, webhook, config);
+                self.check_body_fields(&path, name, body, webhook, config);
             }
             if body.is_some_and(|body| body.compares_changes) {
                 let remedy = "use `changed(…)` in `when` or `send` of a rule";
@@ -375,7 +375,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks a URL with unresolved placeholders.
-    fn url(&mut self, path: &str, url: &str, webhook: &WebhookConfig) {
+    fn check_url(&mut self, path: &str, url: &str, webhook: &WebhookConfig) {
         let path = format!("{path}.url");
         let mut filled = String::new();
         for part in parts(url) {
@@ -404,28 +404,28 @@ impl<'a> Checks<'a> {
     }
 
     /// Compiles the expressions of all rules, and records the errors.
-    pub(super) fn compiled(&mut self, config: &Config) -> Vec<Arc<CompiledRule>> {
+    pub(super) fn compile_rules(&mut self, config: &Config) -> Vec<Arc<CompiledRule>> {
         let compiled = config.rules.iter().enumerate().map(|(number, rule)| {
             let path = |field: &str| format!("rules[{number}].{field}");
             let entry_fields = rule.to.iter().find_map(|name| drivers::entry_fields(config.sinks.get(name)?));
-            if let Some(endpoints) = EndpointSource::of(rule, config, entry_fields) {
-                let config = endpoints.watched(rule);
+            if let Some(endpoints) = EndpointSource::from_rule(rule, config, entry_fields) {
+                let config = endpoints.watch_rule(rule);
                 return Arc::new(CompiledRule { number, config, when: None, send: None, endpoints: Some(endpoints) });
             }
-            let when = self.expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
-            let by_mirror: Vec<_> =
+            let when = self.compile_expression(&path("when"), rule.when.as_deref(), Purpose::Condition);
+            let mirror_fields: Vec<_> =
                 rule.to.iter().filter_map(|name| drivers::entry_fields(config.sinks.get(name)?)).collect();
             let mut send = None;
             // Mirrors of different kinds need different entries: the result must fit all of them.
-            for entry_fields in &by_mirror {
+            for entry_fields in &mirror_fields {
                 let before = self.problems.len();
-                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Entries(entry_fields));
+                send = self.compile_expression(&path("send"), rule.send.as_deref(), Purpose::Entries(entry_fields));
                 if self.problems.len() > before {
                     break;
                 }
             }
-            if by_mirror.is_empty() {
-                send = self.expression(&path("send"), rule.send.as_deref(), Purpose::Value);
+            if mirror_fields.is_empty() {
+                send = self.compile_expression(&path("send"), rule.send.as_deref(), Purpose::Value);
             } else {
                 for (field, expression) in [("when", &when), ("send", &send)] {
                     if expression.as_ref().is_some_and(|expression| expression.compares_changes) {
@@ -437,7 +437,7 @@ impl<'a> Checks<'a> {
             }
             if let (Some(send), Some(text)) = (&send, &rule.send) {
                 let sinks = rule.to.iter().filter_map(|name| config.sinks.get(name));
-                self.constants(&path("send"), send, text, sinks);
+                self.check_constants(&path("send"), send, text, sinks);
             }
             Arc::new(CompiledRule { number, config: rule.clone(), when, send, endpoints: None })
         });
@@ -445,7 +445,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks the constants of literal entries in `send`, by the targets of `sinks`.
-    fn constants<'s>(
+    fn check_constants<'s>(
         &mut self,
         path: &str,
         send: &Expression,
@@ -454,7 +454,7 @@ impl<'a> Checks<'a> {
     ) {
         for sink in sinks {
             for constants in &send.uses.maps {
-                for (number, description) in rejected(sink, constants) {
+                for (number, description) in rejected_constants(sink, constants) {
                     let (description, remedy) = (
                         format!("{path}: {description}"),
                         "correct the value; docs/notify.md lists the fields of entries",
@@ -471,12 +471,12 @@ impl<'a> Checks<'a> {
     }
 
     /// Compiles the group expressions of mirrors, and records the errors.
-    pub(super) fn groups(&mut self, config: &Config) -> BTreeMap<String, Arc<Expression>> {
+    pub(super) fn compile_groups(&mut self, config: &Config) -> BTreeMap<String, Arc<Expression>> {
         let mut groups = BTreeMap::new();
         for (name, sink) in &config.sinks {
             let text = sink.guard.as_ref().and_then(|guard| guard.group.as_deref());
             let path = format!("sinks.{name}.guard.group");
-            if let Some(expression) = self.expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
+            if let Some(expression) = self.compile_expression(&path, text, Purpose::Body(&GROUP_NAMES)) {
                 if let (Some(text), Some(entry_fields)) = (text, drivers::entry_fields(sink)) {
                     self.check_group_fields(&path, text, &expression, entry_fields);
                 }
@@ -486,7 +486,7 @@ impl<'a> Checks<'a> {
         groups
     }
 
-    fn expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {
+    fn compile_expression(&mut self, path: &str, text: Option<&str>, purpose: Purpose) -> Option<Expression> {
         let text = text?;
         match Expression::compile(text, purpose) {
             Ok(expression) => Some(expression),
@@ -507,7 +507,7 @@ impl<'a> Checks<'a> {
 
 /// Returns false if two mirrors with the same target cannot conflict: `HAProxy` backends with disjoint prefixes, or DNS
 /// servers with different zones.
-fn share_servers(first: &SinkConfig, second: &SinkConfig) -> bool {
+fn may_share_entries(first: &SinkConfig, second: &SinkConfig) -> bool {
     // Names are compared as DNS compares them: without case and final dot.
     if let (Some(first), Some(second)) = (&first.dns, &second.dns) {
         let name = |zone: &String| zone.trim_end_matches('.').to_ascii_lowercase();

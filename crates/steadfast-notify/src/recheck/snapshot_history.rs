@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::lookups::Lookups;
 
 /// Minimum time between two states.
-const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 /// Maximum number of states. Beyond the limit, every second state is dropped.
 const MAX_STATES: usize = 128;
@@ -31,12 +31,12 @@ impl<T> SnapshotHistory<T> {
 
     /// Adds the state at the instant `at`. Drops states that are older than `settled`.
     pub(super) fn push(&mut self, at: Timestamp, state: T, settled: Option<Timestamp>) {
-        if self.0.back().is_some_and(|(last, _)| at.duration_since(*last) < INTERVAL) {
+        if self.0.back().is_some_and(|(last, _)| at.duration_since(*last) < MIN_INTERVAL) {
             return;
         }
         self.0.push_back((at, state));
         if let Some(settled) = settled {
-            self.forget(settled);
+            self.remove_before(settled);
         }
         if self.0.len() > MAX_STATES {
             // Every second state is dropped: older states become sparser, and the covered time grows.
@@ -51,12 +51,12 @@ impl<T> SnapshotHistory<T> {
 
     /// Takes the last state before `settled`, or else the first state. Drops all other states.
     pub(super) fn take(&mut self, settled: Timestamp) -> Option<T> {
-        self.forget(settled);
+        self.remove_before(settled);
         std::mem::take(&mut self.0).into_iter().next().map(|(_, state)| state)
     }
 
     /// Drops all states before the last state that is not after `settled`.
-    fn forget(&mut self, settled: Timestamp) {
+    fn remove_before(&mut self, settled: Timestamp) {
         // The newest state at or before the settled instant must stay as the base of comparison.
         while self.0.get(1).is_some_and(|(at, _)| *at <= settled) {
             self.0.pop_front();

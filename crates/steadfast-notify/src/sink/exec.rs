@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::stream::{DeliveryFuture, Stream};
+use super::stream::{DeliveryFuture, MessageStream};
 use crate::config::sinks;
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::message::Message;
@@ -43,19 +43,19 @@ impl Exec {
     /// Returns the secrets for the environment. The files are read each time. If a file cannot be read, the last value
     /// is used: a file may be missing for an instant during replacement.
     fn secrets(&self) -> BTreeMap<String, String> {
-        let mut known = self.secrets.lock();
+        let mut last_secrets = self.secrets.lock();
         for (name, from) in &self.settings.secret_env {
             // An unreadable secret keeps its last value: the file may be in the middle of a rotation.
             let read = Secret::read(from, &self.folder).ok();
             if let Some(text) = read.as_ref().and_then(Secret::text).filter(|text| !text.contains('\0')) {
-                known.insert(name.clone(), text.to_owned());
+                last_secrets.insert(name.clone(), text.to_owned());
             }
         }
-        known.clone()
+        last_secrets.clone()
     }
 }
 
-impl Stream for Exec {
+impl MessageStream for Exec {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             for message in messages {
@@ -74,12 +74,12 @@ impl Exec {
     async fn run(&self, message: &Message) -> DeliveryOutcome {
         let retry = |reason: String| DeliveryOutcome::Retry { retry_after: None, reason };
         let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
-        let mut running = match self.start(program, message) {
+        let mut child_guard = match self.start(program, message) {
             Ok(child) => ChildGuard(Some(child)),
             Err(error) => return retry(format!("cannot start {program}: {error}")),
         };
-        match timeout(self.settings.timeout.0, running.write_and_wait(message.line() + "\n")).await {
-            Ok(Ok(status)) => outcome(program, status),
+        match timeout(self.settings.timeout.0, child_guard.write_and_wait(message.line() + "\n")).await {
+            Ok(Ok(status)) => exit_outcome(program, status),
             Ok(Err(error)) => retry(format!("cannot wait for {program}: {error}")),
             // Dropping `running` kills the process group.
             Err(_) => retry(format!("{program} took longer than {:?} and was killed", self.settings.timeout.0)),
@@ -114,7 +114,7 @@ impl Exec {
     }
 }
 
-fn outcome(program: &str, status: ExitStatus) -> DeliveryOutcome {
+fn exit_outcome(program: &str, status: ExitStatus) -> DeliveryOutcome {
     match status.code() {
         Some(0) => DeliveryOutcome::Delivered,
         Some(REJECTED_EXIT_CODE) => DeliveryOutcome::Rejected {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::exec::Exec;
-use super::stream::Stream;
+use super::stream::MessageStream;
 use super::unopened::UnopenedSink;
 use super::webhook::Webhook;
 use crate::config::secret::SecretFrom;
@@ -21,11 +21,11 @@ impl Plan {
     /// # Errors
     ///
     /// Returns the errors of all sinks, such as missing secrets or invalid certificates.
-    pub async fn open(&self, stdout: &Arc<dyn Stream>) -> Result<Streams, Problems> {
+    pub async fn open(&self, stdout: &Arc<dyn MessageStream>) -> Result<Streams, Problems> {
         let mut problems: Vec<Problem> = Vec::new();
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
-            match self.stream(name, sink, stdout).await {
+            match self.open_stream(name, sink, stdout).await {
                 Ok(stream) => drop(streams.insert(name.clone(), stream)),
                 Err(problem) => problems.push(problem),
             }
@@ -39,10 +39,14 @@ impl Plan {
 
     /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `report`, and
     /// opened at the next delivery.
-    pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, report: &Arc<EventCallback>) -> Streams {
+    pub async fn open_or_retry(
+        self: &Arc<Self>,
+        stdout: &Arc<dyn MessageStream>,
+        report: &Arc<EventCallback>,
+    ) -> Streams {
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
-            let stream = match self.stream(name, sink, stdout).await {
+            let stream = match self.open_stream(name, sink, stdout).await {
                 Ok(stream) => stream,
                 Err(problem) => {
                     report(EngineEvent::SinkNotOpened { sink: name.clone(), reason: problem.to_string() });
@@ -55,12 +59,12 @@ impl Plan {
     }
 
     /// Opens the stream of one sink.
-    pub(super) async fn stream(
+    pub(super) async fn open_stream(
         &self,
         name: &str,
         sink: &sinks::SinkConfig,
-        stdout: &Arc<dyn Stream>,
-    ) -> Result<Arc<dyn Stream>, Problem> {
+        stdout: &Arc<dyn MessageStream>,
+    ) -> Result<Arc<dyn MessageStream>, Problem> {
         match (&sink.exec, &sink.webhook) {
             (Some(exec), _) => self.exec(name, exec).map(|exec| Arc::new(exec) as _),
             (None, Some(webhook)) => self.webhook(name, webhook).await.map(|webhook| Arc::new(webhook) as _),
@@ -68,7 +72,7 @@ impl Plan {
         }
     }
 
-    fn secret(&self, path: &str, from: &SecretFrom) -> Result<Secret, Problem> {
+    fn read_secret(&self, path: &str, from: &SecretFrom) -> Result<Secret, Problem> {
         let remedy = "store the secret there, or correct the reference";
         Secret::read(from, &self.folder).map_err(|reason| self.problem_with_sink(path, reason, remedy))
     }
@@ -76,7 +80,7 @@ impl Plan {
     fn exec(&self, name: &str, exec: &sinks::ExecConfig) -> Result<Exec, Problem> {
         for (variable, from) in &exec.secret_env {
             let path = format!("{name}.exec.secret_env.{variable}");
-            let secret = self.secret(&path, from)?;
+            let secret = self.read_secret(&path, from)?;
             if secret.text().is_none_or(|text| text.contains('\0')) {
                 let description = format!("{from:?} is not text");
                 return Err(self.problem_with_sink(&path, description, "environment variables need text without NUL"));
@@ -86,10 +90,10 @@ impl Plan {
     }
 
     async fn webhook(&self, name: &str, webhook: &sinks::WebhookConfig) -> Result<Webhook, Problem> {
-        Webhook::open(webhook, self.folder.clone()).await.map_err(|wrong| {
+        Webhook::open(webhook, self.folder.clone()).await.map_err(|error| {
             let path = format!("{name}.webhook");
-            let path = if wrong.field.is_empty() { path } else { format!("{path}.{}", wrong.field) };
-            self.problem_with_sink(&path, wrong.description, wrong.remedy)
+            let path = if error.field.is_empty() { path } else { format!("{path}.{}", error.field) };
+            self.problem_with_sink(&path, error.description, error.remedy)
         })
     }
 }

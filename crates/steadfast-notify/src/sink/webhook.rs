@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use steadfast::unstable::cause::root_cause;
 use tokio::time::{Instant, timeout};
 
-use super::stream::{DeliveryFuture, Stream};
+use super::stream::{DeliveryFuture, MessageStream};
 use crate::config::sinks::{self, WebhookMode};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::expression::{Expression, Purpose};
@@ -51,14 +51,14 @@ const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const SECRETS_MAX_AGE: Duration = Duration::from_secs(1);
 
 /// Variables of a body expression.
-const NAMES: [&str; 2] = ["message", "secrets"];
+const VARIABLE_NAMES: [&str; 2] = ["message", "secrets"];
 
 /// Variables of a body expression in batched mode.
-const BATCHED_NAMES: [&str; 2] = ["messages", "secrets"];
+const BATCHED_VARIABLE_NAMES: [&str; 2] = ["messages", "secrets"];
 
 /// Returns the purpose of the `body` expression of a sink.
-pub(crate) fn purpose(mode: WebhookMode) -> Purpose {
-    Purpose::Body(if mode == WebhookMode::Batched { &BATCHED_NAMES } else { &NAMES })
+pub(crate) fn body_purpose(mode: WebhookMode) -> Purpose {
+    Purpose::Body(if mode == WebhookMode::Batched { &BATCHED_VARIABLE_NAMES } else { &VARIABLE_NAMES })
 }
 
 /// Sink that sends HTTP requests.
@@ -67,7 +67,7 @@ pub struct Webhook {
     folder: PathBuf,
     body: Option<Expression>,
     /// Target with the secrets of the last read, and the instant of that read.
-    current: Mutex<(Arc<WebhookTarget>, Instant)>,
+    target_and_read_time: Mutex<(Arc<WebhookTarget>, Instant)>,
 }
 
 impl Webhook {
@@ -75,41 +75,48 @@ impl Webhook {
     pub(super) async fn open(settings: &sinks::WebhookConfig, folder: PathBuf) -> Result<Self, ServerConfigError> {
         let body = match &settings.body {
             None => None,
-            Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| ServerConfigError {
-                field: "body".to_owned(),
-                description: "the expression is invalid".to_owned(),
-                remedy: "correct the expression",
-            })?),
+            Some(text) => {
+                Some(Expression::compile(text, body_purpose(settings.mode)).map_err(|_| ServerConfigError {
+                    field: "body".to_owned(),
+                    description: "the expression is invalid".to_owned(),
+                    remedy: "correct the expression",
+                })?)
+            }
         };
         let loaded = LoadedSecrets::read(settings, &folder)?;
         let target = Arc::new(WebhookTarget::new(settings, &folder, loaded).await?);
-        Ok(Self { settings: settings.clone(), folder, body, current: Mutex::new((target, Instant::now())) })
+        Ok(Self {
+            settings: settings.clone(),
+            folder,
+            body,
+            target_and_read_time: Mutex::new((target, Instant::now())),
+        })
     }
 
-    fn current(&self) -> (Arc<WebhookTarget>, Instant) {
-        self.current.lock().clone()
+    fn target_and_read_time(&self) -> (Arc<WebhookTarget>, Instant) {
+        self.target_and_read_time.lock().clone()
     }
 
-    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if `now` is
-    /// true. If a file cannot be read, the known secrets stay in use: a file may be missing for an instant during
-    /// replacement.
-    async fn target(&self, now: bool) -> Arc<WebhookTarget> {
-        let (current, read) = self.current();
+    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if
+    /// `must_reload` is true. If a file cannot be read, the known secrets stay in use: a file may be missing for an
+    /// instant during replacement.
+    async fn target(&self, must_reload: bool) -> Arc<WebhookTarget> {
+        let (current, read_at) = self.target_and_read_time();
         // At most one read of the secrets per second, however many messages are sent.
-        if !now && read.elapsed() < SECRETS_MAX_AGE {
+        if !must_reload && read_at.elapsed() < SECRETS_MAX_AGE {
             return current;
         }
         let (settings, folder) = (self.settings.clone(), self.folder.clone());
-        let reading = tokio::task::spawn_blocking(move || LoadedSecrets::read(&settings, &folder));
-        let fresh = match reading.await {
-            Ok(Ok(loaded)) if !loaded.is_same(&current.loaded) => {
+        let read_task = tokio::task::spawn_blocking(move || LoadedSecrets::read(&settings, &folder));
+        let reloaded = match read_task.await {
+            Ok(Ok(loaded)) if !loaded.has_same_content(&current.loaded_secrets) => {
                 WebhookTarget::new(&self.settings, &self.folder, loaded).await.ok().map(Arc::new)
             }
             _ => None,
         };
-        let target = fresh.unwrap_or(current);
+        let target = reloaded.unwrap_or(current);
         // The instant is stored even if nothing has changed, because it delays the next read.
-        *self.current.lock() = (target.clone(), Instant::now());
+        *self.target_and_read_time.lock() = (target.clone(), Instant::now());
         target
     }
 
@@ -119,37 +126,37 @@ impl Webhook {
             None => Ok(body::cloud_events(messages, is_batched)),
             Some(body) => {
                 let content_type = self.settings.content_type.as_deref();
-                body::evaluated(body, messages, is_batched, target.secrets(), content_type)
+                body::evaluate_body(body, messages, is_batched, target.secrets(), content_type)
             }
         }
     }
 
     /// Sends the messages once, and follows redirects.
     async fn attempt(&self, messages: &[Arc<Message>], target: &WebhookTarget) -> ResponseAction {
-        let refused = |reason: String| ResponseAction::Outcome(DeliveryOutcome::Rejected { reason });
+        let rejection = |reason: String| ResponseAction::Outcome(DeliveryOutcome::Rejected { reason });
         let retry = |reason: String| ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: None, reason });
         let content = match self.content(messages, target) {
             Ok(content) => content,
-            Err(reason) => return refused(reason),
+            Err(reason) => return rejection(reason),
         };
-        let mut to = target.address.clone();
+        let mut address = target.address.clone();
         // 307 and 308 keep method and body, so each redirect repeats the full request.
         for _ in 0..=MAX_REDIRECTS {
-            let client = match target.client(&self.settings, &self.folder, &to).await {
+            let client = match target.client_for(&self.settings, &self.folder, &address).await {
                 Ok(client) => client,
-                Err(reason) => return retry(format!("cannot connect to {}: {reason}", to.origin)),
+                Err(reason) => return retry(format!("cannot connect to {}: {reason}", address.origin)),
             };
-            let request = match target.request(&to, &content.body, &content.kind) {
+            let request = match target.request(&address, &content.body, &content.content_type) {
                 Ok(request) => request,
-                Err(error) => return refused(format!("cannot build a request: {error}")),
+                Err(error) => return rejection(format!("cannot build a request: {error}")),
             };
             let response = match client.send(request).await {
                 Ok(response) => response,
                 Err(error) => return retry(root_cause(&error)),
             };
-            let (head, mut stream) = response.into_parts();
+            let (parts, mut stream) = response.into_parts();
             let mut bytes = Vec::new();
-            let read = async {
+            let read_excerpt = async {
                 while let Some(Ok(frame)) = stream.frame().await {
                     bytes.extend_from_slice(&frame.into_data().unwrap_or_default());
                     if bytes.len() >= MAX_RESPONSE_BYTES {
@@ -157,25 +164,25 @@ impl Webhook {
                     }
                 }
             };
-            let _ = timeout(RESPONSE_BODY_TIMEOUT, read).await;
+            let _ = timeout(RESPONSE_BODY_TIMEOUT, read_excerpt).await;
             bytes.truncate(MAX_RESPONSE_BYTES);
             let excerpt = excerpt(&bytes, target.secret_texts());
-            match classify(head.status, &head.headers, &excerpt, Timestamp::now()) {
+            match classify(parts.status, &parts.headers, &excerpt, Timestamp::now()) {
                 ResponseAction::Redirect => {}
                 action => return action,
             }
-            let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
-            to = match to.follow(location) {
+            let location = parts.headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
+            address = match address.follow(location) {
                 Ok(next) => next,
-                Err(reason) => return refused(format!("the server returned {}, and {reason}", head.status)),
+                Err(reason) => return rejection(format!("the server returned {}, and {reason}", parts.status)),
             };
             // The body may contain secrets, so it must not be sent to another origin.
-            if content.is_secret && !to.is_same_origin(&target.address) {
+            if content.is_secret && !address.is_same_origin(&target.address) {
                 let reason = "and the body may contain secrets for the configured server only";
-                return refused(format!("the server returned {} to {}, {reason}", head.status, to.origin));
+                return rejection(format!("the server returned {} to {}, {reason}", parts.status, address.origin));
             }
         }
-        refused(format!(
+        rejection(format!(
             "the server redirected the request more than {MAX_REDIRECTS} times; set `url` to the final address"
         ))
     }
@@ -192,7 +199,7 @@ impl Webhook {
     }
 }
 
-impl Stream for Webhook {
+impl MessageStream for Webhook {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let target = self.target(false).await;
@@ -204,14 +211,14 @@ impl Stream for Webhook {
                 }
             };
             // The secrets may have been replaced since the last read.
-            let fresh = self.target(true).await;
-            if Arc::ptr_eq(&fresh, &target) {
+            let reloaded = self.target(true).await;
+            if Arc::ptr_eq(&reloaded, &target) {
                 return DeliveryOutcome::Retry {
                     retry_after: None,
                     reason: format!("{reason}; the secrets are unchanged"),
                 };
             }
-            match self.attempt_in_time(messages, &fresh).await {
+            match self.attempt_in_time(messages, &reloaded).await {
                 ResponseAction::Outcome(outcome) => outcome,
                 ResponseAction::Unauthorized(reason) => DeliveryOutcome::Retry {
                     retry_after: None,

@@ -25,9 +25,9 @@ pub struct DeliverySettings {
 }
 
 /// Returns the exponential backoff after this number of attempts. Half of the delay is random.
-pub(super) fn backoff(delivery: &DeliverySettings, attempts: u32, chance: f64) -> Duration {
+pub(super) fn backoff(delivery: &DeliverySettings, attempts: u32, random_fraction: f64) -> Duration {
     let doubled = delivery.initial_delay.saturating_mul(1 << attempts.saturating_sub(1).min(20));
     let delay = doubled.min(delivery.max_delay);
-    let jittered = delay.as_secs_f64() * (0.5 + chance.clamp(0.0, 1.0) / 2.0);
+    let jittered = delay.as_secs_f64() * (0.5 + random_fraction.clamp(0.0, 1.0) / 2.0);
     Duration::try_from_secs_f64(jittered).map_or(delay, |jittered| jittered.min(delay))
 }

@@ -9,17 +9,26 @@ use super::delivery::{DeliverySettings, MAX_REQUESTED_DELAY, backoff};
 pub(super) struct Pause {
     until: Duration,
     /// Number of pauses since the last accepted request.
-    rounds: u32,
+    consecutive_pauses: u32,
 }
 
 impl Pause {
     /// Starts or extends a pause. Rejections of concurrent attempts count as a single pause.
-    pub(super) fn begin(&mut self, now: Duration, after: Option<Duration>, delivery: &DeliverySettings, chance: f64) {
+    pub(super) fn start(
+        &mut self,
+        now: Duration,
+        requested_delay: Option<Duration>,
+        delivery: &DeliverySettings,
+        random_fraction: f64,
+    ) {
         // Concurrent attempts that fail during one pause count as one round.
         if now >= self.until {
-            self.rounds = self.rounds.saturating_add(1);
+            self.consecutive_pauses = self.consecutive_pauses.saturating_add(1);
         }
-        let wait = after.map_or_else(|| backoff(delivery, self.rounds, chance), |after| after.min(MAX_REQUESTED_DELAY));
+        let wait = requested_delay.map_or_else(
+            || backoff(delivery, self.consecutive_pauses, random_fraction),
+            |requested_delay| requested_delay.min(MAX_REQUESTED_DELAY),
+        );
         self.until = self.until.max(now.saturating_add(wait));
     }
 
@@ -35,6 +44,6 @@ impl Pause {
 
     /// Returns true until the receiver accepts a request again. Only one attempt at a time is allowed in this state.
     pub(super) fn is_probing(&self) -> bool {
-        self.rounds > 0
+        self.consecutive_pauses > 0
     }
 }

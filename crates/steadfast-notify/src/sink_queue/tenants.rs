@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::message::{OrderingKey, Tenant};
 
 /// First message of an ordering key: earliest time, number and key.
-pub(super) type Ready = (Duration, u64, OrderingKey);
+pub(super) type ReadyKey = (Duration, u64, OrderingKey);
 
 /// Ready ordering keys by namespace: keys with pending messages and no message in flight.
 ///
@@ -14,16 +14,16 @@ pub(super) type Ready = (Duration, u64, OrderingKey);
 /// appended after all others, so no namespace starves.
 #[derive(Default)]
 pub(super) struct Tenants {
-    by_namespace: BTreeMap<Tenant, Queue>,
+    by_namespace: BTreeMap<Tenant, TenantQueue>,
     turn: u64,
-    /// First namespace ever inserted. `is_shared` is set by the insertion of another namespace.
-    first: Option<Tenant>,
-    is_shared: bool,
+    /// First namespace ever inserted. `has_several_namespaces` is set by the insertion of another namespace.
+    first_namespace: Option<Tenant>,
+    has_several_namespaces: bool,
 }
 
 #[derive(Default)]
-struct Queue {
-    ready: BTreeSet<Ready>,
+struct TenantQueue {
+    ready: BTreeSet<ReadyKey>,
     in_flight: usize,
     last_turn: u64,
 }
@@ -31,21 +31,30 @@ struct Queue {
 impl Tenants {
     pub(super) fn insert(&mut self, at: Duration, number: u64, key: OrderingKey) {
         let tenant = key.tenant();
-        match &self.first {
-            None => self.first = Some(tenant.clone()),
-            Some(first) if !self.is_shared => self.is_shared = *first != tenant,
+        match &self.first_namespace {
+            None => self.first_namespace = Some(tenant.clone()),
+            Some(first_namespace) if !self.has_several_namespaces => {
+                self.has_several_namespaces = *first_namespace != tenant
+            }
             Some(_) => {}
         }
         // A new namespace starts with the current turn and cannot overtake all others repeatedly.
         let last_turn = self.turn;
-        let queue = self.by_namespace.entry(tenant).or_insert_with(|| Queue { last_turn, ..Queue::default() });
+        let queue =
+            self.by_namespace.entry(tenant).or_insert_with(|| TenantQueue { last_turn, ..TenantQueue::default() });
         queue.ready.insert((at, number, key));
     }
 
     /// Takes the next ready key at `now`, of a namespace with fewer than `limit` batches in flight.
-    pub(super) fn take(&mut self, now: Duration, limit: usize, fits: impl Fn(&OrderingKey) -> bool) -> Option<Ready> {
-        let due = |queue: &Queue| queue.ready.first().is_some_and(|(at, _, key)| *at <= now && fits(key));
-        let candidates = self.by_namespace.iter().filter(|(_, queue)| queue.in_flight < limit && due(queue));
+    pub(super) fn take(
+        &mut self,
+        now: Duration,
+        limit: usize,
+        is_allowed: impl Fn(&OrderingKey) -> bool,
+    ) -> Option<ReadyKey> {
+        let is_due =
+            |queue: &TenantQueue| queue.ready.first().is_some_and(|(at, _, key)| *at <= now && is_allowed(key));
+        let candidates = self.by_namespace.iter().filter(|(_, queue)| queue.in_flight < limit && is_due(queue));
         // Fewest attempts in flight first, then the longest wait since the last turn.
         let (tenant, _) = candidates.min_by_key(|(_, queue)| (queue.in_flight, queue.last_turn))?;
         let tenant = tenant.clone();
@@ -56,12 +65,12 @@ impl Tenants {
     }
 
     /// Removes a key out of turn.
-    pub(super) fn remove(&mut self, ready: &Ready) -> bool {
+    pub(super) fn remove(&mut self, ready: &ReadyKey) -> bool {
         self.by_namespace.get_mut(&ready.2.tenant()).is_some_and(|queue| queue.ready.remove(ready))
     }
 
     /// Returns the earliest time of a ready message, of namespaces with fewer than `limit` batches in flight.
-    pub(super) fn next(&self, limit: usize) -> Option<Duration> {
+    pub(super) fn next_ready_at(&self, limit: usize) -> Option<Duration> {
         let queues = self.by_namespace.values().filter(|queue| queue.in_flight < limit);
         queues.filter_map(|queue| queue.ready.first().map(|(at, ..)| *at)).min()
     }
@@ -69,7 +78,7 @@ impl Tenants {
     /// Returns the maximum number of in-flight batches of one namespace: `concurrency` for a single namespace,
     /// otherwise three quarters. Slow messages of one namespace then do not occupy all slots.
     pub(super) fn limit(&self, concurrency: usize) -> usize {
-        if !self.is_shared {
+        if !self.has_several_namespaces {
             return concurrency;
         }
         concurrency.saturating_sub(concurrency.div_ceil(4)).max(1)

@@ -225,13 +225,13 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
 
 #[test]
 fn errors_have_position_and_remedy() {
-    for (line, instead, place, what, remedy) in MISTAKES {
+    for (line, instead, position, description, remedy) in MISTAKES {
         assert!(VALID.contains(line), "{line}");
         let reported = errors_in("a.toml", &VALID.replace(line, instead));
-        assert!(reported.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {reported}");
+        assert!(reported.starts_with(&format!("a.toml:{position}")), "{instead}: not at {position}: {reported}");
         assert!(
-            reported.contains(what) && reported.contains(remedy),
-            "{instead}: no {what:?} or {remedy:?} in: {reported}"
+            reported.contains(description) && reported.contains(remedy),
+            "{instead}: no {description:?} or {remedy:?} in: {reported}"
         );
         assert!(!reported.contains("hunter2"), "a secret is in: {reported}");
     }
@@ -257,8 +257,8 @@ fn yaml_alias_cycles_and_bombs_are_rejected() {
 
 #[test]
 fn yaml_errors_have_positions() {
-    let good = "sinks:\n  log:\n    stdout: {}\nrules:\n  - name: pods\n    resources: [pods]\n    to: [log]\n";
-    for (line, instead, place, what) in [
+    let valid_text = "sinks:\n  log:\n    stdout: {}\nrules:\n  - name: pods\n    resources: [pods]\n    to: [log]\n";
+    for (line, instead, position, description) in [
         ("    to: [log]", "    to: [lag]", "7:10:", "unknown sink \"lag\""),
         ("    to: [log]", "    to: [log]\n    wen: x", "8:5:", "unknown field `wen`"),
         ("    to: [log]", "    to: [log]\n    when: size(pod) > 1", "8:16:", "unknown variable `pod`"),
@@ -271,8 +271,11 @@ fn yaml_errors_have_positions() {
             "line 2, column 6 of the expression",
         ),
     ] {
-        let reported = errors_in("a.yaml", &good.replace(line, instead));
-        assert!(reported.starts_with(&format!("a.yaml:{place}")) && reported.contains(what), "{instead}: {reported}");
+        let reported = errors_in("a.yaml", &valid_text.replace(line, instead));
+        assert!(
+            reported.starts_with(&format!("a.yaml:{position}")) && reported.contains(description),
+            "{instead}: {reported}"
+        );
     }
 }
 
@@ -280,8 +283,8 @@ fn yaml_errors_have_positions() {
 fn errors_are_reported_in_file_order() {
     let text = VALID.replace("[\"pods\"]", "[]").replace("[\"log\"]", "[\"lag\"]").replace("'spec'", "'spec..'");
     let reported = errors_in("a.toml", &text);
-    let places: Vec<&str> = reported.lines().map(|line| line.split(':').nth(1).expect("a line")).collect();
-    assert_eq!(places, ["5", "6", "8"], "{reported}");
+    let line_numbers: Vec<&str> = reported.lines().map(|line| line.split(':').nth(1).expect("a line")).collect();
+    assert_eq!(line_numbers, ["5", "6", "8"], "{reported}");
 }
 
 #[test]
@@ -329,7 +332,10 @@ to = [\"hook\"]
         ("20:11:", "unknown variant `Gone`"),
     ];
     assert_eq!(reported.lines().count(), expected.len(), "{reported}");
-    for (line, (place, what)) in reported.lines().zip(expected) {
-        assert!(line.starts_with(&format!("a.toml:{place}")) && line.contains(what), "{line}: not {place} {what}");
+    for (line, (position, description)) in reported.lines().zip(expected) {
+        assert!(
+            line.starts_with(&format!("a.toml:{position}")) && line.contains(description),
+            "{line}: not {position} {description}"
+        );
     }
 }

@@ -16,7 +16,7 @@ fn errors_in(sink: &str, fields: &str) -> String {
 #[test]
 fn server_constants_are_checked() {
     assert_eq!(errors_in(HAPROXY, "'address': '10.0.0.1', 'port': 80, 'weight': 256"), "");
-    for (fields, place, what) in [
+    for (fields, position, description) in [
         (
             "'address': '10.0.0.300', 'port': 80",
             "7:38:",
@@ -26,21 +26,27 @@ fn server_constants_are_checked() {
         ("'address': '::1', 'port': 1, 'weight': 257", "7:66:", "from 0 to 256"),
     ] {
         let reported = errors_in(HAPROXY, fields);
-        assert!(reported.starts_with(&format!("a.toml:{place}")) && reported.contains(what), "{fields}: {reported}");
+        assert!(
+            reported.starts_with(&format!("a.toml:{position}")) && reported.contains(description),
+            "{fields}: {reported}"
+        );
     }
 }
 
 #[test]
 fn record_constants_are_checked() {
     assert_eq!(errors_in(DNS, "'name': 'a.example.org', 'type': 'A', 'data': '10.0.0.1', 'ttl': 60"), "");
-    for (fields, place, what) in [
+    for (fields, position, description) in [
         ("'name': 'a.example.org', 'type': 'MXX', 'data': object.a", "7:60:", "`type`: \"MXX\" is not a type"),
         ("'name': 'a.example.com', 'type': 'A', 'data': object.a", "7:35:", "`name`: "),
         ("'name': object.a, 'type': 'A', 'data': 'fd00::1'", "7:66:", "`data`: "),
         ("'name': object.a, 'type': 'A', 'data': object.b, 'ttl': -1", "7:8", "`ttl`: -1 is not a whole number"),
     ] {
         let reported = errors_in(DNS, fields);
-        assert!(reported.starts_with(&format!("a.toml:{place}")) && reported.contains(what), "{fields}: {reported}");
+        assert!(
+            reported.starts_with(&format!("a.toml:{position}")) && reported.contains(description),
+            "{fields}: {reported}"
+        );
     }
 }
 
@@ -55,19 +61,20 @@ fn warnings_of(rule: &str) -> Vec<String> {
 
 #[test]
 fn constant_key_of_a_mirror_is_reported() {
-    let found = warnings_of("send = \"{'key': 'leader', 'value': object.status.podIP}\"");
-    let [found] = &found[..] else { panic!("{found:?}") };
-    assert!(found.starts_with("a.toml:7:17:"), "{found}");
-    assert!(found.contains("all objects of the rule share the key \"leader\""), "{found}");
-    let several = warnings_of("send = \"object.status.podIPs.map(ip, {'key': 'a' , 'value': ip.ip})\"");
-    assert_eq!(several.len(), 1, "{several:?}");
+    let warnings = warnings_of("send = \"{'key': 'leader', 'value': object.status.podIP}\"");
+    let [warnings] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warnings.starts_with("a.toml:7:17:"), "{warnings}");
+    assert!(warnings.contains("all objects of the rule share the key \"leader\""), "{warnings}");
+    let warnings_of_list = warnings_of("send = \"object.status.podIPs.map(ip, {'key': 'a' , 'value': ip.ip})\"");
+    assert_eq!(warnings_of_list.len(), 1, "{warnings_of_list:?}");
     assert_eq!(warnings_of("send = \"{'key': object.metadata.name, 'value': ''}\""), Vec::<String>::new());
-    let one = "send = \"{'key': 'leader', 'value': ''}\"\nnamespaces = [\"shop\"]\nfields = \"metadata.name=web\"";
-    assert_eq!(warnings_of(one), Vec::<String>::new());
+    let rule_for_one_object =
+        "send = \"{'key': 'leader', 'value': ''}\"\nnamespaces = [\"shop\"]\nfields = \"metadata.name=web\"";
+    assert_eq!(warnings_of(rule_for_one_object), Vec::<String>::new());
 }
 
 /// Returns the errors of a webhook body, with the `send` of a rule.
-fn body(mode: &str, body: &str, send: &str) -> String {
+fn errors_of_body(mode: &str, body: &str, send: &str) -> String {
     let text = format!(
         "[sinks.web]\nwebhook = {{url = \"https://e.com\", secrets = {{token = {{env = \"X\"}}}}, mode = \"{mode}\",\n\
          body = \"{body}\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"web\"]\n{send}\n"
@@ -84,12 +91,16 @@ fn unknown_fields_of_bodies_are_reported() {
         "message.?namespace.orValue('')",
         "message[message.name]",
     ] {
-        assert_eq!(body("structured", good, send), "", "{good}");
+        assert_eq!(errors_of_body("structured", good, send), "", "{good}");
     }
-    assert_eq!(body("batched", "messages.map(m, m.data.ip)", send), "");
-    assert_eq!(body("structured", "message.data.anything", "send = \"object.spec\""), "", "the fields are unknown");
-    assert_eq!(body("structured", "message.data.resourceVersion", ""), "");
-    for (mode, text, what, remedy) in [
+    assert_eq!(errors_of_body("batched", "messages.map(m, m.data.ip)", send), "");
+    assert_eq!(
+        errors_of_body("structured", "message.data.anything", "send = \"object.spec\""),
+        "",
+        "the fields are unknown"
+    );
+    assert_eq!(errors_of_body("structured", "message.data.resourceVersion", ""), "");
+    for (mode, text, description, remedy) in [
         (
             "structured",
             "message.nme",
@@ -111,18 +122,21 @@ fn unknown_fields_of_bodies_are_reported() {
             "known fields are ip",
         ),
     ] {
-        let found = body(mode, text, send);
-        assert!(found.starts_with("a.toml:3:") && found.contains(what) && found.contains(remedy), "{text}: {found}");
+        let errors = errors_of_body(mode, text, send);
+        assert!(
+            errors.starts_with("a.toml:3:") && errors.contains(description) && errors.contains(remedy),
+            "{text}: {errors}"
+        );
     }
-    let found = body("structured", "message.data.status", "");
-    assert!(found.contains("`message.data` has no `status`"), "{found}");
+    let errors = errors_of_body("structured", "message.data.status", "");
+    assert!(errors.contains("`message.data` has no `status`"), "{errors}");
 }
 
 #[test]
 fn unknown_fields_of_groups_are_reported() {
-    let guarded =
+    let errors_of_group =
         |group: &str| errors_in(&format!("{HAPROXY}\nguard = {{group = \"{group}\"}}"), "'address': '::1', 'port': 1");
-    assert_eq!(guarded("entry.address + object.metadata.namespace"), "");
-    let found = guarded("entry.adress");
-    assert!(found.contains("`entry` has no `adress`, did you mean `address`?"), "{found}");
+    assert_eq!(errors_of_group("entry.address + object.metadata.namespace"), "");
+    let errors = errors_of_group("entry.adress");
+    assert!(errors.contains("`entry` has no `adress`, did you mean `address`?"), "{errors}");
 }

@@ -13,17 +13,17 @@ use steadfast_notify::dead_letter::{DeadLetter, DeadLetters};
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{Engine, Plan, Streams, redrive};
 use tokio::time::{Instant, sleep};
 
 use crate::folder::Folder;
 
-pub(crate) fn letters(folder: &Folder, most: usize) -> DeadLetters {
-    DeadLetters::at(folder.join("dead-letters.ndjson"), most)
+pub(crate) fn open_dead_letters(folder: &Folder, max_letters: usize) -> DeadLetters {
+    DeadLetters::new(folder.join("dead-letters.ndjson"), max_letters)
 }
 
-fn text(folder: &Folder) -> String {
+fn dead_letter_text(folder: &Folder) -> String {
     std::fs::read_to_string(folder.join("dead-letters.ndjson")).unwrap_or_default()
 }
 
@@ -77,7 +77,7 @@ impl ScriptedSink {
     }
 }
 
-impl Stream for ScriptedSink {
+impl MessageStream for ScriptedSink {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             let message = &messages[0];
@@ -97,17 +97,17 @@ impl Stream for ScriptedSink {
     }
 }
 
-pub(crate) fn retry() -> DeliveryOutcome {
+pub(crate) fn retry_outcome() -> DeliveryOutcome {
     DeliveryOutcome::Retry { retry_after: None, reason: "not now".to_owned() }
 }
 
 pub(crate) const NO_DELAY: Duration = Duration::ZERO;
 
 /// Engine with a rule that sends the `value` of a pod, and with the sink of that rule.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) engine: Engine,
     pub(crate) sink: Arc<ScriptedSink>,
-    notices: Arc<Mutex<Vec<EngineEvent>>>,
+    engine_events: Arc<Mutex<Vec<EngineEvent>>>,
     settled: Arc<Mutex<Vec<String>>>,
     _folder: Folder,
 }
@@ -123,18 +123,18 @@ pub(crate) fn plan(folder: &Folder, more: &str) -> Plan {
     Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new(folder: Folder, more: &str, sink: Arc<ScriptedSink>) -> Self {
         let plan = plan(&folder, more);
-        let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
-        let notices = Arc::new(Mutex::new(Vec::new()));
-        let reported = notices.clone();
-        let report = move |notice| reported.lock().push(notice);
+        let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>)]);
+        let engine_events = Arc::new(Mutex::new(Vec::new()));
+        let event_log = engine_events.clone();
+        let report = move |event| event_log.lock().push(event);
         let engine = Engine::start(&plan, streams, 7, report);
-        Self { engine, sink, notices, settled: Arc::default(), _folder: folder }
+        Self { engine, sink, engine_events, settled: Arc::default(), _folder: folder }
     }
 
-    pub(crate) async fn put(&self, name: &str, version: u64, value: Value) {
+    pub(crate) async fn accept_change(&self, name: &str, version: u64, value: Value) {
         let (settled, change) = (self.settled.clone(), change(name, version, &value));
         let id = change.id.clone();
         let done = move || settled.lock().push(id);
@@ -146,8 +146,8 @@ impl World {
     }
 
     pub(crate) fn event_texts(&self) -> String {
-        let notices = self.notices.lock();
-        notices.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        let engine_events = self.engine_events.lock();
+        engine_events.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -158,26 +158,26 @@ async fn messages_are_ordered_per_object_only() {
     let sink = ScriptedSink::new(|message, tries| {
         // The first message of `stuck` fails five times.
         if message.name == "stuck" && message.data == json!(1) && tries <= 5 {
-            (NO_DELAY, retry())
+            (NO_DELAY, retry_outcome())
         } else {
             (NO_DELAY, DeliveryOutcome::Delivered)
         }
     });
-    let world = World::new(Folder::new("order"), "", sink);
-    world.put("stuck", 1, json!(1)).await;
-    world.put("stuck", 2, json!(2)).await;
+    let fixture = Fixture::new(Folder::new("order"), "", sink);
+    fixture.accept_change("stuck", 1, json!(1)).await;
+    fixture.accept_change("stuck", 2, json!(2)).await;
     for value in 1..=3 {
-        world.put("other", value, json!(value)).await;
+        fixture.accept_change("other", value, json!(value)).await;
     }
     sleep(Duration::from_millis(100)).await;
-    let others: Vec<_> = [1, 2, 3].map(|value| ("other".to_owned(), json!(value))).into();
-    assert_eq!(world.sink.accepted(), others, "messages of the other object are not delayed");
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let expected: Vec<_> = [1, 2, 3].map(|value| ("other".to_owned(), json!(value))).into();
+    assert_eq!(fixture.sink.accepted(), expected, "messages of the other object are not delayed");
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
     let stuck: Vec<_> =
-        world.sink.accepted().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
+        fixture.sink.accepted().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
     assert_eq!(stuck, [json!(1), json!(2)]);
-    assert_eq!(world.settled().len(), 5);
-    let reported = world.event_texts();
+    assert_eq!(fixture.settled().len(), 5);
+    let reported = fixture.event_texts();
     assert!(
         reported.contains("sink s: not now; retrying") && reported.contains("messages are accepted again"),
         "{reported}"
@@ -186,19 +186,19 @@ async fn messages_are_ordered_per_object_only() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_delays_double_with_jitter_and_bound() {
-    let sink = ScriptedSink::new(
-        |_, tries| if tries <= 7 { (NO_DELAY, retry()) } else { (NO_DELAY, DeliveryOutcome::Delivered) },
-    );
-    let world = World::new(Folder::new("waits"), "", sink);
-    world.put("a", 1, json!(1)).await;
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    let times: Vec<Duration> = world.sink.attempts().into_iter().map(|(at, ..)| at).collect();
-    let waits: Vec<f64> = times.windows(2).map(|pair| pair[1].as_secs_f64() - pair[0].as_secs_f64()).collect();
-    for (wait, most) in waits.iter().zip([1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]) {
+    let sink = ScriptedSink::new(|_, tries| {
+        if tries <= 7 { (NO_DELAY, retry_outcome()) } else { (NO_DELAY, DeliveryOutcome::Delivered) }
+    });
+    let fixture = Fixture::new(Folder::new("waits"), "", sink);
+    fixture.accept_change("a", 1, json!(1)).await;
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let times: Vec<Duration> = fixture.sink.attempts().into_iter().map(|(at, ..)| at).collect();
+    let delays: Vec<f64> = times.windows(2).map(|pair| pair[1].as_secs_f64() - pair[0].as_secs_f64()).collect();
+    for (delay, max_delay) in delays.iter().zip([1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 8.0]) {
         // Timers have a resolution of one millisecond.
-        assert!((most / 2.0 - 0.002..=most + 0.002).contains(wait), "{waits:?}");
+        assert!((max_delay / 2.0 - 0.002..=max_delay + 0.002).contains(delay), "{delays:?}");
     }
-    assert_eq!(waits.len(), 7);
+    assert_eq!(delays.len(), 7);
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,10 +208,10 @@ async fn requested_delay_is_respected() {
     let sink = ScriptedSink::new(move |_, tries| {
         (NO_DELAY, if tries == 1 { retry_after_outcome.clone() } else { DeliveryOutcome::Delivered })
     });
-    let world = World::new(Folder::new("asked"), "", sink);
-    world.put("a", 1, json!(1)).await;
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    assert!(world.sink.attempts()[1].0 >= Duration::from_secs(40), "{:?}", world.sink.attempts());
+    let fixture = Fixture::new(Folder::new("asked"), "", sink);
+    fixture.accept_change("a", 1, json!(1)).await;
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert!(fixture.sink.attempts()[1].0 >= Duration::from_secs(40), "{:?}", fixture.sink.attempts());
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,19 +220,19 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     let file = folder.join("dead-letters.ndjson");
     let sink = ScriptedSink::new(|message, _| {
         let outcome = match message.data.as_u64() {
-            Some(1) => retry(),
+            Some(1) => retry_outcome(),
             Some(2) => DeliveryOutcome::Rejected { reason: "no such thing".to_owned() },
             _ => DeliveryOutcome::Delivered,
         };
         (NO_DELAY, outcome)
     });
-    let world = World::new(folder, "", sink);
+    let fixture = Fixture::new(folder, "", sink);
     for value in 1..=3 {
-        world.put("a", value, json!(value)).await;
+        fixture.accept_change("a", value, json!(value)).await;
     }
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    assert_eq!(world.sink.accepted(), [("a".to_owned(), json!(3))]);
-    let last = world.sink.attempts().iter().filter(|attempt| attempt.2 == json!(1)).map(|attempt| attempt.0).max();
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert_eq!(fixture.sink.accepted(), [("a".to_owned(), json!(3))]);
+    let last = fixture.sink.attempts().iter().filter(|attempt| attempt.2 == json!(1)).map(|attempt| attempt.0).max();
     let last = last.expect("an attempt");
     assert!(last >= Duration::from_secs(60) && last < Duration::from_secs(62), "{last:?}");
     let text = std::fs::read_to_string(&file).expect("an existing file");
@@ -240,8 +240,8 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     assert_eq!(letters.iter().map(|letter| &letter.message.data).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
     assert_eq!(letters[1].reason, "no such thing");
     // A dead letter is acknowledged too, in order.
-    assert_eq!(world.settled(), ["uid-of-a@1", "uid-of-a@2", "uid-of-a@3"]);
-    assert_eq!(world.engine.stats().sinks["s"].dead_letters, 2);
+    assert_eq!(fixture.settled(), ["uid-of-a@1", "uid-of-a@2", "uid-of-a@3"]);
+    assert_eq!(fixture.engine.stats().sinks["s"].dead_letters, 2);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -253,27 +253,28 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
 async fn full_dead_letter_file_keeps_messages_pending() {
     let sink = ScriptedSink::new(|message, tries| {
         let is_stubborn = message.name == "c" && tries < 40;
-        (NO_DELAY, if message.name == "c" && !is_stubborn { DeliveryOutcome::Delivered } else { retry() })
+        (NO_DELAY, if message.name == "c" && !is_stubborn { DeliveryOutcome::Delivered } else { retry_outcome() })
     });
-    let world = World::new(Folder::new("full"), "", sink);
+    let fixture = Fixture::new(Folder::new("full"), "", sink);
     for name in ["a", "b", "c"] {
-        world.put(name, 1, json!(1)).await;
+        fixture.accept_change(name, 1, json!(1)).await;
         // One message becomes a dead letter after the other, because the file has space for only two letters.
         sleep(Duration::from_secs(61)).await;
     }
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    assert_eq!(world.sink.accepted(), [("c".to_owned(), json!(1))], "the message is retried until its delivery");
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    assert_eq!(fixture.sink.accepted(), [("c".to_owned(), json!(1))], "the message is retried until its delivery");
     assert!(
-        world.event_texts().contains("cannot add a dead letter") && world.event_texts().contains("the file is full"),
+        fixture.event_texts().contains("cannot add a dead letter")
+            && fixture.event_texts().contains("the file is full"),
         "{}",
-        world.event_texts()
+        fixture.event_texts()
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn redrive_keeps_failed_dead_letters() {
     let folder = Folder::new("redrive");
-    let dead = letters(&folder, 10);
+    let dead_letters = open_dead_letters(&folder, 10);
     let letter = |sink: &str, name: &str| {
         let message = serde_json::from_value(json!({
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
@@ -282,20 +283,20 @@ async fn redrive_keeps_failed_dead_letters() {
         DeadLetter { sink: sink.to_owned(), reason: "w".to_owned(), attempts: 1, message: message.expect("a message") }
     };
     for (sink, name) in [("s", "a"), ("s", "bad"), ("t", "c"), ("gone", "d")] {
-        dead.add(&letter(sink, name)).expect("enough space");
+        dead_letters.add(&letter(sink, name)).expect("enough space");
     }
     // A letter truncated by a machine crash.
     let file = folder.join("dead-letters.ndjson");
-    std::fs::write(&file, text(&folder) + "{\"sink\":\"s\",\"wh").expect("enough space");
-    dead.add(&letter("s", "e")).expect("enough space");
+    std::fs::write(&file, dead_letter_text(&folder) + "{\"sink\":\"s\",\"wh").expect("enough space");
+    dead_letters.add(&letter("s", "e")).expect("enough space");
 
     let sink = ScriptedSink::new(|message, _| {
-        (NO_DELAY, if message.name == "bad" { retry() } else { DeliveryOutcome::Delivered })
+        (NO_DELAY, if message.name == "bad" { retry_outcome() } else { DeliveryOutcome::Delivered })
     });
     let other = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
     let streams =
-        Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>), ("t".to_owned(), other.clone() as _)]);
-    let report = redrive(&dead, &streams, Some("s")).await.expect("the file can be read");
+        Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>), ("t".to_owned(), other.clone() as _)]);
+    let report = redrive(&dead_letters, &streams, Some("s")).await.expect("the file can be read");
     assert_eq!(
         (report.delivered, report.skipped, report.malformed_lines),
         (vec!["a".to_owned(), "e".to_owned()], 2, 1)
@@ -305,19 +306,19 @@ async fn redrive_keeps_failed_dead_letters() {
         let letters = text.lines().map(|line| serde_json::from_str::<DeadLetter>(line).expect("a letter").message.name);
         letters.collect()
     };
-    assert_eq!(names(text(&folder)), ["bad", "c", "d"]);
+    assert_eq!(names(dead_letter_text(&folder)), ["bad", "c", "d"]);
 
-    let report = redrive(&dead, &streams, None).await.expect("the file can be read");
+    let report = redrive(&dead_letters, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["c"]);
     assert_eq!(report.failed.len(), 2, "{report:?}");
     assert!(report.failed[1].1.contains("the sink \"gone\" is no longer configured"), "{report:?}");
-    assert_eq!(names(text(&folder)), ["bad", "d"]);
+    assert_eq!(names(dead_letter_text(&folder)), ["bad", "d"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn interrupted_redrive_is_repeated() {
     let folder = Folder::new("died");
-    let dead = letters(&folder, 10);
+    let dead_letters = open_dead_letters(&folder, 10);
     let message = |name: &str| {
         json!({
             "sink": "s", "why": "w", "attempts": 1, "message": {
@@ -327,100 +328,102 @@ async fn interrupted_redrive_is_repeated() {
         })
     };
     let letter = |name: &str| serde_json::from_value::<DeadLetter>(message(name)).expect("a letter");
-    dead.add(&letter("a")).expect("enough space");
-    let accepted = dead.take().expect("the file can be read");
+    dead_letters.add(&letter("a")).expect("enough space");
+    let accepted = dead_letters.take().expect("the file can be read");
     assert_eq!(accepted.letters.len(), 1);
     // The program is killed here, and another program continues.
     drop(accepted);
-    dead.add(&letter("b")).expect("enough space");
+    dead_letters.add(&letter("b")).expect("enough space");
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
-    let report = redrive(&dead, &streams, None).await.expect("the file can be read");
+    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn MessageStream>)]);
+    let report = redrive(&dead_letters, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_result_is_acknowledged_without_sending() {
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let world = World::new(Folder::new("same"), "", sink);
+    let fixture = Fixture::new(Folder::new("same"), "", sink);
     for (version, value) in
         [(1, json!({"a": 1, "b": 2})), (2, json!({"b": 2, "a": 1})), (3, json!(3)), (4, json!({"a": 1, "b": 2}))]
     {
-        world.put("a", version, value).await;
+        fixture.accept_change("a", version, value).await;
     }
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    let sent: Vec<Value> = world.sink.accepted().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let sent: Vec<Value> = fixture.sink.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!({"a": 1, "b": 2}), json!(3), json!({"a": 1, "b": 2})]);
-    assert_eq!(world.settled().len(), 4);
-    assert_eq!(world.engine.stats().unchanged, 1);
+    assert_eq!(fixture.settled().len(), 4);
+    assert_eq!(fixture.engine.stats().unchanged, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn debounce_sends_only_the_last_message() {
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let world = World::new(Folder::new("debounce"), "debounce = \"10s\"", sink);
+    let fixture = Fixture::new(Folder::new("debounce"), "debounce = \"10s\"", sink);
     // Frequent changes do not delay a message forever.
     for value in 0..25 {
-        world.put("a", value, json!(value)).await;
+        fixture.accept_change("a", value, json!(value)).await;
         sleep(Duration::from_millis(1100)).await;
     }
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    let sent: Vec<Value> = world.sink.accepted().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let sent: Vec<Value> = fixture.sink.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!(9), json!(19), json!(24)]);
-    assert_eq!(world.settled().len(), 25, "replaced messages are acknowledged with their successor");
+    assert_eq!(fixture.settled().len(), 25, "replaced messages are acknowledged with their successor");
 }
 
 #[tokio::test(start_paused = true)]
 async fn rate_limit_is_respected() {
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let world = World::new(Folder::new("rate"), "rate = {per_second = 2, burst = 3}", sink);
+    let fixture = Fixture::new(Folder::new("rate"), "rate = {per_second = 2, burst = 3}", sink);
     for number in 0..9 {
-        world.put(&format!("pod-{number}"), 1, json!(1)).await;
+        fixture.accept_change(&format!("pod-{number}"), 1, json!(1)).await;
     }
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    let times: Vec<u64> = world.sink.attempts().iter().map(|attempt| attempt.0.as_millis() as u64 / 100).collect();
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let times: Vec<u64> = fixture.sink.attempts().iter().map(|attempt| attempt.0.as_millis() as u64 / 100).collect();
     assert_eq!(times, [0, 0, 0, 5, 10, 15, 20, 25, 30]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn stuck_sink_blocks_callers_at_the_limit() {
     let sink = ScriptedSink::new(|_, tries| {
-        if tries == 1 { (Duration::from_secs(1000), retry()) } else { (NO_DELAY, DeliveryOutcome::Delivered) }
+        if tries == 1 { (Duration::from_secs(1000), retry_outcome()) } else { (NO_DELAY, DeliveryOutcome::Delivered) }
     });
-    let world = World::new(Folder::new("room"), "", sink);
+    let fixture = Fixture::new(Folder::new("room"), "", sink);
     // The number of messages that a single namespace may queue.
     for number in 0..5_000 {
-        world.put("a", number, json!(number)).await;
+        fixture.accept_change("a", number, json!(number)).await;
     }
-    let put = world.put("a", 5_000, json!("one too many"));
-    tokio::pin!(put);
-    assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "the outbox is full");
+    let accept_change = fixture.accept_change("a", 5_000, json!("one too many"));
+    tokio::pin!(accept_change);
+    assert!(tokio::time::timeout(Duration::from_secs(900), &mut accept_change).await.is_err(), "the outbox is full");
     // The first message expires during its attempt and becomes a dead letter.
-    put.await;
-    assert_eq!(world.engine.stats().sinks["s"].dead_letters, 1);
+    accept_change.await;
+    assert_eq!(fixture.engine.stats().sinks["s"].dead_letters, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn reload_keeps_pending_messages_and_results() {
-    let sink = ScriptedSink::new(|_, _| (NO_DELAY, retry()));
+    let sink = ScriptedSink::new(|_, _| (NO_DELAY, retry_outcome()));
     let folder = Folder::new("reload");
-    let anew = plan(&folder, "concurrency = 2");
-    let world = World::new(folder, "", sink);
-    world.put("a", 1, json!(1)).await;
+    let reloaded_plan = plan(&folder, "concurrency = 2");
+    let fixture = Fixture::new(folder, "", sink);
+    fixture.accept_change("a", 1, json!(1)).await;
     sleep(Duration::from_secs(5)).await;
-    let better = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    world.engine.apply_plan(&anew, Streams::from([("s".to_owned(), better.clone() as Arc<dyn Stream>)]));
-    world.put("a", 2, json!(1)).await;
-    world.put("a", 3, json!(3)).await;
-    assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
-    let sent: Vec<Value> = better.accepted().into_iter().map(|(_, value)| value).collect();
+    let working_sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
+    fixture
+        .engine
+        .apply_plan(&reloaded_plan, Streams::from([("s".to_owned(), working_sink.clone() as Arc<dyn MessageStream>)]));
+    fixture.accept_change("a", 2, json!(1)).await;
+    fixture.accept_change("a", 3, json!(3)).await;
+    assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
+    let sent: Vec<Value> = working_sink.accepted().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!(1), json!(3)], "the pending message, and no duplicate of it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     let folder = Folder::new("overlapping");
-    let dead = letters(&folder, 10);
+    let dead_letters = open_dead_letters(&folder, 10);
     let letter = |name: &str| {
         let message = serde_json::from_value(json!({
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
@@ -433,23 +436,23 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
             message: message.expect("a message"),
         }
     };
-    dead.add(&letter("one")).expect("enough space");
-    let slow = ScriptedSink::new(|_, _| (Duration::from_secs(4), retry()));
-    let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn Stream>)]);
-    let first = redrive(&dead, &streams, None);
+    dead_letters.add(&letter("one")).expect("enough space");
+    let slow_sink = ScriptedSink::new(|_, _| (Duration::from_secs(4), retry_outcome()));
+    let streams = Streams::from([("s".to_owned(), slow_sink.clone() as Arc<dyn MessageStream>)]);
+    let first = redrive(&dead_letters, &streams, None);
     tokio::pin!(first);
     assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "an attempt takes four seconds");
 
     // In the meantime, another process adds a letter and tries to redrive the same file.
-    let other = letters(&folder, 10);
-    other.add(&letter("two")).expect("the program can add letters in the meantime");
-    let rejected = redrive(&other, &streams, None).await.expect_err("the first redrive is still running");
+    let second_handle = open_dead_letters(&folder, 10);
+    second_handle.add(&letter("two")).expect("the program can add letters in the meantime");
+    let rejected = redrive(&second_handle, &streams, None).await.expect_err("the first redrive is still running");
     assert!(rejected.to_string().contains("another `redrive` of"), "{rejected}");
     first.await.expect("the files can be read");
 
-    let better = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
-    let streams = Streams::from([("s".to_owned(), better as Arc<dyn Stream>)]);
-    let mut delivered = redrive(&other, &streams, None).await.expect("the first redrive has ended").delivered;
+    let working_sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Delivered));
+    let streams = Streams::from([("s".to_owned(), working_sink as Arc<dyn MessageStream>)]);
+    let mut delivered = redrive(&second_handle, &streams, None).await.expect("the first redrive has ended").delivered;
     delivered.sort();
     assert_eq!(delivered, ["one", "two"]);
 }
@@ -457,7 +460,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn busy_receiver_stops_redrive() {
     let folder = Folder::new("redrive-busy");
-    let dead = letters(&folder, 10);
+    let dead_letters = open_dead_letters(&folder, 10);
     for name in ["a", "b", "c"] {
         let message = serde_json::from_value(json!({
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
@@ -469,12 +472,12 @@ async fn busy_receiver_stops_redrive() {
             attempts: 1,
             message: message.expect("a message"),
         };
-        dead.add(&letter).expect("enough space");
+        dead_letters.add(&letter).expect("enough space");
     }
     let sink =
         ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Busy { retry_after: None, reason: "429".to_owned() }));
-    let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
-    let report = redrive(&dead, &streams, None).await.expect("the file can be read");
+    let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn MessageStream>)]);
+    let report = redrive(&dead_letters, &streams, None).await.expect("the file can be read");
     assert_eq!((report.failed.len(), sink.attempts().len()), (3, 1));
 }
 
@@ -482,34 +485,34 @@ async fn busy_receiver_stops_redrive() {
 async fn engine_reports_undeliverable_messages() {
     // The sink accepts only the message of the fourth object.
     let sink = ScriptedSink::new(|message, _| {
-        let outcome = if message.name == "d" { DeliveryOutcome::Delivered } else { retry() };
+        let outcome = if message.name == "d" { DeliveryOutcome::Delivered } else { retry_outcome() };
         (NO_DELAY, outcome)
     });
-    let world = World::new(Folder::new("undeliverable"), "", sink);
-    let engine = world.engine.clone();
-    let waiting = tokio::spawn(async move { (engine.wait_until_undeliverable().await, Instant::now()) });
+    let fixture = Fixture::new(Folder::new("undeliverable"), "", sink);
+    let engine = fixture.engine.clone();
+    let report_task = tokio::spawn(async move { (engine.wait_until_undeliverable().await, Instant::now()) });
     sleep(Duration::from_secs(30)).await;
-    assert!(!waiting.is_finished(), "nothing is pending");
+    assert!(!report_task.is_finished(), "nothing is pending");
     let start = Instant::now();
-    world.put("a", 1, json!(1)).await;
+    fixture.accept_change("a", 1, json!(1)).await;
     sleep(Duration::from_secs(8)).await;
-    world.put("d", 1, json!(1)).await;
-    let (sinks, end) = waiting.await.expect("no panic");
+    fixture.accept_change("d", 1, json!(1)).await;
+    let (sinks, end) = report_task.await.expect("no panic");
     assert_eq!(sinks, ["s"]);
-    let took = end.duration_since(start);
-    assert!((18..30).contains(&took.as_secs()), "ten seconds after a delivery: {took:?}");
+    let delay = end.duration_since(start);
+    assert!((18..30).contains(&delay.as_secs()), "ten seconds after a delivery: {delay:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_attempt_does_not_delay_report() {
     let sink = ScriptedSink::new(|_, tries| {
         let wait = if tries < 5 { NO_DELAY } else { Duration::from_secs(600) };
-        (wait, retry())
+        (wait, retry_outcome())
     });
-    let world = World::new(Folder::new("hanging"), "", sink);
-    world.put("a", 1, json!(1)).await;
+    let fixture = Fixture::new(Folder::new("hanging"), "", sink);
+    fixture.accept_change("a", 1, json!(1)).await;
     sleep(Duration::from_secs(60)).await;
     let start = Instant::now();
-    assert_eq!(world.engine.wait_until_undeliverable().await, ["s"]);
+    assert_eq!(fixture.engine.wait_until_undeliverable().await, ["s"]);
     assert_eq!(start.elapsed().as_secs(), 5, "the grace of an attempt");
 }

@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use steadfast_notify::Plan;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 
 use crate::folder::Folder;
 
-async fn open_sink(folder: &Path, sink: &str) -> Result<Arc<dyn Stream>, String> {
+async fn open_sink(folder: &Path, sink: &str) -> Result<Arc<dyn MessageStream>, String> {
     let text = format!("[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n[sinks.s]\n{sink}\n");
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
-    let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
     let streams = plan.open(&stdout).await.map_err(|error| error.to_string())?;
     Ok(streams["s"].clone())
 }
 
 /// Returns a sink that runs `script` in a shell.
-async fn shell(folder: &Path, script: &str, more: &str) -> Arc<dyn Stream> {
+async fn shell_sink(folder: &Path, script: &str, more: &str) -> Arc<dyn MessageStream> {
     let sink = format!("[sinks.s.exec]\ncommand = [\"sh\", \"-c\", '''{script}''']\n{more}");
     open_sink(folder, &sink).await.expect("a valid configuration")
 }
@@ -41,7 +41,7 @@ async fn program_receives_message_and_environment() {
     std::fs::write(folder.join("key"), "hunter2\n").expect("enough space");
     let script = "cat >line; env | grep -E \"^(STEADFAST_|COLOUR|KEY)\" | sort >env; echo not for standard output";
     let more = "env = {COLOUR = \"red\"}\nsecret_env = {KEY = {file = \"key\"}}";
-    let stream = shell(&folder, script, more).await;
+    let stream = shell_sink(&folder, script, more).await;
     let sent = message(&json!({"a": "line\nbreak"}));
     assert_eq!(stream.deliver(std::slice::from_ref(&sent)).await, DeliveryOutcome::Delivered);
     let line = std::fs::read_to_string(folder.join("line")).expect("the script has written the file");
@@ -50,8 +50,8 @@ async fn program_receives_message_and_environment() {
     assert_eq!(read, *sent);
     let env = std::fs::read_to_string(folder.join("env")).expect("the script has written the file");
     // The environment of the tests may have some of these names too.
-    let of_the_tests: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
-    let env: Vec<_> = env.lines().filter(|line| !of_the_tests.iter().any(|own| own == line)).collect();
+    let test_environment: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+    let env: Vec<_> = env.lines().filter(|line| !test_environment.iter().any(|variable| variable == line)).collect();
     let expected = "COLOUR=red\nKEY=hunter2\nSTEADFAST_CLUSTER=here\nSTEADFAST_ID=u@7/r\nSTEADFAST_NAME=web-0\n\
                     STEADFAST_NAMESPACE=shop\nSTEADFAST_RESOURCE=pods\nSTEADFAST_RULE=r\nSTEADFAST_TYPE=Added\n\
                     STEADFAST_UID=u\n";
@@ -70,11 +70,11 @@ async fn exit_code_determines_the_outcome() {
     ] {
         // The message exceeds the capacity of a pipe, and some scripts do not read it.
         let sent = message(&json!("x".repeat(1 << 20)));
-        assert_eq!(shell(&folder, script, "").await.deliver(&[sent]).await, expected, "{script}");
+        assert_eq!(shell_sink(&folder, script, "").await.deliver(&[sent]).await, expected, "{script}");
     }
-    let missing =
+    let sink_without_program =
         open_sink(&folder, "[sinks.s.exec]\ncommand = [\"./there-is-none\"]").await.expect("a valid configuration");
-    let DeliveryOutcome::Retry { reason, .. } = missing.deliver(&[message(&json!(1))]).await else {
+    let DeliveryOutcome::Retry { reason, .. } = sink_without_program.deliver(&[message(&json!(1))]).await else {
         panic!("expected a retry")
     };
     assert!(reason.contains("cannot start ./there-is-none"), "{reason}");
@@ -87,18 +87,18 @@ fn has_ended(pid: &str) -> bool {
     state.is_empty() || state.starts_with('Z')
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+fn wait_until(description: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{description}: not within a minute");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Script that starts nested processes and records the process IDs.
-const FAMILY: &str = "sh -c \"sleep 1000 & echo \\$! >grandchild; wait\" & echo $! >child; wait";
+const PROCESS_FAMILY_SCRIPT: &str = "sh -c \"sleep 1000 & echo \\$! >grandchild; wait\" & echo $! >child; wait";
 
-fn family(folder: &Path) -> Vec<String> {
+fn family_pids(folder: &Path) -> Vec<String> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default().trim().to_owned();
     ["child", "grandchild"].map(read).to_vec()
 }
@@ -106,38 +106,38 @@ fn family(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn timeout_kills_the_process_group() {
     let folder = Folder::new("exec-timeout");
-    let stream = shell(&folder, FAMILY, "timeout = \"3s\"").await;
+    let stream = shell_sink(&folder, PROCESS_FAMILY_SCRIPT, "timeout = \"3s\"").await;
     let outcome = stream.deliver(&[message(&json!(1))]).await;
     assert_eq!(
         outcome,
         DeliveryOutcome::Retry { retry_after: None, reason: "sh took longer than 3s and was killed".to_owned() }
     );
-    let family = family(&folder);
-    assert!(family.iter().all(|pid| !pid.is_empty()), "{family:?}");
-    until("the end of the family", || family.iter().all(|pid| has_ended(pid)));
+    let family_pids = family_pids(&folder);
+    assert!(family_pids.iter().all(|pid| !pid.is_empty()), "{family_pids:?}");
+    wait_until("the end of the family", || family_pids.iter().all(|pid| has_ended(pid)));
 }
 
 #[tokio::test]
 async fn cancelled_attempt_kills_the_process_group() {
     let folder = Folder::new("exec-dropped");
-    let stream = shell(&folder, FAMILY, "").await;
+    let stream = shell_sink(&folder, PROCESS_FAMILY_SCRIPT, "").await;
     let attempt = tokio::spawn(async move { stream.deliver(&[message(&json!(1))]).await });
     let watched_folder = folder.to_owned();
     let waited = tokio::task::spawn_blocking(move || {
-        until("the family", || family(&watched_folder).iter().all(|pid| !pid.is_empty()));
+        wait_until("the family", || family_pids(&watched_folder).iter().all(|pid| !pid.is_empty()));
     });
     waited.await.expect("the family starts");
     attempt.abort();
     assert!(attempt.await.is_err_and(|error| error.is_cancelled()));
-    let family = family(&folder);
-    until("the end of the family", || family.iter().all(|pid| has_ended(pid)));
+    let family_pids = family_pids(&folder);
+    wait_until("the end of the family", || family_pids.iter().all(|pid| has_ended(pid)));
 }
 
 #[tokio::test]
 async fn missing_secret_is_reported_before_start() {
     let folder = Folder::new("exec-secrets");
     std::fs::write(folder.join("empty"), "\n").expect("enough space");
-    for (from, what) in [
+    for (from, description) in [
         ("{file = \"none\"}", "the file none: "),
         ("{env = \"STEADFAST_NO_SUCH_VARIABLE\"}", "$STEADFAST_NO_SUCH_VARIABLE is not set"),
         ("{file = \"empty\"}", "the file empty is empty"),
@@ -146,7 +146,7 @@ async fn missing_secret_is_reported_before_start() {
         let reported = open_sink(&folder, &sink).await.map(drop).expect_err("a missing file");
         assert!(
             reported.contains("x.toml:8:18: ")
-                && reported.contains(what)
+                && reported.contains(description)
                 && reported.contains("store the secret there"),
             "{reported}"
         );

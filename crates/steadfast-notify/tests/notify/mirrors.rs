@@ -40,13 +40,15 @@ type Mistake<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
 /// Checks that each mistake is reported at its position, with its remedy and without a secret.
 fn check_mistakes(mistakes: &[Mistake<'_>]) {
-    for &(line, instead, place, what, remedy) in mistakes {
+    for &(line, instead, position, description, remedy) in mistakes {
         assert!(VALID.contains(line), "{line}");
         let text = VALID.replace(line, instead);
         let reported = errors_in("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
-        let found =
-            reported.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what:?} in {reported}"));
-        assert!(found.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {found}");
+        let found = reported
+            .lines()
+            .find(|line| line.contains(description))
+            .unwrap_or_else(|| panic!("no {description:?} in {reported}"));
+        assert!(found.starts_with(&format!("a.toml:{position}")), "{instead}: not at {position}: {found}");
         assert!(found.contains(remedy), "{instead}: no {remedy:?} in: {found}");
         assert!(!reported.contains("hunter2"), "a secret is in: {reported}");
     }
@@ -230,25 +232,29 @@ fn invalid_dns_key_is_not_shown() {
 #[test]
 fn etcd_errors_have_remedies() {
     let send = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"";
-    let reported = |etcd: &str| {
+    let errors_of_fields = |etcd: &str| {
         errors_in("a.toml", &VALID.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND_ENTRY, send))
     };
-    let good = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
-    assert_eq!(reported(good), None);
-    assert_eq!(reported(&format!("{good}, lease = \"2m\"")), None);
-    for (etcd, what, remedy) in [
-        (good.replace("http", "ftp"), "\"ftp://10.0.0.1:2379\" is not an endpoint of etcd", "list the client URLs"),
-        (good.replace("/services/", ""), "needs a prefix and a mark", "set the prefix of the keys"),
+    let valid_fields = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
+    assert_eq!(errors_of_fields(valid_fields), None);
+    assert_eq!(errors_of_fields(&format!("{valid_fields}, lease = \"2m\"")), None);
+    for (etcd, description, remedy) in [
         (
-            format!("{good}, lease = \"119s\""),
+            valid_fields.replace("http", "ftp"),
+            "\"ftp://10.0.0.1:2379\" is not an endpoint of etcd",
+            "list the client URLs",
+        ),
+        (valid_fields.replace("/services/", ""), "needs a prefix and a mark", "set the prefix of the keys"),
+        (
+            format!("{valid_fields}, lease = \"119s\""),
             "the lease could expire between two comparisons",
             "at least twice `compare`",
         ),
-        (good.replace("prefix", "path"), "unknown field `path`", "correct the field"),
+        (valid_fields.replace("prefix", "path"), "unknown field `path`", "correct the field"),
     ] {
-        let reported = reported(&etcd).expect(&etcd);
+        let reported = errors_of_fields(&etcd).expect(&etcd);
         assert!(
-            reported.starts_with("a.toml:2:") && reported.contains(what) && reported.contains(remedy),
+            reported.starts_with("a.toml:2:") && reported.contains(description) && reported.contains(remedy),
             "{etcd}: {reported}"
         );
     }
@@ -257,32 +263,38 @@ fn etcd_errors_have_remedies() {
 #[test]
 fn registry_errors_have_remedies_without_secrets() {
     let send = "send = \"{'key': object.metadata.name, 'value': {'ip': object.status.podIP}}\"";
-    let reported = |registry: &str| {
+    let errors_of_fields = |registry: &str| {
         errors_in("a.toml", &VALID.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND_ENTRY, send))
     };
     let url = "url = \"https://tree.example.test/services/{key}\"";
     let list = "list = \"https://tree.example.test/services?of={mark}&token=hunter2\"";
-    let good = format!("{url}, {list}, mark = \"m\"");
-    assert_eq!(reported(&good), None);
+    let valid_fields = format!("{url}, {list}, mark = \"m\"");
+    assert_eq!(errors_of_fields(&valid_fields), None);
     assert_eq!(
-        reported(&format!("{good}, items = \"/all\", fields = {{key = \"name\"}}, headers = {{x = \"y\"}}")),
+        errors_of_fields(&format!(
+            "{valid_fields}, items = \"/all\", fields = {{key = \"name\"}}, headers = {{x = \"y\"}}"
+        )),
         None
     );
-    for (registry, what, remedy) in [
-        (good.replace("\"m\"", "\"\""), "needs a mark", "set the owner of the items"),
-        (good.replace("/{key}", ""), "has no `{key}` in its path", "correct the URL"),
+    for (registry, description, remedy) in [
+        (valid_fields.replace("\"m\"", "\"\""), "needs a mark", "set the owner of the items"),
+        (valid_fields.replace("/{key}", ""), "has no `{key}` in its path", "correct the URL"),
         (
-            good.replace("https://tree.example.test/services?", "https://other.example.test/?"),
+            valid_fields.replace("https://tree.example.test/services?", "https://other.example.test/?"),
             "has another server than",
             "correct the URL",
         ),
-        (format!("{good}, secret_headers = {{authorization = {{file = \"none\"}}}}"), "none", "store the secret there"),
-        (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),
-        (good.replace("mark", "owner"), "unknown field `owner`", "correct the field"),
+        (
+            format!("{valid_fields}, secret_headers = {{authorization = {{file = \"none\"}}}}"),
+            "none",
+            "store the secret there",
+        ),
+        (format!("{valid_fields}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),
+        (valid_fields.replace("mark", "owner"), "unknown field `owner`", "correct the field"),
     ] {
-        let reported = reported(&registry).expect(&registry);
+        let reported = errors_of_fields(&registry).expect(&registry);
         assert!(
-            reported.starts_with("a.toml:2:") && reported.contains(what) && reported.contains(remedy),
+            reported.starts_with("a.toml:2:") && reported.contains(description) && reported.contains(remedy),
             "{registry}: {reported}"
         );
         assert!(!reported.contains("hunter2"), "{reported}");
@@ -291,14 +303,15 @@ fn registry_errors_have_remedies_without_secrets() {
 
 #[test]
 fn overlapping_haproxy_prefixes_conflict() {
-    let two = |one: &str, other: &str| {
+    let errors_of_prefixes = |first: &str, second: &str| {
         let sink = |prefix: &str| HAPROXY.replace('}', &format!(", prefix = \"{prefix}\"}}"));
-        let text = VALID.replace(HAPROXY, &sink(one)).replace(TO_WEB, "to = [\"web\", \"cart\"]");
-        errors_in("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
+        let text = VALID.replace(HAPROXY, &sink(first)).replace(TO_WEB, "to = [\"web\", \"cart\"]");
+        errors_in("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(second)))
     };
-    assert_eq!(two("web-", "cart-"), None);
-    for (one, other) in [("web-", "web-"), ("web-", "web-cart-"), ("web-cart-", "web-")] {
-        let reported = two(one, other).unwrap_or_else(|| panic!("{one} and {other} are two places"));
+    assert_eq!(errors_of_prefixes("web-", "cart-"), None);
+    for (first, second) in [("web-", "web-"), ("web-", "web-cart-"), ("web-cart-", "web-")] {
+        let reported =
+            errors_of_prefixes(first, second).unwrap_or_else(|| panic!("{first} and {second} are two places"));
         assert!(reported.contains("the sink \"cart\" has the same target"), "{reported}");
     }
 }

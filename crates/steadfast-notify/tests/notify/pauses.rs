@@ -9,7 +9,7 @@ use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
 use steadfast_notify::sink_queue::{DeliverySettings, MAX_REQUESTED_DELAY, SinkQueue};
 
-use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, World};
+use crate::delivery::{DRAIN_TIMEOUT, Fixture, NO_DELAY, ScriptedSink};
 use crate::folder::Folder;
 
 const fn seconds(seconds: u64) -> Duration {
@@ -36,12 +36,12 @@ fn delivery() -> DeliverySettings {
     }
 }
 
-fn busy(after: Option<Duration>) -> DeliveryOutcome {
+fn busy_outcome(after: Option<Duration>) -> DeliveryOutcome {
     DeliveryOutcome::Busy { retry_after: after, reason: "429".to_owned() }
 }
 
 /// Sends what is due at `now`; returns the numbers and IDs of the batches.
-fn sent(queue: &mut SinkQueue<()>, now: Duration) -> Vec<(u64, String)> {
+fn take_batches(queue: &mut SinkQueue<()>, now: Duration) -> Vec<(u64, String)> {
     queue.take(now).into_iter().map(|batch| (batch.number, batch.messages[0].id.clone())).collect()
 }
 
@@ -51,34 +51,34 @@ fn rejected_request_pauses_the_whole_sink() {
     for number in 0..40 {
         queue.push(NO_DELAY, message("shop", &number.to_string()), ());
     }
-    let first = sent(&mut queue, NO_DELAY);
+    let first = take_batches(&mut queue, NO_DELAY);
     assert_eq!(first.len(), 4);
     for (number, _) in first {
-        queue.settle(NO_DELAY, number, &busy(Some(seconds(30))), || 0.5, |_, _, _| true);
+        queue.settle(NO_DELAY, number, &busy_outcome(Some(seconds(30))), || 0.5, |_, _, _| true);
     }
-    assert_eq!(sent(&mut queue, seconds(29)), []);
-    assert_eq!(queue.next(seconds(1)), Some(seconds(30)));
+    assert_eq!(take_batches(&mut queue, seconds(29)), []);
+    assert_eq!(queue.next_due(seconds(1)), Some(seconds(30)));
     // One request shows whether the receiver accepts more; then all slots are used again.
-    let probe = sent(&mut queue, seconds(30));
+    let probe = take_batches(&mut queue, seconds(30));
     assert_eq!(probe.len(), 1);
-    assert_eq!(queue.next(seconds(30)), None);
+    assert_eq!(queue.next_due(seconds(30)), None);
     queue.settle(seconds(30), probe[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
-    assert_eq!(sent(&mut queue, seconds(30)).len(), 4);
+    assert_eq!(take_batches(&mut queue, seconds(30)).len(), 4);
 }
 
 #[test]
 fn rejections_without_a_wait_back_off() {
     let mut queue = SinkQueue::new(delivery());
     queue.push(NO_DELAY, message("shop", "a"), ());
-    let (mut now, mut waits) = (NO_DELAY, Vec::new());
+    let (mut now, mut delays) = (NO_DELAY, Vec::new());
     for _ in 0..8 {
-        let batch = sent(&mut queue, now);
-        queue.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
-        let next = queue.next(now).expect("a retry");
-        waits.push(next.saturating_sub(now).as_secs());
+        let batch = take_batches(&mut queue, now);
+        queue.settle(now, batch[0].0, &busy_outcome(None), || 1.0, |_, _, _| true);
+        let next = queue.next_due(now).expect("a retry");
+        delays.push(next.saturating_sub(now).as_secs());
         now = next;
     }
-    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
 }
 
 #[test]
@@ -87,21 +87,21 @@ fn pause_ends_with_a_last_attempt() {
     for name in ["a", "b"] {
         queue.push(NO_DELAY, message("shop", name), ());
     }
-    for (number, _) in sent(&mut queue, NO_DELAY) {
-        queue.settle(NO_DELAY, number, &busy(Some(Duration::MAX)), || 0.5, |_, _, _| true);
+    for (number, _) in take_batches(&mut queue, NO_DELAY) {
+        queue.settle(NO_DELAY, number, &busy_outcome(Some(Duration::MAX)), || 0.5, |_, _, _| true);
     }
-    assert_eq!(queue.next(seconds(1)), Some(seconds(20)));
-    let mut buried = Vec::new();
+    assert_eq!(queue.next_due(seconds(1)), Some(seconds(20)));
+    let mut dead_letters = Vec::new();
     for _ in 0..2 {
-        let last = sent(&mut queue, seconds(20));
+        let last = take_batches(&mut queue, seconds(20));
         assert_eq!(last.len(), 1, "one at a time while the receiver rejects requests");
-        let bury = |message: &Message, reason: &str, attempts: u32| {
-            buried.push((message.name.clone(), reason.to_owned(), attempts));
+        let record_dead_letter = |message: &Message, reason: &str, attempts: u32| {
+            dead_letters.push((message.name.clone(), reason.to_owned(), attempts));
             true
         };
-        queue.settle(seconds(20), last[0].0, &busy(Some(Duration::MAX)), || 0.5, bury);
+        queue.settle(seconds(20), last[0].0, &busy_outcome(Some(Duration::MAX)), || 0.5, record_dead_letter);
     }
-    assert_eq!(buried, [("a".to_owned(), "429".to_owned(), 2), ("b".to_owned(), "429".to_owned(), 2)]);
+    assert_eq!(dead_letters, [("a".to_owned(), "429".to_owned(), 2), ("b".to_owned(), "429".to_owned(), 2)]);
     assert!(queue.is_empty());
 }
 
@@ -113,20 +113,20 @@ fn slow_namespace_leaves_slots_to_others() {
     for number in 0..40 {
         queue.push(NO_DELAY, message("slow", &number.to_string()), ());
     }
-    let first: Vec<u64> = sent(&mut queue, NO_DELAY).into_iter().map(|(number, _)| number).collect();
+    let first: Vec<u64> = take_batches(&mut queue, NO_DELAY).into_iter().map(|(number, _)| number).collect();
     assert_eq!(first.len(), 4, "a single namespace has all slots");
     queue.push(seconds(1), message("other", "x"), ());
     for number in first {
         queue.settle(seconds(10), number, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
     }
-    let second = sent(&mut queue, seconds(10));
+    let second = take_batches(&mut queue, seconds(10));
     assert_eq!(second[0].1, "other/x");
     // From now on one slot is reserved for other namespaces, whose messages are sent without a wait.
     assert_eq!(second.len(), 4);
     queue.settle(seconds(11), second[0].0, &DeliveryOutcome::Delivered, || 0.5, |_, _, _| true);
-    assert_eq!(sent(&mut queue, seconds(11)), []);
+    assert_eq!(take_batches(&mut queue, seconds(11)), []);
     queue.push(seconds(12), message("third", "y"), ());
-    assert_eq!(sent(&mut queue, seconds(12))[0].1, "third/y");
+    assert_eq!(take_batches(&mut queue, seconds(12))[0].1, "third/y");
 }
 
 #[test]
@@ -157,21 +157,26 @@ proptest! {
         is_busy: bool,
     ) {
         let settings = DeliverySettings {
-            give_up_after: seconds(give_up), initial_delay: seconds(first), max_delay: seconds(60), debounce: seconds(debounce), ..delivery()
+            give_up_after: seconds(give_up),
+            initial_delay: seconds(first),
+            max_delay: seconds(60),
+            debounce: seconds(debounce),
+            ..delivery()
         };
         let mut queue = SinkQueue::new(settings);
         let start = seconds(now);
         queue.push(start, message("shop", "a"), ());
-        let due = queue.next(start).expect("a pending message");
+        let due = queue.next_due(start).expect("a pending message");
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
         let batch = queue.take(due).remove(0);
         let after = Some(Duration::new(after, nanos));
-        let outcome = if is_busy { busy(after) } else { DeliveryOutcome::Retry { retry_after: after, reason: String::new() } };
+        let retry = DeliveryOutcome::Retry { retry_after: after, reason: String::new() };
+        let outcome = if is_busy { busy_outcome(after) } else { retry };
         let settled = queue.settle(due, batch.number, &outcome, || 1.0, |_, _, _| true);
         if due >= start.saturating_add(seconds(give_up)) {
             prop_assert_eq!(settled.len(), 1);
         } else {
-            let next = queue.next(due).expect("a retry");
+            let next = queue.next_due(due).expect("a retry");
             prop_assert!(next <= due.saturating_add(MAX_REQUESTED_DELAY.max(seconds(60))));
             prop_assert!(next <= start.saturating_add(seconds(give_up)));
         }
@@ -183,35 +188,35 @@ async fn enormous_retry_after_ends_with_message() {
     for after in [seconds(u64::MAX), seconds(99_999_999_999), seconds(45)] {
         let retry_after_outcome = DeliveryOutcome::Retry { retry_after: Some(after), reason: "busy".to_owned() };
         let sink = ScriptedSink::new(move |_, _| (NO_DELAY, retry_after_outcome.clone()));
-        let world = World::new(Folder::new("enormous"), "", sink);
-        world.put("a", 1, json!(1)).await;
-        assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+        let fixture = Fixture::new(Folder::new("enormous"), "", sink);
+        fixture.accept_change("a", 1, json!(1)).await;
+        assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
         // `give_up_after` is 60 s.
-        let attempts: Vec<u64> = world.sink.attempts().into_iter().map(|(at, ..)| at.as_secs()).collect();
+        let attempts: Vec<u64> = fixture.sink.attempts().into_iter().map(|(at, ..)| at.as_secs()).collect();
         assert!(attempts.first() == Some(&0) && attempts.last() == Some(&60), "{after:?}: {attempts:?}");
-        let counts = &world.engine.stats().sinks["s"];
-        assert_eq!((counts.dead_letters, counts.restarts), (1, 0));
+        let stats = &fixture.engine.stats().sinks["s"];
+        assert_eq!((stats.dead_letters, stats.restarts), (1, 0));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn flaky_sink_writes_no_line_per_message() {
     let sink = ScriptedSink::new(|_, tries| {
-        (NO_DELAY, if tries == 1 { crate::delivery::retry() } else { DeliveryOutcome::Delivered })
+        (NO_DELAY, if tries == 1 { crate::delivery::retry_outcome() } else { DeliveryOutcome::Delivered })
     });
-    let world = World::new(Folder::new("flaky"), "", sink);
+    let fixture = Fixture::new(Folder::new("flaky"), "", sink);
     for number in 0..50 {
-        world.put(&format!("pod-{number}"), 1, json!(1)).await;
-        assert_eq!(world.engine.drain(DRAIN_TIMEOUT).await, 0);
+        fixture.accept_change(&format!("pod-{number}"), 1, json!(1)).await;
+        assert_eq!(fixture.engine.drain(DRAIN_TIMEOUT).await, 0);
     }
-    assert_eq!(world.event_texts().lines().count(), 3, "{}", world.event_texts());
-    assert_eq!(world.engine.stats().sinks["s"].failing.as_deref(), Some("not now"));
+    assert_eq!(fixture.event_texts().lines().count(), 3, "{}", fixture.event_texts());
+    assert_eq!(fixture.engine.stats().sinks["s"].failing.as_deref(), Some("not now"));
     tokio::time::sleep(seconds(700)).await;
-    assert_eq!(world.event_texts().lines().count(), 4, "{}", world.event_texts());
+    assert_eq!(fixture.event_texts().lines().count(), 4, "{}", fixture.event_texts());
     assert!(
-        world.event_texts().ends_with("messages are accepted again, 0 messages pending"),
+        fixture.event_texts().ends_with("messages are accepted again, 0 messages pending"),
         "{}",
-        world.event_texts()
+        fixture.event_texts()
     );
-    assert_eq!(world.engine.stats().sinks["s"].failing, None);
+    assert_eq!(fixture.engine.stats().sinks["s"].failing, None);
 }

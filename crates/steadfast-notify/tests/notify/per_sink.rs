@@ -17,7 +17,7 @@ use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec, forget_unlisted};
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
@@ -30,7 +30,7 @@ use steadfast::unstable::random::Random;
 struct Receiver {
     is_down: AtomicBool,
     /// True if messages are accepted, but the response is lost.
-    is_mute: AtomicBool,
+    loses_responses: AtomicBool,
     accepted: Mutex<Vec<Message>>,
 }
 
@@ -47,19 +47,19 @@ impl Receiver {
         self.accepted().into_iter().map(|message| message.id).collect()
     }
 
-    fn set(&self, is_down: bool, is_mute: bool) {
+    fn set_faults(&self, is_down: bool, loses_responses: bool) {
         self.is_down.store(is_down, Ordering::Relaxed);
-        self.is_mute.store(is_mute, Ordering::Relaxed);
+        self.loses_responses.store(loses_responses, Ordering::Relaxed);
     }
 }
 
 /// Connection of one program run to a receiver. Sends nothing after the run was killed.
-struct Wire {
+struct KillableStream {
     receiver: Arc<Receiver>,
     is_killed: Arc<AtomicBool>,
 }
 
-impl Stream for Wire {
+impl MessageStream for KillableStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(20)).await;
@@ -79,16 +79,16 @@ impl Receiver {
         }
         let mut accepted = self.accepted.lock();
         accepted.extend(messages.iter().map(|message| Message::clone(message)));
-        if self.is_mute.load(Ordering::Relaxed) { fails } else { DeliveryOutcome::Delivered }
+        if self.loses_responses.load(Ordering::Relaxed) { fails } else { DeliveryOutcome::Delivered }
     }
 }
 
 /// A cluster, receivers, and the folder of a program that is started several times.
-struct World {
+struct Fixture {
     server: ApiServer,
     folder: Folder,
     receivers: BTreeMap<&'static str, Arc<Receiver>>,
-    files: u32,
+    run_number: u32,
     rule: &'static str,
 }
 
@@ -98,31 +98,31 @@ struct Run {
     factory: InformerFactory,
     informer: Informer<Lazy<DynamicObject>>,
     is_killed: Arc<AtomicBool>,
-    _following: BTreeMap<String, RuleSubscription>,
+    _subscriptions: BTreeMap<String, RuleSubscription>,
 }
 
-impl World {
+impl Fixture {
     async fn new(name: &str) -> Self {
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let receivers = ["pager", "chat", "mail"].map(|name| (name, Arc::default()));
-        Self { server, folder: Folder::new(name), receivers: receivers.into(), files: 0, rule: "each" }
+        Self { server, folder: Folder::new(name), receivers: receivers.into(), run_number: 0, rule: "each" }
     }
 
-    fn file(&self) -> PathBuf {
-        self.folder.join(format!("{}.checkpoint", self.files))
+    fn checkpoint_file(&self) -> PathBuf {
+        self.folder.join(format!("{}.checkpoint", self.run_number))
     }
 
     async fn watch_spec(&self) -> WatchSpec {
-        let network = InMemory { seed: u64::from(self.files), ..InMemory::default() };
+        let network = InMemory { seed: u64::from(self.run_number), ..InMemory::default() };
         let connection = network.connection(&self.server).await.expect("a connection");
         let factory = InformerFactory::new(&connection);
-        let checkpoint = Some(Checkpoint::open(self.file()).expect("the checkpoint opens"));
+        let checkpoint = Some(Checkpoint::open(self.checkpoint_file()).expect("the checkpoint opens"));
         WatchSpec {
-            connection: u64::from(self.files),
+            connection_id: u64::from(self.run_number),
             factory,
             checkpoint,
             watermark_folder: None,
-            audit: Duration::from_secs(600),
+            audit_interval: Duration::from_secs(600),
             memory_limit: None,
             clock: Timestamp::now,
         }
@@ -152,22 +152,25 @@ impl World {
         }
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         let is_killed = Arc::new(AtomicBool::new(false));
-        let wire = |sink| Wire { receiver: self.receivers[sink].clone(), is_killed: is_killed.clone() };
-        let streams: Streams =
-            sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn Stream>)).collect();
-        let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
+        let killable_stream =
+            |sink| KillableStream { receiver: self.receivers[sink].clone(), is_killed: is_killed.clone() };
+        let streams: Streams = sinks
+            .iter()
+            .map(|sink| ((*sink).to_owned(), Arc::new(killable_stream(*sink)) as Arc<dyn MessageStream>))
+            .collect();
+        let engine = Engine::start(&plan, streams, u64::from(self.run_number), |_| {});
         let source = self.source();
-        let following = RuleSubscription::start(&watch_spec, &source, sinks, BTreeMap::new(), &engine)
+        let subscriptions = RuleSubscription::start(&watch_spec, &source, sinks, BTreeMap::new(), &engine)
             .expect("the subscription starts");
         let informer = source.informer(&watch_spec, None).expect("an existing file");
-        Run { engine, factory: watch_spec.factory, informer, is_killed, _following: following }
+        Run { engine, factory: watch_spec.factory, informer, is_killed, _subscriptions: subscriptions }
     }
 
     /// Kills the program: the next run starts with a copy of the current file.
     fn kill(&mut self, run: &Run) {
-        let before = self.file();
-        self.files += 1;
-        std::fs::copy(before, self.file()).expect("enough space");
+        let before = self.checkpoint_file();
+        self.run_number += 1;
+        std::fs::copy(before, self.checkpoint_file()).expect("enough space");
         run.is_killed.store(true, Ordering::Relaxed);
         run.factory.shutdown();
     }
@@ -194,33 +197,33 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn dead_sink_delays_no_other_sink() {
-    let world = World::new("dead-sink").await;
-    world.receivers["pager"].set(true, false);
-    let run = world.start(&["pager", "chat"]).await;
+    let fixture = Fixture::new("dead-sink").await;
+    fixture.receivers["pager"].set_faults(true, false);
+    let run = fixture.start(&["pager", "chat"]).await;
     sleep(Duration::from_secs(1)).await;
     for value in ["1", "2", "3"] {
-        world.set("a", value);
+        fixture.set("a", value);
         sleep(Duration::from_secs(2)).await;
     }
-    world.delete("a");
-    world.settle(&run).await;
+    fixture.delete("a");
+    fixture.settle(&run).await;
     let all = ["Added a \"1\"", "Updated a \"2\"", "Updated a \"3\"", "Deleted a \"3\""];
-    assert_eq!(world.receivers["chat"].lines(), all);
-    assert_eq!(world.receivers["pager"].lines(), Vec::<String>::new());
+    assert_eq!(fixture.receivers["chat"].lines(), all);
+    assert_eq!(fixture.receivers["pager"].lines(), Vec::<String>::new());
 
     // The pager receives two pending events: the first change with its original ID, and the merged later changes.
-    world.receivers["pager"].set(false, false);
-    world.settle(&run).await;
-    assert_eq!(world.receivers["pager"].lines(), ["Added a \"1\"", "Deleted a \"3\""]);
-    let chat = world.receivers["chat"].ids();
-    assert!(world.receivers["pager"].ids().iter().all(|id| chat.contains(id)), "{chat:?}");
+    fixture.receivers["pager"].set_faults(false, false);
+    fixture.settle(&run).await;
+    assert_eq!(fixture.receivers["pager"].lines(), ["Added a \"1\"", "Deleted a \"3\""]);
+    let chat = fixture.receivers["chat"].ids();
+    assert!(fixture.receivers["pager"].ids().iter().all(|id| chat.contains(id)), "{chat:?}");
     run.factory.shutdown();
 }
 
 /// Starts a handler as in an older version, which acknowledges once for all sinks. This handler never acknowledges.
-async fn older_version(world: &World, name: &str) -> InformerFactory {
-    let watch_spec = world.watch_spec().await;
-    let informer = world.source().informer(&watch_spec, None).expect("an existing file");
+async fn start_older_version(fixture: &Fixture, name: &str) -> InformerFactory {
+    let watch_spec = fixture.watch_spec().await;
+    let informer = fixture.source().informer(&watch_spec, None).expect("an existing file");
     let pending = informer.durable(name).deadline(Duration::from_secs(1_000_000));
     pending
         .on_event(|reported: steadfast::DurableEvent<Lazy<DynamicObject>>| async move {
@@ -233,42 +236,42 @@ async fn older_version(world: &World, name: &str) -> InformerFactory {
     watch_spec.factory
 }
 
-async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) {
-    let mut world = World::new(name).await;
-    world.rule = rule;
-    world.set("old", "1");
-    let factory = older_version(&world, older).await;
+async fn check_migration_of_older_state(rule: &'static str, name: &str, older: &str) {
+    let mut fixture = Fixture::new(name).await;
+    fixture.rule = rule;
+    fixture.set("old", "1");
+    let factory = start_older_version(&fixture, older).await;
     sleep(Duration::from_secs(5)).await;
-    world.set("a", "1");
+    fixture.set("a", "1");
     sleep(Duration::from_secs(5)).await;
-    world.set("a", "2");
+    fixture.set("a", "2");
     sleep(Duration::from_secs(5)).await;
-    let before = world.file();
-    world.files += 1;
-    std::fs::copy(before, world.file()).expect("enough space");
+    let before = fixture.checkpoint_file();
+    fixture.run_number += 1;
+    std::fs::copy(before, fixture.checkpoint_file()).expect("enough space");
     factory.shutdown();
-    world.set("old", "2");
+    fixture.set("old", "2");
 
-    world.receivers["pager"].set(true, false);
-    let run = world.start(&["pager", "chat"]).await;
-    world.settle(&run).await;
-    let mut lines = world.receivers["chat"].lines();
+    fixture.receivers["pager"].set_faults(true, false);
+    let run = fixture.start(&["pager", "chat"]).await;
+    fixture.settle(&run).await;
+    let mut lines = fixture.receivers["chat"].lines();
     lines.sort();
     assert_eq!(lines, ["Added a \"1\"", "Updated a \"2\"", "Updated old \"2\""]);
     let all = [(rule, "pager"), (rule, "chat")];
     forget_unlisted(&run.informer, &all, &[]);
-    world.settle(&run).await;
-    world.kill(&run);
+    fixture.settle(&run).await;
+    fixture.kill(&run);
 
     // `mail` is new and receives no earlier change. The pager receives the pending events of the older version.
-    world.receivers["pager"].set(false, false);
-    let run = world.start(&["pager", "chat", "mail"]).await;
-    world.settle(&run).await;
-    world.set("b", "1");
-    world.settle(&run).await;
-    assert_eq!(world.receivers["mail"].lines(), ["Added b \"1\""]);
+    fixture.receivers["pager"].set_faults(false, false);
+    let run = fixture.start(&["pager", "chat", "mail"]).await;
+    fixture.settle(&run).await;
+    fixture.set("b", "1");
+    fixture.settle(&run).await;
+    assert_eq!(fixture.receivers["mail"].lines(), ["Added b \"1\""]);
     let sorted = |name: &str| {
-        let mut ids = world.receivers[name].ids();
+        let mut ids = fixture.receivers[name].ids();
         ids.sort();
         ids
     };
@@ -280,7 +283,7 @@ async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) 
 
 #[tokio::test(start_paused = true)]
 async fn older_version_state_is_migrated() {
-    older_state_is_taken_over("each", "older", "each").await;
+    check_migration_of_older_state("each", "older", "each").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,48 +294,48 @@ async fn long_rule_name_state_is_migrated() {
     for byte in Sha256::digest(rule.as_bytes()).iter().take(16) {
         write!(hash, "{byte:02x}").expect("writing to a text does not fail");
     }
-    older_state_is_taken_over(rule, "older-long", &hash).await;
+    check_migration_of_older_state(rule, "older-long", &hash).await;
 }
 
 /// Runs random changes, failures of receivers and kills of the program, and checks the accepted messages.
 async fn scenario(seed: u64) {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let mut rng = Random::new(seed);
-    let mut world = World::new(&format!("scenario-{seed}")).await;
+    let mut fixture = Fixture::new(&format!("scenario-{seed}")).await;
     let sinks = ["pager", "chat"];
-    let mut run = world.start(&sinks).await;
+    let mut run = fixture.start(&sinks).await;
     sleep(Duration::from_secs(1)).await;
     for step in 0..60_u64 {
         match rng.below(10) {
-            0..=4 => world.set(NAMES[rng.below(3) as usize], &step.to_string()),
-            5 => world.delete(NAMES[rng.below(3) as usize]),
+            0..=4 => fixture.set(NAMES[rng.below(3) as usize], &step.to_string()),
+            5 => fixture.delete(NAMES[rng.below(3) as usize]),
             6 | 7 => {
-                let receiver = &world.receivers[sinks[rng.below(2) as usize]];
-                receiver.set(rng.below(2) == 0, rng.below(3) == 0);
+                let receiver = &fixture.receivers[sinks[rng.below(2) as usize]];
+                receiver.set_faults(rng.below(2) == 0, rng.below(3) == 0);
             }
             8 => {
-                world.kill(&run);
+                fixture.kill(&run);
                 if rng.below(2) == 0 {
-                    world.set(NAMES[rng.below(3) as usize], &step.to_string());
+                    fixture.set(NAMES[rng.below(3) as usize], &step.to_string());
                 }
-                run = world.start(&sinks).await;
+                run = fixture.start(&sinks).await;
             }
             _ => {}
         }
         sleep(Duration::from_millis(rng.below(1500))).await;
     }
     for sink in sinks {
-        world.receivers[sink].set(false, false);
+        fixture.receivers[sink].set_faults(false, false);
     }
-    world.settle(&run).await;
+    fixture.settle(&run).await;
     assert_eq!(run.engine.drain(Duration::from_secs(100)).await, 0, "seed {seed}");
 
-    let mut known: BTreeMap<String, Value> = BTreeMap::new();
+    let mut contents_by_id: BTreeMap<String, Value> = BTreeMap::new();
     for sink in sinks {
-        let accepted = world.receivers[sink].accepted();
+        let accepted = fixture.receivers[sink].accepted();
         for name in NAMES {
             let last = accepted.iter().rev().find(|message| message.name == name);
-            match world.server.get("configmaps", "default", name) {
+            match fixture.server.get("configmaps", "default", name) {
                 Ok(object) => {
                     let last = last.unwrap_or_else(|| panic!("seed {seed}: {sink} has nothing of {name}"));
                     assert_ne!(last.kind, "Deleted", "seed {seed}: {sink}, {name}");
@@ -342,19 +345,20 @@ async fn scenario(seed: u64) {
             }
             // The first copies of an object's messages arrive in order: no older message follows after a newer one was
             // acknowledged.
-            let (mut known_ids, mut newest) = (BTreeSet::new(), 0);
+            let (mut known_ids, mut newest_rank) = (BTreeSet::new(), 0);
             for message in accepted.iter().filter(|message| message.name == name) {
                 let version = message.id.split(['@', '-', '/']).rev().find_map(|part| part.parse::<u64>().ok());
                 let version = version.unwrap_or_else(|| panic!("{}", message.id));
                 let rank = 2 * version + u64::from(message.kind == "Deleted");
                 if known_ids.insert(message.id.clone()) {
-                    assert!(rank > newest, "seed {seed}: {sink}: {} after {newest}", message.id);
-                    newest = rank;
+                    assert!(rank > newest_rank, "seed {seed}: {sink}: {} after {newest_rank}", message.id);
+                    newest_rank = rank;
                 }
                 // Equal IDs must have equal contents, for every sink and in every run.
                 let content = json!([message.kind, message.data]);
-                let before = known.entry(format!("{}{}", message.id, message.kind)).or_insert_with(|| content.clone());
-                assert_eq!(*before, content, "seed {seed}: {}", message.id);
+                let previous =
+                    contents_by_id.entry(format!("{}{}", message.id, message.kind)).or_insert_with(|| content.clone());
+                assert_eq!(*previous, content, "seed {seed}: {}", message.id);
             }
         }
     }

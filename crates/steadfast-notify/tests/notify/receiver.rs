@@ -14,14 +14,14 @@ use tokio::net::TcpListener;
 
 /// Received request.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Arrived {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -38,35 +38,35 @@ pub(crate) type Reply = (u16, Option<(&'static str, String)>, String);
 #[derive(Clone)]
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
-    arrived: Arc<Mutex<Vec<Arrived>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Receiver {
     /// Starts a receiver. `reply` gets each request and its number, from zero.
-    pub(crate) async fn start(reply: impl Fn(&Arrived, usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(&ReceivedRequest, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let receiver = Self { address: listener.local_addr().expect("an address"), arrived: Arc::default() };
-        let (kept, reply) = (receiver.arrived.clone(), Arc::new(reply));
+        let receiver = Self { address: listener.local_addr().expect("an address"), requests: Arc::default() };
+        let (request_log, reply) = (receiver.requests.clone(), Arc::new(reply));
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let (kept, reply) = (kept.clone(), reply.clone());
+                let (request_log, reply) = (request_log.clone(), reply.clone());
                 let service = service_fn(move |request: Request<Incoming>| {
-                    let (kept, reply) = (kept.clone(), reply.clone());
+                    let (request_log, reply) = (request_log.clone(), reply.clone());
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
-                        let arrived = Arrived {
+                        let received_request = ReceivedRequest {
                             method: parts.method.to_string(),
                             path: parts.uri.to_string(),
                             headers: parts.headers,
                             body: String::from_utf8_lossy(&body).into_owned(),
                         };
                         let number = {
-                            let mut kept = kept.lock();
-                            kept.push(arrived.clone());
-                            kept.len() - 1
+                            let mut request_log = request_log.lock();
+                            request_log.push(received_request.clone());
+                            request_log.len() - 1
                         };
-                        let (status, header, body) = reply(&arrived, number);
+                        let (status, header, body) = reply(&received_request, number);
                         let mut response = Response::builder().status(status);
                         if let Some((name, value)) = header {
                             response = response.header(name, value);
@@ -92,7 +92,7 @@ impl Receiver {
     }
 
     /// Takes all requests that have arrived since the last call.
-    pub(crate) fn take(&self) -> Vec<Arrived> {
-        std::mem::take(&mut *self.arrived.lock())
+    pub(crate) fn take(&self) -> Vec<ReceivedRequest> {
+        std::mem::take(&mut *self.requests.lock())
     }
 }

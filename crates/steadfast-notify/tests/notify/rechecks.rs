@@ -19,9 +19,9 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{
-    Engine, LookedUp, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
+    Engine, LookupResource, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
 };
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
@@ -34,20 +34,20 @@ use crate::folder::Folder;
 use steadfast::unstable::random::Random;
 
 /// Age of a reported object.
-const AGE: i64 = 30;
+const REPORT_AGE_SECONDS: i64 = 30;
 
 thread_local! {
     /// Virtual instant that corresponds to the wall-clock time [`start`].
     static CLOCK_START: Cell<Option<Instant>> = const { Cell::new(None) };
 
     /// Total duration of the simulated suspends of the machine.
-    static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    static SUSPENDED_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
     /// Number of reads of the wall clock.
-    static READS: Cell<u32> = const { Cell::new(0) };
+    static CLOCK_READS: Cell<u32> = const { Cell::new(0) };
 }
 
-fn start() -> Timestamp {
+fn start_time() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().expect("a time")
 }
 
@@ -57,19 +57,20 @@ const READ_STEP: Duration = Duration::from_micros(20);
 
 /// Returns the wall-clock time, which follows the virtual clock of the runtime.
 fn clock() -> Timestamp {
-    READS.set(READS.get() + 1);
+    CLOCK_READS.set(CLOCK_READS.get() + 1);
     let origin = CLOCK_START.get().unwrap_or_else(|| {
         let now = Instant::now();
         CLOCK_START.set(Some(now));
         now
     });
-    start()
-        + SignedDuration::try_from(origin.elapsed() + SUSPENDED.get() + READ_STEP * READS.get()).expect("a short time")
+    start_time()
+        + SignedDuration::try_from(origin.elapsed() + SUSPENDED_TIME.get() + READ_STEP * CLOCK_READS.get())
+            .expect("a short time")
 }
 
-async fn pause() {
-    let pause = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)));
-    pause.await.expect("a pause");
+async fn real_pause() {
+    let real_pause = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)));
+    real_pause.await.expect("a pause");
 }
 
 /// Recording receiver.
@@ -82,7 +83,7 @@ struct RunStream {
     is_killed: Arc<AtomicBool>,
 }
 
-impl Stream for RunStream {
+impl MessageStream for RunStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             if self.is_killed.load(Ordering::Relaxed) {
@@ -107,12 +108,12 @@ impl Receiver {
 
     /// Waits in real time until `count` messages have arrived. Virtual time does not advance during the wait:
     /// expressions are evaluated on threads that all tests share.
-    async fn until(&self, count: usize) -> Vec<Message> {
+    async fn wait_for_messages(&self, count: usize) -> Vec<Message> {
         for _ in 0..2000 {
             if self.messages().len() >= count {
                 break;
             }
-            pause().await;
+            real_pause().await;
         }
         self.messages()
     }
@@ -175,11 +176,11 @@ impl Run {
             Checkpoint::open(file).expect("the checkpoint opens")
         });
         let watch_spec = WatchSpec {
-            connection: seed,
+            connection_id: seed,
             factory: factory.clone(),
             checkpoint,
             watermark_folder: folder.map(|(folder, number)| folder.join(format!("{number}.rechecks"))),
-            audit: Duration::from_secs(600),
+            audit_interval: Duration::from_secs(600),
             memory_limit: None,
             clock,
         };
@@ -189,11 +190,11 @@ impl Run {
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
         let stream = RunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
+        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
         let engine =
             Engine::start_replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
-        let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
+        let lookups = plan.rules[0].lookups().into_iter().map(|name| LookupResource {
             name: name.to_owned(),
             resource: resource(if name == "secrets" { "Secret" } else { "Service" }),
             is_namespaced: true,
@@ -214,7 +215,7 @@ impl Run {
     /// Applies a changed rule, as a reload does.
     fn reload(&mut self, when: &str, send: &str) {
         let stream = RunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
+        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         self.engine.apply_plan(&plan(when, send), streams);
         let previous = std::mem::take(&mut self.subscriptions);
         let subscriptions = RuleSubscription::start(&self.watch_spec, &self.source, &["log"], previous, &self.engine);
@@ -226,7 +227,7 @@ impl Run {
         let next = number + 1;
         let rechecks = folder.join(format!("{next}.rechecks"));
         std::fs::create_dir_all(&rechecks).expect("a folder");
-        let (checkpoint, files) = unchanging(|| state_of_run(folder, number));
+        let (checkpoint, files) = read_until_unchanged(|| state_of_run(folder, number));
         std::fs::write(folder.join(format!("{next}.checkpoint")), checkpoint).expect("a file");
         for (name, content) in files {
             std::fs::write(rechecks.join(name), content).expect("a file");
@@ -250,14 +251,14 @@ fn state_of_run(folder: &Folder, number: u64) -> StateFiles {
 
 /// Reads until two values in a row are equal. Threads of the program may write during a read. Files of different times
 /// would be a state that no kill can leave behind.
-fn unchanging<T: PartialEq>(mut read: impl FnMut() -> T) -> T {
-    let mut earlier = read();
+fn read_until_unchanged<T: PartialEq>(mut read: impl FnMut() -> T) -> T {
+    let mut previous = read();
     for _ in 0..1000 {
-        let now = read();
-        if now == earlier {
-            return now;
+        let current = read();
+        if current == previous {
+            return current;
         }
-        earlier = now;
+        previous = current;
     }
     panic!("the files of the run change all the time");
 }
@@ -283,11 +284,11 @@ impl Model {
     /// Returns the expected report of an object, if the object is old enough.
     fn expected(&self, name: &str) -> Option<Value> {
         let ExpectedObject { value, since, service, .. } = self.objects.get(name)?;
-        if clock().duration_since(*since) < SignedDuration::from_secs(AGE) {
+        if clock().duration_since(*since) < SignedDuration::from_secs(REPORT_AGE_SECONDS) {
             return None;
         }
-        let looked_up = self.services.get(service).map_or("none".to_owned(), u64::to_string);
-        Some(json!({"value": value.to_string(), "of": looked_up}))
+        let service_value = self.services.get(service).map_or("none".to_owned(), u64::to_string);
+        Some(json!({"value": value.to_string(), "of": service_value}))
     }
 }
 
@@ -296,13 +297,13 @@ impl Model {
     /// whose due instant is less than a second before or after now.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
         for (name, ExpectedObject { since, version, .. }) in &self.objects {
-            let due = *since + SignedDuration::from_secs(AGE);
+            let due = *since + SignedDuration::from_secs(REPORT_AGE_SECONDS);
             if clock().duration_since(due).abs() < SignedDuration::from_secs(1) {
                 continue;
             }
             for receiver in receivers {
                 let messages = receiver.messages();
-                let last = last_of(&messages, name);
+                let last = last_message_of(&messages, name);
                 let Some(expected) = self.expected(name) else {
                     // No message about the current state is due yet. An older message about an earlier state may exist.
                     match last.filter(|message| message.time >= due) {
@@ -315,8 +316,8 @@ impl Model {
                     return Err(format!("not {expected}: {message:?}"));
                 }
                 // A new version with equal data causes no message, so the last message may name an earlier version.
-                let of_version = message.id.split_once(&format!("@{version}~"));
-                let instant = of_version.and_then(|(_, instant)| instant.split(['+', '/']).next());
+                let id_rest = message.id.split_once(&format!("@{version}~"));
+                let instant = id_rest.and_then(|(_, instant)| instant.split(['+', '/']).next());
                 if instant.is_some_and(|instant| message.time != due || instant != due.to_string()) {
                     return Err(format!("not due at {due}: {message:?}"));
                 }
@@ -326,16 +327,16 @@ impl Model {
     }
 }
 
-struct World {
+struct Fixture {
     server: ApiServer,
     model: Model,
 }
 
-impl World {
+impl Fixture {
     async fn new() -> Self {
         CLOCK_START.set(None);
-        SUSPENDED.set(Duration::ZERO);
-        READS.set(0);
+        SUSPENDED_TIME.set(Duration::ZERO);
+        CLOCK_READS.set(0);
         clock();
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         Self { server, model: Model::default() }
@@ -368,7 +369,7 @@ impl World {
                 if rng.below(2) == 0 {
                     // The object reaches the age within 5 ms, close to the evaluation of this change, to provoke races.
                     let soon = i64::try_from(rng.below(5000)).expect("a small number");
-                    since = clock() - SignedDuration::from_secs(AGE) + SignedDuration::from_micros(soon);
+                    since = clock() - SignedDuration::from_secs(REPORT_AGE_SECONDS) + SignedDuration::from_micros(soon);
                 }
                 self.set(&object, rng.below(100), since, &service);
             }
@@ -383,27 +384,27 @@ impl World {
     }
 }
 
-fn last_of<'m>(messages: &'m [Message], name: &str) -> Option<&'m Message> {
+fn last_message_of<'m>(messages: &'m [Message], name: &str) -> Option<&'m Message> {
     messages.iter().rev().find(|message| message.name == name)
 }
 
 const OLD_ENOUGH: &str = "now - timestamp(object.data.since) >= duration('30s')";
 
-async fn history(seed: u64) {
-    let (mut world, mut rng) = (World::new().await, Random::new(seed));
+async fn check_history(seed: u64) {
+    let (mut fixture, mut rng) = (Fixture::new().await, Random::new(seed));
     let receivers = [Arc::<Receiver>::default(), Arc::default(), Arc::default()];
     let folder = Folder::new(&format!("rechecks-{seed}"));
     let mut runs = Vec::new();
     for (number, receiver) in receivers.iter().take(2).enumerate() {
-        runs.push(Run::start(&world.server, seed * 3 + number as u64, OLD_ENOUGH, receiver.clone()).await);
+        runs.push(Run::start(&fixture.server, seed * 3 + number as u64, OLD_ENOUGH, receiver.clone()).await);
     }
-    let kept_settings = |number| Settings {
+    let checkpoint_settings = |number| Settings {
         seed: seed * 3 + 2,
         when: OLD_ENOUGH,
         folder: Some((&folder, number)),
         ..Settings::default()
     };
-    runs.push(Run::start_with(&world.server, receivers[2].clone(), kept_settings(0)).await);
+    runs.push(Run::start_with(&fixture.server, receivers[2].clone(), checkpoint_settings(0)).await);
     sleep(Duration::from_secs(5)).await;
     for round in 0..12 {
         // The third run is killed before, during or after the changes.
@@ -413,37 +414,37 @@ async fn history(seed: u64) {
                 runs.pop().expect("the third run").kill(&folder, round);
             }
             kill = kill.wrapping_sub(1);
-            world.step(&mut rng);
+            fixture.step(&mut rng);
             sleep(Duration::from_millis(rng.below(3000))).await;
         }
         if runs.len() == 3 {
             runs.pop().expect("the third run").kill(&folder, round);
         }
         sleep(Duration::from_secs(rng.below(50))).await;
-        runs.push(Run::start_with(&world.server, receivers[2].clone(), kept_settings(round + 1)).await);
+        runs.push(Run::start_with(&fixture.server, receivers[2].clone(), checkpoint_settings(round + 1)).await);
         sleep(Duration::from_secs(15 + rng.below(40))).await;
-        let at = format!("seed {seed}, round {round}, {}", clock());
-        let mut fault = Ok(());
+        let location = format!("seed {seed}, round {round}, {}", clock());
+        let mut violation = Ok(());
         for _ in 0..2000 {
-            fault = world.model.check(&receivers);
-            if fault.is_ok() {
+            violation = fixture.model.check(&receivers);
+            if violation.is_ok() {
                 break;
             }
-            // Real time, for evaluations on shared threads: see `Receiver::until`.
-            pause().await;
+            // Real time, for evaluations on shared threads: see `Receiver::wait_for_messages`.
+            real_pause().await;
         }
-        fault.unwrap_or_else(|fault| panic!("{at}: {fault}"));
+        violation.unwrap_or_else(|violation| panic!("{location}: {violation}"));
     }
     let reported = receivers.iter().map(|receiver| receiver.messages()).collect::<Vec<_>>();
     // Runs may skip different states, but messages with equal IDs must have equal contents.
     let mut contents = BTreeMap::new();
     for message in reported.iter().flatten() {
-        let known = contents.entry(message.id.clone()).or_insert_with(|| message.data.clone());
-        assert_eq!(*known, message.data, "seed {seed}: {} has two contents", message.id);
+        let first_content = contents.entry(message.id.clone()).or_insert_with(|| message.data.clone());
+        assert_eq!(*first_content, message.data, "seed {seed}: {} has two contents", message.id);
     }
     for messages in &reported {
-        let timed = messages.iter().filter(|message| message.id.contains('~')).count();
-        assert!(timed > 0, "seed {seed}: no message was caused by time");
+        let time_messages = messages.iter().filter(|message| message.id.contains('~')).count();
+        assert!(time_messages > 0, "seed {seed}: no message was caused by time");
     }
     for run in &runs {
         run.factory.shutdown();
@@ -458,7 +459,7 @@ async fn rechecks_are_deterministic_across_runs() {
         None => 1..1 + number("STEADFAST_SEEDS").unwrap_or(4),
     };
     for seed in seeds {
-        history(seed).await;
+        check_history(seed).await;
     }
 }
 
@@ -467,83 +468,84 @@ async fn rechecks_are_deterministic_across_runs() {
 #[tokio::test(start_paused = true)]
 async fn lost_record_hides_no_lookup_change() {
     for seed in [79, 116] {
-        history(seed).await;
+        check_history(seed).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn aged_object_is_reported_once() {
-    let mut world = World::new().await;
+    let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
-    let run = Run::start(&world.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    let run = Run::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
     sleep(Duration::from_secs(5)).await;
     let since = clock();
-    world.set("a", 1, since, "s");
+    fixture.set("a", 1, since, "s");
     sleep(Duration::from_secs(29)).await;
     assert!(receiver.messages().is_empty(), "the object is too young");
     sleep(Duration::from_secs(100)).await;
-    let messages = receiver.until(1).await;
+    let messages = receiver.wait_for_messages(1).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
-    assert_eq!((message.time, &*message.kind), (since + SignedDuration::from_secs(AGE), "Updated"));
+    assert_eq!((message.time, &*message.kind), (since + SignedDuration::from_secs(REPORT_AGE_SECONDS), "Updated"));
     assert!(message.id.contains(&format!("~{}", message.time)), "{}", message.id);
     run.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
 async fn lookup_change_is_reported_for_each_dependent() {
-    let mut world = World::new().await;
+    let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
-    let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
+    let run = Run::start(&fixture.server, 1, "true", receiver.clone()).await;
     let since = clock();
-    world.set("a", 1, since, "s");
-    world.set("b", 2, since, "s");
-    world.set("c", 3, since, "other");
+    fixture.set("a", 1, since, "s");
+    fixture.set("b", 2, since, "s");
+    fixture.set("c", 3, since, "other");
     sleep(Duration::from_secs(5)).await;
-    let messages = receiver.until(3).await;
+    let messages = receiver.wait_for_messages(3).await;
     assert_eq!(messages.len(), 3, "one message per object");
-    world.set_service("s", 7);
+    fixture.set_service("s", 7);
     sleep(Duration::from_secs(5)).await;
-    let messages = receiver.until(5).await;
-    let caused: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
-    assert_eq!(caused, [("a", json!("7")), ("b", json!("7"))]);
+    let messages = receiver.wait_for_messages(5).await;
+    let lookup_messages: Vec<_> =
+        messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
+    assert_eq!(lookup_messages, [("a", json!("7")), ("b", json!("7"))]);
     assert_ne!(messages[3].id, messages[0].id, "the lookup change causes a message with a new ID");
     run.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_expression_is_retried_at_instant() {
-    let mut world = World::new().await;
+    let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
     let when = format!("{OLD_ENOUGH} || object.data.absent == 'x'");
-    let run = Run::start(&world.server, 1, &when, receiver.clone()).await;
+    let run = Run::start(&fixture.server, 1, &when, receiver.clone()).await;
     sleep(Duration::from_secs(5)).await;
     let since = clock();
-    world.set("a", 1, since, "s");
+    fixture.set("a", 1, since, "s");
     sleep(Duration::from_secs(60)).await;
-    let messages = receiver.until(1).await;
+    let messages = receiver.wait_for_messages(1).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
-    assert_eq!(message.time, since + SignedDuration::from_secs(AGE));
+    assert_eq!(message.time, since + SignedDuration::from_secs(REPORT_AGE_SECONDS));
     run.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
 async fn uncertain_object_is_not_reported_as_old() {
-    let mut world = World::new().await;
+    let mut fixture = Fixture::new().await;
     let receiver = Arc::<Receiver>::default();
-    let run = Run::start(&world.server, 1, OLD_ENOUGH, receiver.clone()).await;
+    let run = Run::start(&fixture.server, 1, OLD_ENOUGH, receiver.clone()).await;
     sleep(Duration::from_secs(5)).await;
-    world.set("a", 1, clock(), "s");
+    fixture.set("a", 1, clock(), "s");
     sleep(Duration::from_secs(3)).await;
-    world.server.faults().stop();
+    fixture.server.faults().stop();
     // The new state is too young for a message, but the stopped server does not deliver it.
     let since = clock() + SignedDuration::from_secs(100);
-    world.set("a", 1, since, "s");
+    fixture.set("a", 1, since, "s");
     sleep(Duration::from_secs(90)).await;
     assert!(receiver.messages().is_empty(), "{:?}", receiver.messages());
-    world.server.faults().start();
+    fixture.server.faults().start();
     sleep(Duration::from_secs(100)).await;
-    let messages = receiver.until(1).await;
+    let messages = receiver.wait_for_messages(1).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
-    assert_eq!(message.time, since + SignedDuration::from_secs(AGE));
+    assert_eq!(message.time, since + SignedDuration::from_secs(REPORT_AGE_SECONDS));
     run.factory.shutdown();
 }

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 use steadfast_notify::{Engine, Plan};
 
 use crate::folder::Folder;
-use crate::receiver::{Arrived, Receiver, Reply};
+use crate::receiver::{ReceivedRequest, Receiver, Reply};
 
 /// Returns the configuration of a recipe, verbatim from the page.
 fn recipe(name: &str) -> String {
@@ -24,7 +24,7 @@ fn recipe(name: &str) -> String {
 }
 
 /// A recipe in operation, with the address of the test receiver instead of the real address.
-struct World {
+struct Fixture {
     engine: Engine,
     receiver: Receiver,
     rule: String,
@@ -32,24 +32,24 @@ struct World {
     folder: Folder,
 }
 
-impl World {
-    /// Starts the recipe `name`. `real` is the URL in the recipe, or the name of the file with the URL.
-    async fn start(name: &str, real: &str, path: &str, secrets: &[(&str, &str)], receiver: Receiver) -> Self {
+impl Fixture {
+    /// Starts the recipe `name`. `service_url` is the URL in the recipe, or the name of the file with the URL.
+    async fn start(name: &str, service_url: &str, path: &str, secrets: &[(&str, &str)], receiver: Receiver) -> Self {
         let folder = Folder::new(&format!("recipe-{name}"));
         let url = receiver.url(path);
         let mut text = recipe(name);
-        if real.starts_with("http") {
-            assert!(text.contains(real), "{name}");
-            text = text.replace(real, &url);
+        if service_url.starts_with("http") {
+            assert!(text.contains(service_url), "{name}");
+            text = text.replace(service_url, &url);
         } else {
-            std::fs::write(folder.join(real), &url).expect("enough space");
+            std::fs::write(folder.join(service_url), &url).expect("enough space");
         }
         for (file, secret) in secrets {
             std::fs::write(folder.join(file), secret).expect("enough space");
         }
         let plan =
             Plan::read(&folder.join("x.toml").display().to_string(), &text).unwrap_or_else(|reason| panic!("{reason}"));
-        let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+        let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
         let streams = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"));
         let rule = plan.rules[0].config.name.clone();
         let sink = plan.rules[0].config.to[0].clone();
@@ -57,7 +57,7 @@ impl World {
         Self { engine, receiver, rule, sink, folder }
     }
 
-    async fn put(&self, name: &str, kind: EventKind, status: Value) {
+    async fn accept_status(&self, name: &str, kind: EventKind, status: Value) {
         let object = json!({"apiVersion": "v1", "metadata": {"name": name, "namespace": "shop"}, "status": status});
         let state = Some(ObjectState::new(object));
         let subject = EventSubject {
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Waits until all messages are settled. Returns the requests, and the reasons of dead letters.
-    async fn settle(&self) -> (Vec<Arrived>, Vec<String>) {
+    async fn settle(&self) -> (Vec<ReceivedRequest>, Vec<String>) {
         assert_eq!(self.engine.drain(Duration::from_secs(30)).await, 0, "{:?}", self.engine.stats());
         let text = std::fs::read_to_string(self.folder.join("dead-letters.ndjson")).unwrap_or_default();
         let letters = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -93,11 +93,11 @@ impl World {
 }
 
 /// Rejects the first request with 429, like the burst limits of these receivers.
-fn limited(number: usize, reply: Reply) -> Reply {
+fn limit_first_request(number: usize, reply: Reply) -> Reply {
     if number == 0 { (429, Some(("retry-after", "1".to_owned())), "rate_limited".to_owned()) } else { reply }
 }
 
-fn slack(request: &Arrived) -> Reply {
+fn slack_reply(request: &ReceivedRequest) -> Reply {
     if request.path != "/services/T00/B00/token" {
         return (404, None, "no_service".to_owned());
     }
@@ -113,25 +113,25 @@ fn slack(request: &Arrived) -> Reply {
 
 #[tokio::test]
 async fn slack_gets_its_text() {
-    let receiver = Receiver::start(|request, number| limited(number, slack(request))).await;
-    let world = World::start("slack", "slack-url", "/services/T00/B00/token", &[], receiver).await;
-    world.put("web", EventKind::Updated, json!({"phase": "Failed", "reason": "<Evicted> & gone"})).await;
-    world.put("other", EventKind::Updated, json!({"phase": "Running"})).await;
-    let (requests, letters) = world.settle().await;
+    let receiver = Receiver::start(|request, number| limit_first_request(number, slack_reply(request))).await;
+    let fixture = Fixture::start("slack", "slack-url", "/services/T00/B00/token", &[], receiver).await;
+    fixture.accept_status("web", EventKind::Updated, json!({"phase": "Failed", "reason": "<Evicted> & gone"})).await;
+    fixture.accept_status("other", EventKind::Updated, json!({"phase": "Running"})).await;
+    let (requests, letters) = fixture.settle().await;
     assert_eq!((requests.len(), letters.len()), (2, 0), "once after the rate limit: {letters:?}");
     let text = "Pod shop/web failed: &lt;Evicted&gt; &amp; gone";
     assert_eq!((requests[1].method.as_str(), requests[1].json()), ("POST", json!({"text": text})));
 
     // Replaces the webhook URL, as after a leak.
-    std::fs::write(world.folder.join("slack-url"), world.receiver.url("/services/T00/B00/other"))
+    std::fs::write(fixture.folder.join("slack-url"), fixture.receiver.url("/services/T00/B00/other"))
         .expect("enough space");
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    world.put("web-2", EventKind::Added, json!({"phase": "Failed"})).await;
-    let (_, letters) = world.settle().await;
+    fixture.accept_status("web-2", EventKind::Added, json!({"phase": "Failed"})).await;
+    let (_, letters) = fixture.settle().await;
     assert_eq!(letters, ["\"the server returned 404 Not Found: no_service\""]);
 }
 
-fn teams(request: &Arrived) -> Reply {
+fn teams_reply(request: &ReceivedRequest) -> Reply {
     if !request.path.ends_with("&sig=signature") {
         return (401, None, json!({"error": {"code": "DirectApiAuthorizationRequired"}}).to_string());
     }
@@ -151,17 +151,17 @@ fn teams(request: &Arrived) -> Reply {
 
 #[tokio::test]
 async fn teams_gets_a_card() {
-    let receiver = Receiver::start(|request, number| limited(number, teams(request))).await;
+    let receiver = Receiver::start(|request, number| limit_first_request(number, teams_reply(request))).await;
     let path = "/workflows/1/triggers/manual/paths/invoke?api-version=1&sig=signature";
-    let world = World::start("teams", "teams-url", path, &[], receiver).await;
-    world.put("web", EventKind::Added, json!({"phase": "Failed"})).await;
-    let (requests, letters) = world.settle().await;
+    let fixture = Fixture::start("teams", "teams-url", path, &[], receiver).await;
+    fixture.accept_status("web", EventKind::Added, json!({"phase": "Failed"})).await;
+    let (requests, letters) = fixture.settle().await;
     assert_eq!((requests.len(), letters.len()), (2, 0), "{letters:?}");
     let blocks = requests[1].json()["attachments"][0]["content"]["body"].clone();
     assert_eq!((&blocks[0]["text"], &blocks[1]["text"]), (&json!("Pod failed: web"), &json!("shop in east")));
 }
 
-fn pagerduty(request: &Arrived) -> Reply {
+fn pagerduty_reply(request: &ReceivedRequest) -> Reply {
     let event = request.json();
     let invalid = |what: &str| {
         let body = json!({"status": "invalid event", "message": "Event object is invalid", "errors": [what]});
@@ -199,15 +199,15 @@ const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
 
 #[tokio::test]
 async fn pagerduty_triggers_and_resolves() {
-    let receiver = Receiver::start(|request, number| limited(number, pagerduty(request))).await;
+    let receiver = Receiver::start(|request, number| limit_first_request(number, pagerduty_reply(request))).await;
     let secrets = [("pagerduty-routing-key", ROUTING_KEY)];
-    let real = "https://events.pagerduty.com/v2/enqueue";
-    let world = World::start("pagerduty", real, "/v2/enqueue", &secrets, receiver).await;
-    world.put("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
-    world.put("web", EventKind::Updated, json!({"unavailableReplicas": 2})).await;
-    world.put("web", EventKind::Updated, json!({})).await;
-    world.put("gone", EventKind::Deleted, json!({"unavailableReplicas": 1})).await;
-    let (requests, letters) = world.settle().await;
+    let service_url = "https://events.pagerduty.com/v2/enqueue";
+    let fixture = Fixture::start("pagerduty", service_url, "/v2/enqueue", &secrets, receiver).await;
+    fixture.accept_status("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
+    fixture.accept_status("web", EventKind::Updated, json!({"unavailableReplicas": 2})).await;
+    fixture.accept_status("web", EventKind::Updated, json!({})).await;
+    fixture.accept_status("gone", EventKind::Deleted, json!({"unavailableReplicas": 1})).await;
+    let (requests, letters) = fixture.settle().await;
     assert_eq!(letters, Vec::<String>::new());
     let mut accepted: Vec<(Value, Value)> = requests[1..]
         .iter()
@@ -222,15 +222,15 @@ async fn pagerduty_triggers_and_resolves() {
     assert!(requests.iter().any(|request| request.json()["dedup_key"] == "east/shop/gone"));
 
     // Invalid routing key: the reason names the field and hides the key.
-    std::fs::write(world.folder.join("pagerduty-routing-key"), "short-key").expect("enough space");
+    std::fs::write(fixture.folder.join("pagerduty-routing-key"), "short-key").expect("enough space");
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    world.put("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
-    let (_, letters) = world.settle().await;
+    fixture.accept_status("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
+    let (_, letters) = fixture.settle().await;
     assert!(letters[0].contains("400 Bad Request") && letters[0].contains("'routing_key' is missing"), "{letters:?}");
     assert!(!letters[0].contains("short-key"), "{letters:?}");
 }
 
-fn alertmanager(request: &Arrived) -> Reply {
+fn alertmanager_reply(request: &ReceivedRequest) -> Reply {
     let bad = |what: &str| (400, None, json!(what).to_string());
     let time = |value: &Value| value.as_str().and_then(|time| time.parse::<Timestamp>().ok());
     let Some(alerts) = request.json().as_array().cloned() else { return bad("parsing alerts body failed") };
@@ -254,21 +254,21 @@ async fn alertmanager_fires_until_the_object_is_well() {
     let receiver = Receiver::start(|request, number| match number {
         // Alertmanager sets no rate limit; during its restart a proxy returns 503.
         0 => (503, None, String::new()),
-        _ => alertmanager(request),
+        _ => alertmanager_reply(request),
     })
     .await;
-    let real = "http://alertmanager.monitoring.svc:9093/api/v2/alerts";
-    let world = World::start("alertmanager", real, "/api/v2/alerts", &[], receiver).await;
-    world.put("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
-    world.put("web", EventKind::Updated, json!({"unavailableReplicas": 0})).await;
-    let (requests, letters) = world.settle().await;
+    let service_url = "http://alertmanager.monitoring.svc:9093/api/v2/alerts";
+    let fixture = Fixture::start("alertmanager", service_url, "/api/v2/alerts", &[], receiver).await;
+    fixture.accept_status("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
+    fixture.accept_status("web", EventKind::Updated, json!({"unavailableReplicas": 0})).await;
+    let (requests, letters) = fixture.settle().await;
     assert_eq!((requests.len(), letters.len()), (3, 0), "{letters:?}");
     let (fires, ends) = (requests[1].json()[0].clone(), requests[2].json()[0].clone());
     assert_eq!(fires["labels"], ends["labels"], "the same alert");
     assert_eq!((&fires["endsAt"], &ends["endsAt"]), (&json!("2100-01-01T00:00:00Z"), &json!("2026-01-02T03:04:05.5Z")));
 }
 
-fn loki(request: &Arrived) -> Reply {
+fn loki_reply(request: &ReceivedRequest) -> Reply {
     if !request.header("content-type").starts_with("application/json") {
         return (415, None, "unsupported media type".to_owned());
     }
@@ -292,18 +292,18 @@ async fn loki_gets_lines_in_batches() {
     let receiver = Receiver::start(|request, number| match number {
         // Loki's response has no `Retry-After` header.
         0 => (429, None, "Ingestion rate limit exceeded for user fake".to_owned()),
-        _ => loki(request),
+        _ => loki_reply(request),
     })
     .await;
-    let real = "http://loki.monitoring.svc:3100/loki/api/v1/push";
-    let world = World::start("loki", real, "/loki/api/v1/push", &[], receiver).await;
+    let service_url = "http://loki.monitoring.svc:3100/loki/api/v1/push";
+    let fixture = Fixture::start("loki", service_url, "/loki/api/v1/push", &[], receiver).await;
     for number in 0..50 {
-        world.put(&format!("pod-{number}"), EventKind::Added, json!({"phase": "Running"})).await;
+        fixture.accept_status(&format!("pod-{number}"), EventKind::Added, json!({"phase": "Running"})).await;
     }
-    let (requests, letters) = world.settle().await;
+    let (requests, letters) = fixture.settle().await;
     assert_eq!(letters, Vec::<String>::new());
     let mut lines: Vec<String> = Vec::new();
-    for request in requests.iter().filter(|request| loki(request).0 == 204).skip(1) {
+    for request in requests.iter().filter(|request| loki_reply(request).0 == 204).skip(1) {
         for stream in request.json()["streams"].as_array().into_iter().flatten() {
             assert_eq!(stream["values"][0][0], "1767323045500000000");
             lines.push(stream["values"][0][1].as_str().unwrap_or_default().to_owned());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use steadfast_notify::Plan;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 
 use crate::receiver::Receiver;
 use crate::webhook::{folder, message, open_sink};
 
-async fn deliver(stream: &Arc<dyn Stream>) -> DeliveryOutcome {
+async fn deliver(stream: &Arc<dyn MessageStream>) -> DeliveryOutcome {
     stream.deliver(&[message("a")]).await
 }
 
@@ -29,7 +29,7 @@ fn retry_reason(outcome: DeliveryOutcome) -> String {
 }
 
 /// Waits until secrets are read again.
-async fn pause() {
+async fn wait_until_secrets_expire() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
 }
 
@@ -58,11 +58,11 @@ async fn request_uses_body_method_and_content_type() {
 #[tokio::test]
 async fn failing_body_is_rejected_immediately() {
     let receiver = Receiver::with_status(200).await;
-    for (body, what) in [("message.data.missing.field", "`body` failed"), ("null", "returned null")] {
+    for (body, description) in [("message.data.missing.field", "`body` failed"), ("null", "returned null")] {
         let more = format!("body = \"{body}\"");
         let stream = open_sink(&folder("fails"), &receiver.url("/"), &more).await.expect("a valid configuration");
         let reason = rejection_reason(deliver(&stream).await);
-        assert!(reason.contains(what), "{reason}");
+        assert!(reason.contains(description), "{reason}");
     }
     assert_eq!(receiver.take().len(), 0);
 }
@@ -70,7 +70,7 @@ async fn failing_body_is_rejected_immediately() {
 #[tokio::test]
 async fn request_errors_have_positions() {
     let folder = folder("mistakes");
-    for (more, what) in [
+    for (more, description) in [
         ("body = \"object.metadata.name\"", "unknown variable `object`; available: message, secrets"),
         ("body = \"messages\"", "unknown variable `messages`"),
         ("body = \"changed('spec')\"", "a body depends on messages"),
@@ -83,14 +83,14 @@ async fn request_errors_have_positions() {
         ("headers = {Authorization = \"Key {a}\"}", "the configuration contains a secret"),
     ] {
         let reported = open_sink(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
-        assert!(reported.contains(what) && reported.contains("x.toml:"), "{more}: {reported}");
+        assert!(reported.contains(description) && reported.contains("x.toml:"), "{more}: {reported}");
         assert!(!reported.contains("hunter2"), "{reported}");
     }
     let reported = open_sink(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
     assert!(reported.contains("unknown secret \"token\" in `{token}`"), "{reported}");
-    let wrong =
+    let invalid_config =
         "[sinks.s]\nwebhook = {url = {fil = \"x\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
-    let reported = Plan::read("x.toml", wrong).map(drop).expect_err("no such place").to_string();
+    let reported = Plan::read("x.toml", invalid_config).map(drop).expect_err("no such place").to_string();
     assert!(
         reported.starts_with("x.toml:2:") && reported.contains("sinks.s.webhook.url.fil: unknown variant `fil`"),
         "{reported}"
@@ -103,11 +103,12 @@ async fn url_and_headers_take_secrets() {
     let folder = folder("parts");
     std::fs::write(folder.join("url"), receiver.url("/whole?token=hunter2\n")).expect("enough space");
     std::fs::write(folder.join("part"), "T000/B000/hunter2\n").expect("enough space");
-    let whole =
+    let config_with_url_file =
         "[sinks.s.webhook]\nurl = {file = \"url\"}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
-    let plan =
-        Plan::read(&folder.join("x.toml").display().to_string(), whole).unwrap_or_else(|reason| panic!("{reason}"));
-    let stdout: Arc<dyn Stream> = Arc::new(steadfast_notify::sink::stdout::JsonLines::new(std::io::sink(), |_| {}));
+    let plan = Plan::read(&folder.join("x.toml").display().to_string(), config_with_url_file)
+        .unwrap_or_else(|reason| panic!("{reason}"));
+    let stdout: Arc<dyn MessageStream> =
+        Arc::new(steadfast_notify::sink::stdout::JsonLines::new(std::io::sink(), |_| {}));
     let stream = plan.open(&stdout).await.unwrap_or_else(|reason| panic!("{reason}"))["s"].clone();
     assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let more = "secrets = {part = {file = \"part\"}}\nheaders = {Authorization = \"Key {part}\", X-Json = \"{}\"}";
@@ -133,11 +134,11 @@ async fn changed_secret_files_are_read_again() {
     let stream = open_sink(&folder, &receiver.url("/"), WITH_TOKEN).await.expect("a valid configuration");
     assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
-    pause().await;
+    wait_until_secrets_expire().await;
     assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     // A file may be missing during its replacement. The last value applies.
     std::fs::remove_file(folder.join("token")).expect("an existing file");
-    pause().await;
+    wait_until_secrets_expire().await;
     assert_eq!(deliver(&stream).await, DeliveryOutcome::Delivered);
     let tokens: Vec<String> =
         receiver.take().iter().map(|arrived| arrived.header("authorization").to_owned()).collect();
@@ -166,45 +167,45 @@ async fn rejected_credentials_are_reloaded_before_failing() {
 
 #[tokio::test]
 async fn redirects_keep_body_but_not_secrets() {
-    let other = Receiver::with_status(200).await;
-    let there = other.url("/elsewhere");
+    let other_receiver = Receiver::with_status(200).await;
+    let other_url = other_receiver.url("/elsewhere");
     for status in [307, 308] {
-        let there = there.clone();
+        let other_url = other_url.clone();
         let receiver = Receiver::start(move |arrived, _| match arrived.path.as_str() {
             "/first" => (status, Some(("location", "second?x=1".to_owned())), String::new()),
             "/second?x=1" => (200, None, String::new()),
             "/loop" => (status, Some(("location", "/loop".to_owned())), String::new()),
             "/bad" => (status, Some(("location", "ftp://h/".to_owned())), String::new()),
             "/none" => (status, None, String::new()),
-            _ => (status, Some(("location", there.clone())), String::new()),
+            _ => (status, Some(("location", other_url.clone())), String::new()),
         })
         .await;
         let folder = folder(&format!("redirect-{status}"));
-        let to = async |path: &str| {
+        let sink_for_path = async |path: &str| {
             open_sink(&folder, &receiver.url(path), WITH_TOKEN).await.expect("a valid configuration")
         };
-        assert_eq!(deliver(&to("/first").await).await, DeliveryOutcome::Delivered);
+        assert_eq!(deliver(&sink_for_path("/first").await).await, DeliveryOutcome::Delivered);
         let arrived = receiver.take();
         assert_eq!((arrived.len(), arrived[1].method.as_str()), (2, "POST"));
         assert_eq!((&arrived[0].body, "Bearer hunter2"), (&arrived[1].body, arrived[1].header("authorization")));
 
-        assert_eq!(deliver(&to("/away").await).await, DeliveryOutcome::Delivered);
-        let (sent, arrived) = (receiver.take(), other.take());
+        assert_eq!(deliver(&sink_for_path("/away").await).await, DeliveryOutcome::Delivered);
+        let (sent, arrived) = (receiver.take(), other_receiver.take());
         assert_eq!((&arrived[0].body, arrived[0].path.as_str()), (&sent[0].body, "/elsewhere"));
         assert_eq!((sent[0].header("authorization"), arrived[0].header("authorization")), ("Bearer hunter2", ""));
 
-        let reason = rejection_reason(deliver(&to("/loop").await).await);
+        let reason = rejection_reason(deliver(&sink_for_path("/loop").await).await);
         assert!(reason.contains("more than 5 times"), "{reason}");
         assert_eq!(receiver.take().len(), 6);
         for path in ["/bad", "/none"] {
-            let reason = rejection_reason(deliver(&to(path).await).await);
+            let reason = rejection_reason(deliver(&sink_for_path(path).await).await);
             assert!(reason.contains("`Location`"), "{reason}");
         }
         let more = "body = \"secrets.key\"\nsecrets = {key = {file = \"key\"}}";
         let stream = open_sink(&folder, &receiver.url("/away"), more).await.expect("a valid configuration");
         let reason = rejection_reason(deliver(&stream).await);
         assert!(reason.contains("the body may contain secrets"), "{reason}");
-        assert_eq!(other.take().len(), 0);
+        assert_eq!(other_receiver.take().len(), 0);
     }
 }
 

@@ -33,19 +33,19 @@ fn change(old: Option<&Value>, new: Option<&Value>) -> Arc<ObjectChange> {
 }
 
 /// Three-valued truth: true, false or unknown.
-type Truth = Option<bool>;
+type MaybeBool = Option<bool>;
 
 /// Returns the three-valued disjunction.
-fn or(one: Truth, other: Truth) -> Truth {
-    match (one, other) {
+fn or(left: MaybeBool, right: MaybeBool) -> MaybeBool {
+    match (left, right) {
         (Some(true), _) | (_, Some(true)) => Some(true),
         (Some(false), Some(false)) => Some(false),
         _ => None,
     }
 }
 
-fn and(one: Truth, other: Truth) -> Truth {
-    or(one.map(|one| !one), other.map(|other| !other)).map(|truth| !truth)
+fn and(left: MaybeBool, right: MaybeBool) -> MaybeBool {
+    or(left.map(|left| !left), right.map(|right| !right)).map(|truth| !truth)
 }
 
 fn object() -> impl Strategy<Value = Value> {
@@ -80,12 +80,14 @@ proptest! {
              event.type == 'Deleted' && object.metadata.labels.app == 'web'\"\n\
              send = \"{'images': object.spec.containers.map(c, c.image), 'was': old != null}\"",
         );
-        let at = |object: &Option<Value>| object.as_ref().and_then(|object| object["spec"].get("replicas").cloned());
-        let last = new.as_ref().or(old.as_ref()).expect("an old or a new state");
-        let many = last["spec"].get("replicas").map(|replicas| replicas.as_i64() > Some(2));
-        let is_web = last["metadata"]["labels"].get("app").map(|app| app == "web");
-        let scaled = and(Some(at(&old) != at(&new)), many);
-        let expected = or(scaled, and(Some(new.is_none()), is_web));
+        let replicas_of = |object: &Option<Value>| {
+            object.as_ref().and_then(|object| object["spec"].get("replicas").cloned())
+        };
+        let latest = new.as_ref().or(old.as_ref()).expect("an old or a new state");
+        let has_many_replicas = latest["spec"].get("replicas").map(|replicas| replicas.as_i64() > Some(2));
+        let is_web = latest["metadata"]["labels"].get("app").map(|app| app == "web");
+        let has_scaled = and(Some(replicas_of(&old) != replicas_of(&new)), has_many_replicas);
+        let expected = or(has_scaled, and(Some(new.is_none()), is_web));
 
         let outcome = rule.evaluate_change(&change(old.as_ref(), new.as_ref()));
         let result = match &outcome {
@@ -97,7 +99,7 @@ proptest! {
         prop_assert_eq!(result, expected, "{:?} → {:?}: {:?}", old, new, outcome);
         if let RuleOutcome::Fires(data) = outcome {
             let images: Vec<&Value> =
-                last["spec"]["containers"].as_array().expect("a list").iter().map(|one| &one["image"]).collect();
+                latest["spec"]["containers"].as_array().expect("a list").iter().map(|one| &one["image"]).collect();
             prop_assert_eq!(data, json!({"images": images, "was": old.is_some()}));
         }
     }
@@ -153,7 +155,7 @@ fn null_field_counts_as_absent() {
 }
 
 #[test]
-fn quadratic_expression_fails_with_its_budget() {
+fn quadratic_expression_exceeds_cost_budget() {
     let data: serde_json::Map<String, Value> = (0..20_000).map(|number| (format!("k{number:06}"), json!(""))).collect();
     let large = json!({"kind": "ConfigMap", "data": data});
     let quadratic = rule("when = \"object.data.all(a, object.data.exists_one(b, b.startsWith(a)))\"\nsend = \"1\"");
@@ -177,7 +179,7 @@ fn result_beyond_its_limit_fails() {
     let outcome = rule("send = \"object.text\"\nlimits = {bytes = 900}").evaluate_change(&change(None, Some(&object)));
     let RuleOutcome::Failed { expression: "send", reason } = outcome else { panic!("{outcome:?}") };
     assert!(reason.contains("the result exceeds 900 bytes") && reason.contains("limits.bytes"), "{reason}");
-    let mirrored = |limits: &str| {
+    let outcome_for_mirror = |limits: &str| {
         let text = format!(
             "[sinks.m.etcd]\nendpoints = [\"http://127.0.0.1:1\"]\nprefix = \"/x/\"\nmark = \"m\"\n[[rules]]\nname = \"r\"\n\
              resources = [\"pods\"]\nto = [\"m\"]\nsend = \"object.list.map(i, {{'key': 'a', 'value': 'b'}})\"\n{limits}\n"
@@ -185,9 +187,9 @@ fn result_beyond_its_limit_fails() {
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         plan.rules[0].evaluate_change(&change(None, Some(&object)))
     };
-    let RuleOutcome::Failed { reason, .. } = mirrored("") else { panic!("the expression fails") };
+    let RuleOutcome::Failed { reason, .. } = outcome_for_mirror("") else { panic!("the expression fails") };
     assert!(reason.contains("1001 entries") && reason.contains("allows 1000"), "{reason}");
-    assert!(matches!(mirrored("limits = {entries = 2000}"), RuleOutcome::Fires(_)));
+    assert!(matches!(outcome_for_mirror("limits = {entries = 2000}"), RuleOutcome::Fires(_)));
 }
 
 #[test]
@@ -198,9 +200,9 @@ fn times_are_compared_with_now() {
         rule(&format!("when = \"{age}\"")).evaluate_change(&change(None, Some(&old))),
         RuleOutcome::Fires(_)
     ));
-    let young = format!("!({age}) || timestamp(object.metadata.creationTimestamp).getFullYear() == 2000");
+    let young_expression = format!("!({age}) || timestamp(object.metadata.creationTimestamp).getFullYear() == 2000");
     assert_eq!(
-        rule(&format!("when = \"{young}\"")).evaluate_change(&change(None, Some(&old))),
+        rule(&format!("when = \"{young_expression}\"")).evaluate_change(&change(None, Some(&old))),
         RuleOutcome::DoesNotHold
     );
 }
@@ -211,12 +213,12 @@ fn empty_rule_always_sends_the_identity() {
     let RuleOutcome::Fires(data) = rule("").evaluate_change(&change(Some(&object), None)) else {
         panic!("the rule fires")
     };
-    let who = json!({
+    let identity = json!({
         "apiVersion": "v1", "kind": "Pod", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7",
     });
-    assert_eq!(data, who);
+    assert_eq!(data, identity);
     let outcome = rule("events = [\"Added\", \"Updated\"]").evaluate_change(&change(Some(&object), None));
-    assert_eq!(outcome, RuleOutcome::OtherKind);
+    assert_eq!(outcome, RuleOutcome::OtherEventKind);
 }
 
 #[test]

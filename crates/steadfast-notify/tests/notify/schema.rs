@@ -29,15 +29,15 @@ fn examples_match_the_published_schema() {
         } else {
             serde_saphyr::from_str(&text).expect("valid YAML")
         };
-        assert_eq!(misfits(&schema, &schema, &value), Vec::<String>::new(), "{file}");
+        assert_eq!(schema_violations(&schema, &schema, &value), Vec::<String>::new(), "{file}");
     }
 }
 
 #[test]
 fn schema_rejects_what_the_parser_rejects() {
     let schema = steadfast_notify::config::schema();
-    let good: Value = toml::from_str(VALID).expect("valid TOML");
-    assert_eq!(misfits(&schema, &schema, &good), Vec::<String>::new());
+    let valid_config: Value = toml::from_str(VALID).expect("valid TOML");
+    assert_eq!(schema_violations(&schema, &schema, &valid_config), Vec::<String>::new());
     for (path, value) in [
         ("/rules/0/name", json!(7)),
         ("/rules/0/resources", json!("pods")),
@@ -48,35 +48,35 @@ fn schema_rejects_what_the_parser_rejects() {
         ("/sinks/log", json!({"stdout": {}, "concurrency": 0})),
         ("/rules/0/events", json!(["Gone"])),
     ] {
-        let mut bad = good.clone();
-        bad["rules"][0]["initial"] = json!(false);
-        bad["rules"][0]["events"] = json!(["Added"]);
-        *bad.pointer_mut(path).expect("an existing file") = value;
-        assert!(!misfits(&schema, &schema, &bad).is_empty(), "{path}");
+        let mut invalid = valid_config.clone();
+        invalid["rules"][0]["initial"] = json!(false);
+        invalid["rules"][0]["events"] = json!(["Added"]);
+        *invalid.pointer_mut(path).expect("an existing file") = value;
+        assert!(!schema_violations(&schema, &schema, &invalid).is_empty(), "{path}");
     }
 }
 
 /// Returns mismatches of `value`, for the used subset of JSON Schema. Unknown keywords are mismatches.
-fn misfits(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
+fn schema_violations(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
     let Some(schema) = schema.as_object() else {
         return if *schema == json!(true) { vec![] } else { vec![format!("{value} is not allowed")] };
     };
-    let mut found = Vec::new();
-    let mut must = |fits: bool, what: String| {
-        if !fits {
-            found.push(what);
+    let mut violations = Vec::new();
+    let mut require = |is_satisfied: bool, description: String| {
+        if !is_satisfied {
+            violations.push(description);
         }
     };
-    for (word, wants) in schema {
-        match word.as_str() {
+    for (keyword, constraint) in schema {
+        match keyword.as_str() {
             "$schema" | "$defs" | "title" | "description" | "default" | "format" => {}
             "$ref" => {
-                let at = wants.as_str().expect("a text").strip_prefix('#').expect("within the schema");
-                let inner = misfits(root, root.pointer(at).expect("an existing file"), value);
-                must(inner.is_empty(), inner.join("; "));
+                let at = constraint.as_str().expect("a text").strip_prefix('#').expect("within the schema");
+                let inner = schema_violations(root, root.pointer(at).expect("an existing file"), value);
+                require(inner.is_empty(), inner.join("; "));
             }
             "type" => {
-                let is = |name: &Value| match name.as_str().expect("a text") {
+                let has_type = |name: &Value| match name.as_str().expect("a text") {
                     "object" => value.is_object(),
                     "array" => value.is_array(),
                     "string" => value.is_string(),
@@ -86,31 +86,41 @@ fn misfits(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
                     "null" => value.is_null(),
                     other => panic!("a type {other}"),
                 };
-                must(
-                    wants.as_array().map_or_else(|| is(wants), |all| all.iter().any(is)),
-                    format!("{value} is no {wants}"),
+                require(
+                    constraint.as_array().map_or_else(|| has_type(constraint), |all| all.iter().any(has_type)),
+                    format!("{value} is no {constraint}"),
                 );
             }
-            "const" => must(value == wants, format!("{value} is not {wants}")),
-            "enum" => must(wants.as_array().expect("a list").contains(value), format!("{value} is none of {wants}")),
-            "minimum" => must(value.as_f64() >= wants.as_f64() || !value.is_number(), format!("{value} < {wants}")),
-            "maximum" => must(value.as_f64() <= wants.as_f64() || !value.is_number(), format!("{value} > {wants}")),
+            "const" => require(value == constraint, format!("{value} is not {constraint}")),
+            "enum" => require(
+                constraint.as_array().expect("a list").contains(value),
+                format!("{value} is none of {constraint}"),
+            ),
+            "minimum" => {
+                require(value.as_f64() >= constraint.as_f64() || !value.is_number(), format!("{value} < {constraint}"))
+            }
+            "maximum" => {
+                require(value.as_f64() <= constraint.as_f64() || !value.is_number(), format!("{value} > {constraint}"))
+            }
             "minItems" => {
                 let items = value.as_array().map(|items| items.len() as u64);
-                must(items.is_none() || items >= wants.as_u64(), format!("{value} is too short"));
+                require(items.is_none() || items >= constraint.as_u64(), format!("{value} is too short"));
             }
             "anyOf" | "oneOf" => {
-                let fitting =
-                    wants.as_array().expect("a list").iter().filter(|one| misfits(root, one, value).is_empty());
-                let fitting = fitting.count();
-                must(
-                    if word == "anyOf" { fitting > 0 } else { fitting == 1 },
-                    format!("{value} fits {fitting} of {wants}"),
+                let matching_count = constraint
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .filter(|one| schema_violations(root, one, value).is_empty());
+                let matching_count = matching_count.count();
+                require(
+                    if keyword == "anyOf" { matching_count > 0 } else { matching_count == 1 },
+                    format!("{value} fits {matching_count} of {constraint}"),
                 );
             }
             "required" => {
-                for name in wants.as_array().expect("a list") {
-                    must(
+                for name in constraint.as_array().expect("a list") {
+                    require(
                         !value.is_object() || value.get(name.as_str().expect("a text")).is_some(),
                         format!("no {name}"),
                     );
@@ -118,27 +128,28 @@ fn misfits(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
             }
             "items" => {
                 for item in value.as_array().into_iter().flatten() {
-                    let inner = misfits(root, wants, item);
-                    must(inner.is_empty(), inner.join("; "));
+                    let inner = schema_violations(root, constraint, item);
+                    require(inner.is_empty(), inner.join("; "));
                 }
             }
             "properties" => {
-                for (name, wants) in wants.as_object().expect("a map") {
-                    let inner = value.get(name).map(|value| misfits(root, wants, value)).unwrap_or_default();
-                    must(inner.is_empty(), inner.join("; "));
+                for (name, constraint) in constraint.as_object().expect("a map") {
+                    let inner =
+                        value.get(name).map(|value| schema_violations(root, constraint, value)).unwrap_or_default();
+                    require(inner.is_empty(), inner.join("; "));
                 }
             }
             "additionalProperties" => {
-                let known = schema.get("properties").and_then(Value::as_object);
+                let known_properties = schema.get("properties").and_then(Value::as_object);
                 for (name, value) in value.as_object().into_iter().flatten() {
-                    if known.is_none_or(|known| !known.contains_key(name)) {
-                        let inner = misfits(root, wants, value);
-                        must(inner.is_empty(), format!("{name}: {}", inner.join("; ")));
+                    if known_properties.is_none_or(|known_properties| !known_properties.contains_key(name)) {
+                        let inner = schema_violations(root, constraint, value);
+                        require(inner.is_empty(), format!("{name}: {}", inner.join("; ")));
                     }
                 }
             }
             other => panic!("the schema has the word {other}, which this test does not know"),
         }
     }
-    found
+    violations
 }

@@ -21,14 +21,20 @@ enum AttemptResult {
 }
 
 fn attempt_result() -> impl Strategy<Value = AttemptResult> {
-    prop_oneof![4 => Just(AttemptResult::Accepted), 2 => Just(AttemptResult::AcceptedResponseLost), 3 => Just(AttemptResult::Retry), 1 => Just(AttemptResult::Rejected)]
+    prop_oneof![
+        4 => Just(AttemptResult::Accepted),
+        2 => Just(AttemptResult::AcceptedResponseLost),
+        3 => Just(AttemptResult::Retry),
+        1 => Just(AttemptResult::Rejected),
+    ]
 }
 
 /// Returns a message for the queue.
-fn message(lane: usize, number: u64) -> Arc<Message> {
+fn message(object_number: usize, number: u64) -> Arc<Message> {
     let value = json!({
         "id": number.to_string(), "time": "2026-01-02T03:04:05Z", "type": "Updated", "rule": "r", "cluster": "default",
-        "resource": "pods", "namespace": "", "name": format!("pod-{lane}"), "uid": format!("{lane}"), "data": number,
+        "resource": "pods", "namespace": "", "name": format!("pod-{object_number}"), "uid": format!("{object_number}"),
+        "data": number,
     });
     Arc::new(serde_json::from_value(value).expect("a message"))
 }
@@ -42,7 +48,7 @@ proptest! {
     /// For any behaviour of a sink, all messages of an object are delivered or become dead letters. First attempts keep
     /// their order, no message follows an acknowledged newer message, and the concurrency limit holds.
     #[test]
-    fn outbox_keeps_order_and_loses_nothing(
+    fn queue_keeps_order_and_loses_nothing(
         puts in prop::collection::vec((0_usize..4, 0_u64..2_000), 1..40),
         results in prop::collection::vec((attempt_result(), 0_u64..3_000, 0.0_f64..1.0), 1..60),
         concurrency in 1_usize..4,
@@ -64,37 +70,45 @@ proptest! {
         let mut puts = puts.into_iter().enumerate().peekable();
         let mut results = results.into_iter();
         let (mut now, mut total) = (Duration::ZERO, 0_u64);
-        let mut under_way: Vec<RunningAttempt> = Vec::new();
+        let mut running_attempts: Vec<RunningAttempt> = Vec::new();
         let mut received: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         let mut settled: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        let mut buried: Vec<u64> = Vec::new();
+        let mut dead_letters: Vec<u64> = Vec::new();
         for _ in 0..10_000 {
-            while let Some((number, (lane, _))) = puts.next_if(|(_, (_, at))| Duration::from_millis(*at) <= now) {
-                queue.push(now, message(lane, number as u64), number as u64);
+            while let Some((number, (object_number, _))) =
+                puts.next_if(|(_, (_, at))| Duration::from_millis(*at) <= now)
+            {
+                queue.push(now, message(object_number, number as u64), number as u64);
                 total += 1;
             }
-            for shipment in queue.take(now) {
-                prop_assert!(!shipment.messages.is_empty() && shipment.messages.len() <= batch);
+            for sent_batch in queue.take(now) {
+                prop_assert!(!sent_batch.messages.is_empty() && sent_batch.messages.len() <= batch);
                 // Attempts succeed after the last random result.
                 let (attempt_result, takes, chance) = results.next().unwrap_or((AttemptResult::Accepted, 10, 0.5));
-                under_way.push((now + Duration::from_millis(takes), shipment.number, shipment.messages, attempt_result, chance));
+                let attempt_end = now + Duration::from_millis(takes);
+                running_attempts.push((attempt_end, sent_batch.number, sent_batch.messages, attempt_result, chance));
             }
-            prop_assert!(under_way.len() <= concurrency);
-            let mut lanes: Vec<&str> = Vec::new();
-            for (_, _, messages, ..) in &under_way {
-                let mut own: Vec<&str> = messages.iter().map(|message| message.name.as_str()).collect();
-                own.dedup();
-                prop_assert!(own.iter().all(|lane| !lanes.contains(lane)), "one ordering key is in flight twice");
-                lanes.extend(own);
+            prop_assert!(running_attempts.len() <= concurrency);
+            let mut keys_in_flight: Vec<&str> = Vec::new();
+            for (_, _, messages, ..) in &running_attempts {
+                let mut keys: Vec<&str> = messages.iter().map(|message| message.name.as_str()).collect();
+                keys.dedup();
+                let is_free = |key: &&str| !keys_in_flight.contains(key);
+                prop_assert!(keys.iter().all(is_free), "one ordering key is in flight twice");
+                keys_in_flight.extend(keys);
             }
-            under_way.sort_by_key(|(at, ..)| *at);
-            let ends = under_way.first().map(|(at, ..)| *at);
-            let comes = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
-            let Some(next) = [ends, comes, queue.next(now)].into_iter().flatten().min() else { break };
-            prop_assert!(next > now || ends == Some(next) || comes == Some(next), "the next deadline has already passed");
+            running_attempts.sort_by_key(|(at, ..)| *at);
+            let next_attempt_end = running_attempts.first().map(|(at, ..)| *at);
+            let next_put = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
+            let next = [next_attempt_end, next_put, queue.next_due(now)].into_iter().flatten().min();
+            let Some(next) = next else { break };
+            prop_assert!(
+                next > now || next_attempt_end == Some(next) || next_put == Some(next),
+                "the next deadline has already passed"
+            );
             now = now.max(next);
-            if ends == Some(next) {
-                let (_, number, messages, attempt_result, chance) = under_way.remove(0);
+            if next_attempt_end == Some(next) {
+                let (_, number, messages, attempt_result, chance) = running_attempts.remove(0);
                 if matches!(attempt_result, AttemptResult::Accepted | AttemptResult::AcceptedResponseLost) {
                     for message in &messages {
                         received.entry(message.name.clone()).or_default().push(message.data.as_u64().expect("a number"));
@@ -108,33 +122,35 @@ proptest! {
                 let reason = String::new();
                 let outcome = match attempt_result {
                     AttemptResult::Accepted => DeliveryOutcome::Delivered,
-                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => DeliveryOutcome::Retry { retry_after: None, reason },
+                    AttemptResult::AcceptedResponseLost | AttemptResult::Retry => {
+                        DeliveryOutcome::Retry { retry_after: None, reason }
+                    }
                     AttemptResult::Rejected => DeliveryOutcome::Rejected { reason },
                 };
-                let bury = |message: &Message, _: &str, _: u32| {
-                    buried.push(message.data.as_u64().expect("a number"));
+                let record_dead_letter = |message: &Message, _: &str, _: u32| {
+                    dead_letters.push(message.data.as_u64().expect("a number"));
                     true
                 };
-                for done in queue.settle(now, number, &outcome, || chance, bury) {
-                    settled.entry(done.message.name.clone()).or_default().extend(done.tokens);
+                for settled_message in queue.settle(now, number, &outcome, || chance, record_dead_letter) {
+                    settled.entry(settled_message.message.name.clone()).or_default().extend(settled_message.tokens);
                 }
             }
         }
-        prop_assert!(queue.is_empty() && under_way.is_empty(), "something waits for ever");
-        let all: usize = settled.values().map(Vec::len).sum();
-        prop_assert_eq!(all as u64, total, "each is settled once");
-        for (lane, settled) in &settled {
+        prop_assert!(queue.is_empty() && running_attempts.is_empty(), "something waits for ever");
+        let settled_count: usize = settled.values().map(Vec::len).sum();
+        prop_assert_eq!(settled_count as u64, total, "each is settled once");
+        for (object_number, settled) in &settled {
             prop_assert!(settled.is_sorted_by(|one, other| one < other), "acknowledged out of order: {:?}", settled);
-            let received = received.get(lane).cloned().unwrap_or_default();
+            let received = received.get(object_number).cloned().unwrap_or_default();
             for number in settled {
-                prop_assert!(received.contains(number) || buried.contains(number), "{} is lost", number);
+                prop_assert!(received.contains(number) || dead_letters.contains(number), "{} is lost", number);
             }
             // First deliveries are in order. A repeated delivery precedes the acknowledgement of newer messages.
-            let mut first: Vec<u64> = Vec::new();
+            let mut first_deliveries: Vec<u64> = Vec::new();
             for number in &received {
-                if !first.contains(number) {
-                    prop_assert!(first.iter().all(|before| before < number), "out of order: {:?}", received);
-                    first.push(*number);
+                if !first_deliveries.contains(number) {
+                    prop_assert!(first_deliveries.iter().all(|before| before < number), "out of order: {:?}", received);
+                    first_deliveries.push(*number);
                 }
             }
         }

@@ -7,30 +7,32 @@ use std::time::Duration;
 use serde_json::json;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::engine_event::{EngineEvent, EventCallback};
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::{Engine, Streams, Supervisor};
 use tokio::time::sleep;
 
-use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, change, plan, retry};
+use crate::delivery::{DRAIN_TIMEOUT, NO_DELAY, ScriptedSink, change, plan, retry_outcome};
 use crate::folder::Folder;
 
 /// Returns an engine with a callback that panics inside the worker's task, in the first `panics` reports about
 /// failures.
 fn engine(folder: &Folder, panics: u32, sink: Arc<ScriptedSink>) -> (Engine, Supervisor, Arc<AtomicU32>) {
-    let reported = Arc::new(AtomicU32::new(0));
-    let (left, seen) = (AtomicU32::new(panics), reported.clone());
-    let report = move |notice: EngineEvent| match notice {
+    let ended_tasks = Arc::new(AtomicU32::new(0));
+    let (remaining_panics, end_counter) = (AtomicU32::new(panics), ended_tasks.clone());
+    let report = move |event: EngineEvent| match event {
         EngineEvent::SinkFailing { .. } | EngineEvent::DeadLettered { .. } => {
-            let is_left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
-            assert!(!is_left, "a callback that panics");
+            let must_panic = remaining_panics
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |remaining_panics| remaining_panics.checked_sub(1))
+                .is_ok();
+            assert!(!must_panic, "a callback that panics");
         }
-        EngineEvent::TaskEnded { .. } => drop(seen.fetch_add(1, Ordering::Relaxed)),
+        EngineEvent::TaskEnded { .. } => drop(end_counter.fetch_add(1, Ordering::Relaxed)),
         _ => {}
     };
-    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
+    let streams = Streams::from([("s".to_owned(), sink as Arc<dyn MessageStream>)]);
     let report: Arc<EventCallback> = Arc::new(report);
     let supervisor = Supervisor::new(report.clone());
-    (Engine::start_supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, reported)
+    (Engine::start_supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, ended_tasks)
 }
 
 #[tokio::test(start_paused = true)]
@@ -38,27 +40,27 @@ async fn panicked_worker_restarts_and_delivers_everything() {
     let folder = Folder::new("panicked");
     // `stuck` is in flight at the panic of the worker: the attempt never returns a result.
     let sink = ScriptedSink::new(|message, tries| match (&*message.name, tries) {
-        ("fails", 1) => (Duration::from_secs(1), retry()),
+        ("fails", 1) => (Duration::from_secs(1), retry_outcome()),
         ("stuck", 1) => (Duration::from_secs(10), DeliveryOutcome::Delivered),
         _ => (NO_DELAY, DeliveryOutcome::Delivered),
     });
-    let (engine, _supervisor, reported) = engine(&folder, 1, sink.clone());
+    let (engine, _supervisor, ended_tasks) = engine(&folder, 1, sink.clone());
     for name in ["fails", "stuck"] {
         engine.accept("r", "s", change(name, 1, &json!(1)), || {}).await;
     }
     assert_eq!(engine.drain(DRAIN_TIMEOUT).await, 0);
-    let mut taken: Vec<String> = sink.accepted().into_iter().map(|(name, _)| name).collect();
-    taken.sort();
-    assert_eq!(taken, ["fails", "stuck"]);
-    let counts = engine.stats().sinks["s"].clone();
-    assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (1, 1));
+    let mut delivered: Vec<String> = sink.accepted().into_iter().map(|(name, _)| name).collect();
+    delivered.sort();
+    assert_eq!(delivered, ["fails", "stuck"]);
+    let stats = engine.stats().sinks["s"].clone();
+    assert_eq!((stats.restarts, ended_tasks.load(Ordering::Relaxed)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn worker_that_keeps_panicking_counts_restarts() {
     let folder = Folder::new("panicking");
     let sink = ScriptedSink::new(|_, _| (NO_DELAY, DeliveryOutcome::Rejected { reason: "never".to_owned() }));
-    let (engine, supervisor, reported) = engine(&folder, u32::MAX, sink);
+    let (engine, supervisor, ended_tasks) = engine(&folder, u32::MAX, sink);
     // Each dead letter is reported, and each report panics.
     for number in 0..5 {
         engine.accept("r", "s", change(&format!("pod-{number}"), 1, &json!(1)), || {}).await;
@@ -66,7 +68,7 @@ async fn worker_that_keeps_panicking_counts_restarts() {
         // The file has space for only two dead letters.
         std::fs::remove_file(folder.join("dead-letters.ndjson")).expect("a file with a dead letter");
     }
-    let counts = engine.stats().sinks["s"].clone();
-    assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (5, 5), "{counts:?}");
+    let stats = engine.stats().sinks["s"].clone();
+    assert_eq!((stats.restarts, ended_tasks.load(Ordering::Relaxed)), (5, 5), "{stats:?}");
     assert_eq!(supervisor.unhealthy().len(), 1, "the program is not healthy");
 }

@@ -12,7 +12,7 @@ use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::{DeliveryFuture, Stream};
+use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec};
 use steadfast_testing::InMemory;
 use tokio::time::sleep;
@@ -29,7 +29,7 @@ impl Receiver {
     }
 }
 
-impl Stream for Receiver {
+impl MessageStream for Receiver {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> DeliveryFuture<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(1)).await;
@@ -43,27 +43,27 @@ impl Stream for Receiver {
     }
 }
 
-struct World {
+struct Fixture {
     server: ApiServer,
     receiver: Arc<Receiver>,
     factory: InformerFactory,
     engine: Engine,
     informers: Vec<Informer<Lazy<DynamicObject>>>,
-    _following: Vec<BTreeMap<String, RuleSubscription>>,
+    _subscriptions: Vec<BTreeMap<String, RuleSubscription>>,
 }
 
-impl World {
+impl Fixture {
     /// Watches each of `scopes`, with a checkpoint in `folder` if possible.
     async fn start(scopes: &[Scope], memory_limit: Option<usize>, folder: Option<&Folder>, when: &str) -> Self {
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await.expect("a connection"));
         let watch_spec = WatchSpec {
-            connection: 0,
+            connection_id: 0,
             factory: factory.clone(),
             checkpoint: folder
                 .map(|folder| Checkpoint::open(folder.join("a.checkpoint")).expect("the checkpoint opens")),
             watermark_folder: None,
-            audit: Duration::from_secs(600),
+            audit_interval: Duration::from_secs(600),
             memory_limit,
             clock: Timestamp::now,
         };
@@ -73,9 +73,9 @@ impl World {
         );
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         let receiver = Arc::<Receiver>::default();
-        let streams: Streams = [("log".to_owned(), receiver.clone() as Arc<dyn Stream>)].into();
+        let streams: Streams = [("log".to_owned(), receiver.clone() as Arc<dyn MessageStream>)].into();
         let engine = Engine::start(&plan, streams, 1, |_| {});
-        let following = scopes.iter().map(|scope| {
+        let subscriptions = scopes.iter().map(|scope| {
             let source = RuleSource {
                 rule: "each".to_owned(),
                 cluster: "default".to_owned(),
@@ -83,19 +83,19 @@ impl World {
                 scope: scope.clone(),
                 lookups: Vec::new(),
             };
-            let following = RuleSubscription::start(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+            let subscriptions = RuleSubscription::start(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
                 .expect("the subscription starts");
-            (following, source.informer(&watch_spec, None).expect("the informer runs"))
+            (subscriptions, source.informer(&watch_spec, None).expect("the informer runs"))
         });
-        let (following, informers) = following.unzip();
+        let (subscriptions, informers) = subscriptions.unzip();
         sleep(Duration::from_secs(5)).await;
-        let world = Self { server, receiver, factory, engine, informers, _following: following };
+        let fixture = Self { server, receiver, factory, engine, informers, _subscriptions: subscriptions };
         for namespace in ["hostile", "quiet"] {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
             // The server may have created the namespace already.
-            let _ = world.server.create(&object);
+            let _ = fixture.server.create(&object);
         }
-        world
+        fixture
     }
 
     fn create(&self, namespace: &str, name: &str, value: &str) {
@@ -106,7 +106,7 @@ impl World {
 
     /// Waits until as many messages as `names` were delivered, and returns the delivered names. Expressions run on real
     /// threads, so the wait combines real and virtual time.
-    async fn until(&self, names: &[&str]) -> Vec<String> {
+    async fn wait_for_names(&self, names: &[&str]) -> Vec<String> {
         for _ in 0..2000 {
             if self.receiver.names().len() >= names.len() {
                 break;
@@ -119,64 +119,64 @@ impl World {
     }
 }
 
-async fn flood(folder: Option<&Folder>, when: &str, objects: usize) {
-    let world = World::start(&[Scope::all()], None, folder, when).await;
+async fn check_flood(folder: Option<&Folder>, when: &str, objects: usize) {
+    let fixture = Fixture::start(&[Scope::all()], None, folder, when).await;
     for number in 0..objects {
-        world.create("hostile", &format!("h-{number}"), "x");
+        fixture.create("hostile", &format!("h-{number}"), "x");
     }
     for _ in 0..6000 {
-        let counts = world.engine.stats();
-        if counts.sinks["log"].waiting >= 5000 && counts.sinks["log"].throttled_total > 0 {
+        let stats = fixture.engine.stats();
+        if stats.sinks["log"].waiting >= 5000 && stats.sinks["log"].throttled_total > 0 {
             break;
         }
         let pause = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)));
         pause.await.expect("a pause");
         sleep(Duration::from_millis(10)).await;
     }
-    world.create("quiet", "q", "x");
-    assert_eq!(world.until(&["q"]).await, ["q"]);
-    let counts = world.engine.stats();
-    assert_eq!(counts.sinks["log"].waiting, 5000, "half of the queue is the share of a single namespace");
-    assert_eq!(counts.sinks["log"].throttled.keys().collect::<Vec<_>>(), ["default/hostile"]);
-    world.factory.shutdown();
+    fixture.create("quiet", "q", "x");
+    assert_eq!(fixture.wait_for_names(&["q"]).await, ["q"]);
+    let stats = fixture.engine.stats();
+    assert_eq!(stats.sinks["log"].waiting, 5000, "half of the queue is the share of a single namespace");
+    assert_eq!(stats.sinks["log"].throttled.keys().collect::<Vec<_>>(), ["default/hostile"]);
+    fixture.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
 async fn namespace_flood_leaves_space_for_others() {
-    flood(Some(&Folder::new("flood")), "true", 11_000).await;
+    check_flood(Some(&Folder::new("flood")), "true", 11_000).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn flood_without_checkpoint_leaves_space_for_another() {
-    flood(None, "now > timestamp('2020-01-01T00:00:00Z')", 5_500).await;
+    check_flood(None, "now > timestamp('2020-01-01T00:00:00Z')", 5_500).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn parked_changes_without_checkpoint_block_no_other() {
     // The share of the namespace, and more waiting changes than are kept unmerged.
-    flood(None, "true", 5_000 + 3_000).await;
+    check_flood(None, "true", 5_000 + 3_000).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn huge_objects_fill_only_namespace_cache() {
     let scopes = ["hostile", "quiet"].map(Scope::namespace);
-    let world = World::start(&scopes, Some(1_000_000), None, "true").await;
-    let huge = "x".repeat(400_000);
+    let fixture = Fixture::start(&scopes, Some(1_000_000), None, "true").await;
+    let large_value = "x".repeat(400_000);
     for number in 0..5 {
-        world.create("hostile", &format!("h-{number}"), &huge);
+        fixture.create("hostile", &format!("h-{number}"), &large_value);
     }
     sleep(Duration::from_secs(30)).await;
     for number in 0..5 {
-        world.create("quiet", &format!("q-{number}"), "x");
+        fixture.create("quiet", &format!("q-{number}"), "x");
     }
     sleep(Duration::from_secs(30)).await;
-    let names = world.until(&["q-0", "q-1", "q-2", "q-3", "q-4"]).await;
+    let names = fixture.wait_for_names(&["q-0", "q-1", "q-2", "q-3", "q-4"]).await;
     assert_eq!(names, ["q-0", "q-1", "q-2", "q-3", "q-4"]);
-    let used = world.informers.iter().map(Informer::memory).map(|memory| memory.objects + memory.keys);
-    let used: Vec<usize> = used.collect();
+    let memory_bytes = fixture.informers.iter().map(Informer::memory).map(|memory| memory.objects + memory.keys);
+    let memory_bytes: Vec<usize> = memory_bytes.collect();
     // The object that exceeds the limit is decoded before its rejection, so its size is added to the bound.
-    assert!(used.iter().all(|bytes| *bytes <= 1_000_000 + 410_000), "{used:?}");
-    let states: Vec<&str> = world.informers.iter().map(|informer| informer.freshness().name()).collect();
+    assert!(memory_bytes.iter().all(|bytes| *bytes <= 1_000_000 + 410_000), "{memory_bytes:?}");
+    let states: Vec<&str> = fixture.informers.iter().map(|informer| informer.freshness().name()).collect();
     assert_eq!(states, ["failed", "fresh"]);
-    world.factory.shutdown();
+    fixture.factory.shutdown();
 }

@@ -15,14 +15,14 @@ use sha2::{Digest, Sha256};
 use steadfast_notify::Plan;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
-use steadfast_notify::sink::Stream;
+use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
 use tokio::net::TcpListener;
 
 use crate::folder::Folder;
 
 /// Received requests.
-struct Received {
+struct ReceivedRequest {
     method: Method,
     path: String,
     headers: HeaderMap,
@@ -33,25 +33,25 @@ struct Received {
 #[derive(Clone)]
 struct Receiver {
     address: std::net::SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Receiver {
     async fn start(status: u16, header: Option<(&'static str, &'static str)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let server = Self { address: listener.local_addr().expect("an address"), received: Arc::default() };
-        let kept = server.received.clone();
+        let server = Self { address: listener.local_addr().expect("an address"), requests: Arc::default() };
+        let request_log = server.requests.clone();
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let kept = kept.clone();
+                let request_log = request_log.clone();
                 let service = service_fn(move |request: Request<Incoming>| {
-                    let kept = kept.clone();
+                    let request_log = request_log.clone();
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
                         let (method, path, headers) = (parts.method, parts.uri.to_string(), parts.headers);
-                        let one = Received { method, path, headers, body };
-                        kept.lock().push(one);
+                        let received_request = ReceivedRequest { method, path, headers, body };
+                        request_log.lock().push(received_request);
                         let mut response = Response::builder().status(status);
                         if let Some((name, value)) = header {
                             response = response.header(name, value);
@@ -67,10 +67,10 @@ impl Receiver {
         server
     }
 
-    fn take(&self) -> Received {
-        let mut received = self.received.lock();
-        assert_eq!(received.len(), 1, "one request");
-        received.remove(0)
+    fn take(&self) -> ReceivedRequest {
+        let mut requests = self.requests.lock();
+        assert_eq!(requests.len(), 1, "one request");
+        requests.remove(0)
     }
 }
 
@@ -82,12 +82,16 @@ pub(crate) fn folder(name: &str) -> Folder {
     folder
 }
 
-pub(crate) async fn open_sink(folder: &std::path::Path, url: &str, more: &str) -> Result<Arc<dyn Stream>, String> {
+pub(crate) async fn open_sink(
+    folder: &std::path::Path,
+    url: &str,
+    more: &str,
+) -> Result<Arc<dyn MessageStream>, String> {
     let text = format!(
         "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nsend = \"object.status\"\nto = [\"s\"]\n[sinks.s.webhook]\nurl = \"{url}\"\n{more}\n"
     );
     let plan = Plan::read(&folder.join("x.toml").display().to_string(), &text).map_err(|error| error.to_string())?;
-    let stdout: Arc<dyn Stream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
+    let stdout: Arc<dyn MessageStream> = Arc::new(JsonLines::new(std::io::sink(), |_| {}));
     Ok(plan.open(&stdout).await.map_err(|error| error.to_string())?["s"].clone())
 }
 
@@ -99,7 +103,7 @@ pub(crate) fn message(name: &str) -> Arc<Message> {
     Arc::new(serde_json::from_value(message).expect("a message"))
 }
 
-fn event(name: &str) -> Value {
+fn cloud_event(name: &str) -> Value {
     json!({
         "specversion": "1.0", "id": format!("{name}@7/r"), "source": "/clusters/here/pods", "type": "dev.steadfast.added",
         "subject": format!("shop/{name}"), "time": "2026-01-02T03:04:05Z", "datacontenttype": "application/json",
@@ -130,7 +134,7 @@ async fn message_is_a_signed_cloud_event() {
     let url = format!("http://{}/hooks/in?x=1", receiver.address);
     let stream = open_sink(&folder("structured"), &url, more).await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a")]).await, DeliveryOutcome::Delivered);
-    let Received { method, path, headers, body } = receiver.take();
+    let ReceivedRequest { method, path, headers, body } = receiver.take();
     assert_eq!((method, path.as_str()), (Method::POST, "/hooks/in?x=1"));
     assert_eq!(headers["content-type"], "application/cloudevents+json; charset=utf-8");
     assert_eq!(
@@ -138,7 +142,7 @@ async fn message_is_a_signed_cloud_event() {
         (&"edge".parse().unwrap(), &"Bearer hunter2".parse().unwrap())
     );
     assert_eq!(headers["steadfast-signature"], format!("sha256={}", hmac_sha256(b"a key that is shared", &body)));
-    assert_eq!(serde_json::from_slice::<Value>(&body).expect("valid JSON"), event("a"));
+    assert_eq!(serde_json::from_slice::<Value>(&body).expect("valid JSON"), cloud_event("a"));
 }
 
 #[tokio::test]
@@ -147,11 +151,14 @@ async fn messages_are_batched_in_order() {
     let url = format!("http://{}", receiver.address);
     let stream = open_sink(&folder("batched"), &url, "mode = \"batched\"").await.expect("a valid configuration");
     assert_eq!(stream.deliver(&[message("a"), message("b")]).await, DeliveryOutcome::Delivered);
-    let Received { path, headers, body, .. } = receiver.take();
+    let ReceivedRequest { path, headers, body, .. } = receiver.take();
     assert_eq!(path, "/");
     assert_eq!(headers["content-type"], "application/cloudevents-batch+json; charset=utf-8");
     assert!(!headers.contains_key("steadfast-signature"));
-    assert_eq!(serde_json::from_slice::<Value>(&body).expect("valid JSON"), json!([event("a"), event("b")]));
+    assert_eq!(
+        serde_json::from_slice::<Value>(&body).expect("valid JSON"),
+        json!([cloud_event("a"), cloud_event("b")])
+    );
 }
 
 #[tokio::test]

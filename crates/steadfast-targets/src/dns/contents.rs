@@ -8,12 +8,12 @@ use domain::base::{ParsedRecord, Serial, ToName, Ttl};
 use domain::dep::octseq::Octets;
 use domain::rdata::{A, Aaaa, Cname, Mx, Ptr, Soa, Srv, Txt};
 
-use super::record::{Data, DnsRecord, MARK, OWNER, entry_name, hash};
+use super::record::{Data, DnsRecord, MARK_LABEL, OWNER_LABEL, entry_name, record_hash};
 use crate::entry::ActualState;
 
 /// All contents of a zone.
 #[derive(Default)]
-pub(super) struct Contents {
+pub(super) struct TransferredZone {
     names: BTreeMap<String, NameRecords>,
     serial: Option<u32>,
 }
@@ -50,15 +50,15 @@ pub(super) struct ZoneContents {
     pub(super) serial: Option<u32>,
 }
 
-impl Contents {
+impl TransferredZone {
     pub(super) fn add<Octs: Octets>(&mut self, record: &ParsedRecord<'_, Octs>) -> Result<(), ParseError> {
-        if let Some(serial) = serial(record)? {
+        if let Some(serial) = parse_serial(record)? {
             self.serial = Some(serial);
         }
-        let name = lower(&record.owner());
+        let name = lowercase_name(&record.owner());
         let owner = self.names.entry(name.clone()).or_default();
         let ttl = Ttl::as_secs(&record.ttl());
-        owner.records.extend(data(record)?.map(|data| DnsRecord { name, ttl, data }));
+        owner.records.extend(parse_data(record)?.map(|data| DnsRecord { name, ttl, data }));
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Contents {
         let mut contents = ZoneContents { serial, ..ZoneContents::default() };
         for (name, owner) in &names {
             let is_own = owner.has_single_text(mark);
-            if let Some(marked) = name.strip_prefix(MARK) {
+            if let Some(marked) = name.strip_prefix(MARK_LABEL) {
                 if is_own {
                     contents.marked.insert(marked.to_owned());
                 } else {
@@ -78,12 +78,12 @@ impl Contents {
                 }
             } else if let Some((hash, marked)) =
                 // `HASH._steadfast.NAME` is the mark of a single record; `_steadfast.NAME` is the mark of a whole name.
-                name.split_once('.').and_then(|(hash, rest)| Some((hash, rest.strip_prefix(MARK)?)))
+                name.split_once('.').and_then(|(hash, rest)| Some((hash, rest.strip_prefix(MARK_LABEL)?)))
             {
                 if is_own {
                     contents.records.insert((marked.to_owned(), hash.to_owned()));
                 }
-            } else if !name.contains(&format!(".{OWNER}")) {
+            } else if !name.contains(&format!(".{OWNER_LABEL}")) {
                 others.insert(name.clone());
             }
         }
@@ -98,8 +98,8 @@ impl Contents {
             }
             // Names can share TXT, MX and PTR records with other clients. Only a mark per record distinguishes the
             // owners.
-            let is_single = is_apex || record.data.is_shared();
-            if is_single && !contents.records.contains(&(record.name.clone(), hash(&record))) {
+            let is_single = is_apex || record.data.may_share_name();
+            if is_single && !contents.records.contains(&(record.name.clone(), record_hash(&record))) {
                 contents.foreign.entry(record.name.clone()).or_default().push(record);
                 continue;
             }
@@ -114,20 +114,22 @@ impl Contents {
 }
 
 /// Returns the data of a record, if a mirror writes records of its type.
-pub(super) fn data<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<Data>, ParseError> {
+pub(super) fn parse_data<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<Data>, ParseError> {
     Ok(match record.rtype() {
         Rtype::A => record.to_record::<A>()?.map(|record| Data::A(record.data().addr())),
         Rtype::AAAA => record.to_record::<Aaaa>()?.map(|record| Data::Aaaa(record.data().addr())),
-        Rtype::CNAME => record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lower(record.data().cname()))),
-        Rtype::PTR => record.to_record::<Ptr<_>>()?.map(|record| Data::Ptr(lower(record.data().ptrdname()))),
+        Rtype::CNAME => {
+            record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lowercase_name(record.data().cname())))
+        }
+        Rtype::PTR => record.to_record::<Ptr<_>>()?.map(|record| Data::Ptr(lowercase_name(record.data().ptrdname()))),
         Rtype::MX => record.to_record::<Mx<_>>()?.map(|record| {
             let mx = record.data();
-            Data::Mx { preference: mx.preference(), exchange: lower(mx.exchange()) }
+            Data::Mx { preference: mx.preference(), exchange: lowercase_name(mx.exchange()) }
         }),
         Rtype::SRV => record.to_record::<Srv<_>>()?.map(|record| {
             let srv = record.data();
             let (priority, weight, port) = (srv.priority(), srv.weight(), srv.port());
-            Data::Srv { priority, weight, port, target: lower(srv.target()) }
+            Data::Srv { priority, weight, port, target: lowercase_name(srv.target()) }
         }),
         Rtype::TXT => {
             let record = record.to_record::<Txt<_>>()?;
@@ -138,7 +140,7 @@ pub(super) fn data<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Opti
 }
 
 /// Returns the serial number, if the record is a SOA.
-pub(super) fn serial<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<u32>, ParseError> {
+pub(super) fn parse_serial<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<u32>, ParseError> {
     if record.rtype() != Rtype::SOA {
         return Ok(None);
     }
@@ -146,7 +148,7 @@ pub(super) fn serial<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Op
     Ok(soa.map(|record| Serial::into_int(record.data().serial())))
 }
 
-fn lower(name: &impl ToName) -> String {
+fn lowercase_name(name: &impl ToName) -> String {
     // DNS compares names without case (RFC 4343). Servers return the spelling of the first writer.
     name.fmt_with_dot().to_string().to_ascii_lowercase()
 }

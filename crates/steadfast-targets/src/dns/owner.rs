@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::Zone;
 use super::error::{DnsError, DnsOperation};
 use super::query::ZoneQuery;
-use super::record::{Data, OWNER, parsed, short_hash, text_octets};
+use super::record::{Data, OWNER_LABEL, parse_name, short_hash, text_octets};
 use super::update::MessageFull;
 use super::wire::WireError;
 use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
@@ -27,15 +27,15 @@ impl Zone {
     pub(super) async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MAX_INSTANCE_BYTES).collect();
         let name = self.owner_name();
-        let wire = parsed(&name)?;
+        let wire = parse_name(&name)?;
         let query = ZoneQuery::Records(&wire, Rtype::TXT);
         let (records, _) = self.query(query).await?.records();
-        if let Some((other, renewed)) = records.iter().find_map(read_owner) {
+        if let Some((recorded_instance, renewed)) = records.iter().find_map(read_owner) {
             let age = now.saturating_sub(renewed);
-            if other != instance && age < OWNER_EXPIRES_SECS {
-                return Ok(Claim::Other { instance: other.escape_debug().to_string(), renewed });
+            if recorded_instance != instance && age < OWNER_EXPIRES_SECS {
+                return Ok(Claim::Other { instance: recorded_instance.escape_debug().to_string(), renewed });
             }
-            if other == instance && now.abs_diff(renewed) < OWNER_RENEW_SECS {
+            if recorded_instance == instance && now.abs_diff(renewed) < OWNER_RENEW_SECS {
                 return Ok(Claim::Ours);
             }
         }
@@ -43,9 +43,10 @@ impl Zone {
             // Another process was faster: the next claim shows its record.
             Err(DnsError::Conflict { .. }) => {
                 let (records, _) = self.query(query).await?.records();
-                let other = records.iter().find_map(read_owner).filter(|(other, _)| *other != instance);
-                Ok(other.map_or(Claim::Ours, |(other, renewed)| Claim::Other {
-                    instance: other.escape_debug().to_string(),
+                let recorded_instance =
+                    records.iter().find_map(read_owner).filter(|(recorded_instance, _)| *recorded_instance != instance);
+                Ok(recorded_instance.map_or(Claim::Ours, |(recorded_instance, renewed)| Claim::Other {
+                    instance: recorded_instance.escape_debug().to_string(),
                     renewed,
                 }))
             }
@@ -57,7 +58,7 @@ impl Zone {
     /// collide.
     pub(super) fn owner_name(&self) -> String {
         let hash = short_hash(&Sha256::digest(self.mark.as_bytes()));
-        if self.name == "." { format!("{hash}.{OWNER}") } else { format!("{hash}.{OWNER}{}", self.name) }
+        if self.name == "." { format!("{hash}.{OWNER_LABEL}") } else { format!("{hash}.{OWNER_LABEL}{}", self.name) }
     }
 
     /// Replaces the record, unless another process changed the record since the read.
@@ -70,30 +71,30 @@ impl Zone {
     pub(super) async fn replace_text(&self, name: &str, found: &[Data], strings: &[Vec<u8>]) -> Result<(), DnsError> {
         let (address, mut connection) = self.connect().await?;
         // The serial before and after the update shows whether this update was the only change in between.
-        let before = connection.query(&self.wire, Rtype::SOA, &self.key).await;
-        let wire = parsed(name)?;
-        let too_large = |_| MessageFull;
+        let serial_before = connection.query(&self.wire_name, Rtype::SOA, &self.key).await;
+        let wire = parse_name(name)?;
+        let message_full = |_| MessageFull;
         // Prerequisites of RFC 2136: the name is unused, or its TXT records are exactly those of the last read.
-        let fill = |mut prerequisites: domain::base::message_builder::AnswerBuilder<Vec<u8>>| {
+        let build_message = |mut prerequisites: domain::base::message_builder::AnswerBuilder<Vec<u8>>| {
             let zero = Ttl::from_secs(0);
             let data = |kind, octets| UnknownRecordData::from_octets(kind, octets).map_err(|_| MessageFull);
             if found.is_empty() {
-                prerequisites.push((&wire, Class::NONE, zero, data(Rtype::ANY, Vec::new())?)).map_err(too_large)?;
+                prerequisites.push((&wire, Class::NONE, zero, data(Rtype::ANY, Vec::new())?)).map_err(message_full)?;
             }
             for record in found {
-                let (kind, octets) = record.wire().map_err(|_| MessageFull)?;
-                prerequisites.push((&wire, Class::IN, zero, data(kind, octets)?)).map_err(too_large)?;
+                let (kind, octets) = record.to_wire().map_err(|_| MessageFull)?;
+                prerequisites.push((&wire, Class::IN, zero, data(kind, octets)?)).map_err(message_full)?;
             }
             let mut changes = prerequisites.authority();
             // One message deletes the old record and adds the new one. The server applies a message atomically.
-            changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(too_large)?;
+            changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(message_full)?;
             let text = data(Rtype::TXT, text_octets(strings))?;
-            changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(too_large)?;
+            changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(message_full)?;
             Ok(changes.additional())
         };
-        if let Err(error) = connection.update(&self.wire, &self.key, fill).await {
+        if let Err(error) = connection.update(&self.wire_name, &self.key, build_message).await {
             if matches!(error, WireError::Io(_)) {
-                self.addresses.failed(&address);
+                self.addresses.record_failure(&address);
             }
             return Err(match self.dns_error(DnsOperation::Update, &[], error) {
                 DnsError::Conflict { zone, rcode, .. } => {
@@ -103,11 +104,11 @@ impl Zone {
             });
         }
         // The renewal itself must not cause a read.
-        let after = connection.query(&self.wire, Rtype::SOA, &self.key).await;
-        if let (Ok((_, Some(before))), Ok((_, Some(after)))) = (before, after) {
+        let serial_after = connection.query(&self.wire_name, Rtype::SOA, &self.key).await;
+        if let (Ok((_, Some(serial_before))), Ok((_, Some(serial_after)))) = (serial_before, serial_after) {
             let mut state = self.state();
-            if state.contents.serial == Some(before) && after == before.wrapping_add(1) {
-                state.contents.serial = Some(after);
+            if state.contents.serial == Some(serial_before) && serial_after == serial_before.wrapping_add(1) {
+                state.contents.serial = Some(serial_after);
             }
         }
         Ok(())

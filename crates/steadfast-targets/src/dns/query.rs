@@ -3,7 +3,7 @@
 use domain::base::Name;
 use domain::base::iana::Rtype;
 
-use super::contents::Contents;
+use super::contents::TransferredZone;
 use super::error::DnsOperation;
 use super::record::Data;
 
@@ -27,22 +27,22 @@ impl ZoneQuery<'_> {
 
 /// Response to a [`ZoneQuery`].
 pub(super) enum Response {
-    Contents(Contents),
+    Transfer(TransferredZone),
     /// Records, and the serial number if requested.
     Records(Vec<Data>, Option<u32>),
 }
 
 impl Response {
-    pub(super) fn contents(self) -> Contents {
+    pub(super) fn transferred_zone(self) -> TransferredZone {
         match self {
-            Self::Contents(contents) => contents,
-            Self::Records(..) => Contents::default(),
+            Self::Transfer(contents) => contents,
+            Self::Records(..) => TransferredZone::default(),
         }
     }
 
     pub(super) fn records(self) -> (Vec<Data>, Option<u32>) {
         match self {
-            Self::Contents(_) => (Vec::new(), None),
+            Self::Transfer(_) => (Vec::new(), None),
             Self::Records(records, serial) => (records, serial),
         }
     }

@@ -13,10 +13,10 @@ use crate::entry::EntryValue;
 
 /// Label of the names at which marks lie: `_steadfast.NAME` for a name, `HASH._steadfast.NAME` for one record of a
 /// name.
-pub(super) const MARK: &str = "_steadfast.";
+pub(super) const MARK_LABEL: &str = "_steadfast.";
 
 /// Label of the names at which ownership records lie.
-pub(super) const OWNER: &str = "_steadfast-owner.";
+pub(super) const OWNER_LABEL: &str = "_steadfast-owner.";
 
 /// Upper bound of the text of a TXT record, in bytes.
 const MAX_TEXT_BYTES: usize = 8 * 1024;
@@ -98,8 +98,8 @@ impl Data {
         match &*kind.to_ascii_uppercase() {
             "A" => text.parse().map(Self::A).map_err(|_| invalid("an address such as 10.0.0.1")),
             "AAAA" => text.parse().map(Self::Aaaa).map_err(|_| invalid("an address such as fd00::1")),
-            "CNAME" => Ok(Self::Cname(canonical(text)?)),
-            "PTR" => Ok(Self::Ptr(canonical(text)?)),
+            "CNAME" => Ok(Self::Cname(canonical_name(text)?)),
+            "PTR" => Ok(Self::Ptr(canonical_name(text)?)),
             "SRV" => {
                 let parts: Vec<_> = text.split_whitespace().collect();
                 let [priority, weight, port, target] = parts[..] else {
@@ -111,7 +111,7 @@ impl Data {
                     priority: number(priority)?,
                     weight: number(weight)?,
                     port: number(port)?,
-                    target: canonical(target)?,
+                    target: canonical_name(target)?,
                 })
             }
             "MX" => {
@@ -121,19 +121,20 @@ impl Data {
                 };
                 let preference =
                     preference.parse().map_err(|_| invalid("a number from 0 to 65535 before its server"))?;
-                Ok(Self::Mx { preference, exchange: canonical(exchange)? })
+                Ok(Self::Mx { preference, exchange: canonical_name(exchange)? })
             }
             "TXT" => {
-                let strings = if text.starts_with('"') { quoted(text) } else { Some(chunked(text.as_bytes())) };
+                let strings =
+                    if text.starts_with('"') { parse_quoted(text) } else { Some(split_text(text.as_bytes())) };
                 let data =
                     Self::Txt(strings.ok_or_else(|| invalid("a text, or strings in quotes of up to 255 bytes"))?);
-                data.checked(invalid)
+                data.check_limits(invalid)
             }
             _ => Err(invalid("a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR")),
         }
     }
 
-    fn checked(self, invalid: impl Fn(&'static str) -> DnsError) -> Result<Self, DnsError> {
+    fn check_limits(self, invalid: impl Fn(&'static str) -> DnsError) -> Result<Self, DnsError> {
         match &self {
             Self::Txt(strings) if strings.iter().map(Vec::len).sum::<usize>() > MAX_TEXT_BYTES => {
                 Err(invalid("a text of up to 8 KiB"))
@@ -146,32 +147,32 @@ impl Data {
     }
 
     /// Returns the data in canonical form for comparisons.
-    fn normalized(self) -> Result<Self, DnsError> {
+    fn with_canonical_names(self) -> Result<Self, DnsError> {
         Ok(match self {
-            Self::Cname(target) => Self::Cname(canonical(&target)?),
-            Self::Ptr(target) => Self::Ptr(canonical(&target)?),
-            Self::Mx { preference, exchange } => Self::Mx { preference, exchange: canonical(&exchange)? },
+            Self::Cname(target) => Self::Cname(canonical_name(&target)?),
+            Self::Ptr(target) => Self::Ptr(canonical_name(&target)?),
+            Self::Mx { preference, exchange } => Self::Mx { preference, exchange: canonical_name(&exchange)? },
             Self::Srv { priority, weight, port, target } => {
-                Self::Srv { priority, weight, port, target: canonical(&target)? }
+                Self::Srv { priority, weight, port, target: canonical_name(&target)? }
             }
             other @ (Self::A(_) | Self::Aaaa(_) | Self::Txt(_)) => other,
         })
     }
 
     /// Returns type and data in the wire format.
-    pub(super) fn wire(&self) -> Result<(Rtype, Vec<u8>), DnsError> {
+    pub(super) fn to_wire(&self) -> Result<(Rtype, Vec<u8>), DnsError> {
         Ok(match self {
             Self::A(address) => (Rtype::A, address.octets().to_vec()),
             Self::Aaaa(address) => (Rtype::AAAA, address.octets().to_vec()),
-            Self::Cname(target) => (Rtype::CNAME, parsed(target)?.into_octets()),
-            Self::Ptr(target) => (Rtype::PTR, parsed(target)?.into_octets()),
+            Self::Cname(target) => (Rtype::CNAME, parse_name(target)?.into_octets()),
+            Self::Ptr(target) => (Rtype::PTR, parse_name(target)?.into_octets()),
             Self::Srv { priority, weight, port, target } => {
                 let mut octets: Vec<_> = [priority, weight, port].into_iter().flat_map(|n| n.to_be_bytes()).collect();
-                octets.extend(parsed(target)?.into_octets());
+                octets.extend(parse_name(target)?.into_octets());
                 (Rtype::SRV, octets)
             }
             Self::Mx { preference, exchange } => {
-                (Rtype::MX, [&preference.to_be_bytes()[..], &parsed(exchange)?.into_octets()].concat())
+                (Rtype::MX, [&preference.to_be_bytes()[..], &parse_name(exchange)?.into_octets()].concat())
             }
             Self::Txt(strings) => (Rtype::TXT, text_octets(strings)),
         })
@@ -179,7 +180,7 @@ impl Data {
 
     /// Returns true if other clients may have records of this type at a name of the mirror. Each such record of the
     /// mirror has its own mark.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) fn may_share_name(&self) -> bool {
         matches!(self, Self::Txt(_) | Self::Mx { .. } | Self::Ptr(_))
     }
 }
@@ -194,12 +195,12 @@ pub(super) fn text_octets(strings: &[Vec<u8>]) -> Vec<u8> {
     octets.collect()
 }
 
-fn chunked(text: &[u8]) -> Vec<Vec<u8>> {
+fn split_text(text: &[u8]) -> Vec<Vec<u8>> {
     if text.is_empty() { vec![Vec::new()] } else { text.chunks(255).map(<[u8]>::to_vec).collect() }
 }
 
 /// Reads strings in quotes with the escapes of zone files: `\"`, `\\` and `\DDD`.
-fn quoted(text: &str) -> Option<Vec<Vec<u8>>> {
+fn parse_quoted(text: &str) -> Option<Vec<Vec<u8>>> {
     let (mut strings, mut bytes) = (Vec::new(), text.bytes().peekable());
     loop {
         while bytes.next_if(u8::is_ascii_whitespace).is_some() {}
@@ -266,16 +267,16 @@ pub(super) fn entry_name(record: &DnsRecord) -> String {
             if text.len() <= MAX_SHOWN_CHARS {
                 return format!("{} {text}", record.name);
             }
-            format!("{} {}… {}", record.name, &text[..MAX_SHOWN_CHARS], hash(record))
+            format!("{} {}… {}", record.name, &text[..MAX_SHOWN_CHARS], record_hash(record))
         }
     }
 }
 
 /// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions
 /// infeasible.
-pub(super) fn hash(record: &DnsRecord) -> String {
-    // `wire` fails only for invalid names, and such names were rejected when the data was parsed.
-    let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
+pub(super) fn record_hash(record: &DnsRecord) -> String {
+    // `to_wire` fails only for invalid names, and such names were rejected when the data was parsed.
+    let (kind, octets) = record.data.to_wire().unwrap_or((Rtype::NULL, Vec::new()));
     short_hash(&Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize())
 }
 
@@ -288,8 +289,8 @@ pub(super) fn short_hash(digest: &[u8]) -> String {
 }
 
 /// Returns the name at which the mark of a single record lies.
-pub(super) fn record_mark(name: &str, hash: &str) -> String {
-    format!("{hash}.{MARK}{name}")
+pub(super) fn record_mark(name: &str, record_hash: &str) -> String {
+    format!("{record_hash}.{MARK_LABEL}{name}")
 }
 
 /// Returns the canonical record and the name of its entry.
@@ -300,31 +301,33 @@ pub(super) fn record_mark(name: &str, hash: &str) -> String {
 /// error if the data or the TTL is not valid.
 pub fn entry(zone: &str, record: DnsRecord) -> Result<(String, DnsRecord), DnsError> {
     let DnsRecord { name, ttl, data } = record;
-    let record = DnsRecord { name: within(&canonical(zone)?, &name)?, ttl, data: data.normalized()? };
+    let record =
+        DnsRecord { name: canonical_within(&canonical_name(zone)?, &name)?, ttl, data: data.with_canonical_names()? };
     if ttl > i32::MAX as u32 {
         return Err(DnsError::Ttl { name: record.name, ttl });
     }
     let (name, text) = (&record.name, record.data.to_string());
     let expected = |expected| DnsError::Data { kind: name.clone(), text: text.clone(), expected };
-    record.data.clone().checked(expected)?;
+    record.data.clone().check_limits(expected)?;
     Ok((entry_name(&record), record))
 }
 
 /// Returns the canonical `name`, or an error if `zone` cannot contain the name.
-pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
-    let canonical = canonical(name)?;
-    if !is_within(zone, &canonical) {
-        return Err(DnsError::Outside { name: canonical, zone: zone.to_owned() });
+pub(super) fn canonical_within(zone: &str, name: &str) -> Result<String, DnsError> {
+    let canonical_name = canonical_name(name)?;
+    if !is_within(zone, &canonical_name) {
+        return Err(DnsError::Outside { name: canonical_name, zone: zone.to_owned() });
     }
     // Marks must be valid names too, and entries must not overwrite them.
-    let mark = record_mark(&canonical, &"0".repeat(32));
-    let reserved = [MARK, OWNER].map(|label| label.trim_end_matches('.'));
-    if canonical.split('.').any(|label| reserved.contains(&label)) || parsed(&mark).is_err() {
-        let reason =
-            format!("{MARK}NAME and names below it record the owner of each name, so NAME may have up to 200 bytes");
-        return Err(DnsError::Name { name: display_name(&canonical).into_owned(), reason });
+    let mark = record_mark(&canonical_name, &"0".repeat(32));
+    let reserved = [MARK_LABEL, OWNER_LABEL].map(|label| label.trim_end_matches('.'));
+    if canonical_name.split('.').any(|label| reserved.contains(&label)) || parse_name(&mark).is_err() {
+        let reason = format!(
+            "{MARK_LABEL}NAME and names below it record the owner of each name, so NAME may have up to 200 bytes"
+        );
+        return Err(DnsError::Name { name: display_name(&canonical_name).into_owned(), reason });
     }
-    Ok(canonical)
+    Ok(canonical_name)
 }
 
 pub(super) fn is_within(zone: &str, name: &str) -> bool {
@@ -332,13 +335,13 @@ pub(super) fn is_within(zone: &str, name: &str) -> bool {
 }
 
 /// Returns a name in lower case, with a dot at the end.
-pub(super) fn canonical(name: &str) -> Result<String, DnsError> {
-    let mut name = parsed(name)?;
+pub(super) fn canonical_name(name: &str) -> Result<String, DnsError> {
+    let mut name = parse_name(name)?;
     name.make_canonical();
     Ok(name.fmt_with_dot().to_string())
 }
 
-pub(super) fn parsed(name: &str) -> Result<Name<Vec<u8>>, DnsError> {
+pub(super) fn parse_name(name: &str) -> Result<Name<Vec<u8>>, DnsError> {
     let invalid = |reason: String| DnsError::Name { name: display_name(name).into_owned(), reason };
     if name.is_empty() {
         return Err(invalid("it is empty".to_owned()));

@@ -7,7 +7,7 @@ use domain::base::iana::{Rcode, Rtype};
 use super::Zone;
 use super::error::DnsError;
 use super::query::ZoneQuery;
-use super::record::{Data, parsed, text_octets};
+use super::record::{Data, parse_name, text_octets};
 use crate::owner::OWNER_EXPIRES_SECS;
 
 /// The record as a condition of an update.
@@ -30,29 +30,29 @@ impl Zone {
     ///
     /// If the key has no permission to write the record, updates are sent without this condition.
     pub(super) async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
-        let recorded = self.try_to_record(term, now).await;
+        let result = self.try_to_record(term, now).await;
         // The key lacks permission to write the record. Updates continue without the condition, since otherwise all
         // would fail.
-        if matches!(recorded, Err(DnsError::Rejected { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
+        if matches!(result, Err(DnsError::Rejected { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
             self.state().term = None;
         }
-        recorded
+        result
     }
 
     async fn try_to_record(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let name = self.term_name();
-        let wire = parsed(&name)?;
+        let wire = parse_name(&name)?;
         let (records, _) = self.query(ZoneQuery::Records(&wire, Rtype::TXT)).await?.records();
         let text = |term: u64, since: u64| {
             [self.mark.clone(), term.to_string(), since.to_string()].map(String::into_bytes).to_vec()
         };
-        let found = records.iter().find_map(read_term);
-        match found {
-            Some((found, since)) if found == term => {
+        let recorded = records.iter().find_map(read_term);
+        match recorded {
+            Some((recorded, since)) if recorded == term => {
                 self.state().term = Some(text(term, since));
                 return Ok(true);
             }
-            Some((found, since)) if found > term && now.saturating_sub(since) < OWNER_EXPIRES_SECS => {
+            Some((recorded, since)) if recorded > term && now.saturating_sub(since) < OWNER_EXPIRES_SECS => {
                 // The recorded term is later, so updates that require this process's term fail, as intended.
                 self.state().term = Some(text(term, now));
                 return Ok(false);
@@ -73,8 +73,9 @@ impl Zone {
     /// Returns the condition of each update, or `None` without replicas.
     pub(super) fn term_condition(&self) -> Result<Option<TermRecord>, DnsError> {
         let strings = self.state().term.clone();
-        let condition =
-            |strings: Vec<Vec<u8>>| Ok(TermRecord { name: parsed(&self.term_name())?, text: text_octets(&strings) });
+        let condition = |strings: Vec<Vec<u8>>| {
+            Ok(TermRecord { name: parse_name(&self.term_name())?, text: text_octets(&strings) })
+        };
         strings.map(condition).transpose()
     }
 }

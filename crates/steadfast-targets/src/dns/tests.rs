@@ -20,13 +20,13 @@ fn record(name: &str, ttl: u32, kind: &str, text: &str) -> DnsRecord {
     DnsRecord { name: name.to_owned(), ttl, data: Data::read(kind, text).expect("data") }
 }
 
-fn all(records: &[DnsRecord]) -> Result<BTreeMap<String, DnsRecord>, String> {
+fn dns_entries(records: &[DnsRecord]) -> Result<BTreeMap<String, DnsRecord>, String> {
     entries("example.org", records.iter().cloned()).map_err(|error| error.to_string())
 }
 
 #[test]
 fn equivalent_records_share_one_entry() {
-    let made = all(&[
+    let entries = dns_entries(&[
         record("Web.Example.ORG", 60, "a", "10.0.0.1"),
         record("web.example.org.", 60, "A", "10.0.0.1"),
         record("web.example.org", 30, "A", "10.0.0.2"),
@@ -35,8 +35,8 @@ fn equivalent_records_share_one_entry() {
         record("alias.example.org", 90, "CNAME", "WEB.example.org"),
     ])
     .expect("entries");
-    let dns_error: Vec<_> =
-        made.iter().map(|(name, record)| format!("{name}: {} {}", record.ttl, record.data)).collect();
+    let descriptions: Vec<_> =
+        entries.iter().map(|(name, record)| format!("{name}: {} {}", record.ttl, record.data)).collect();
     let expected = [
         "_x._tcp.example.org. SRV 80 web.example.org.: 90 SRV 0 5 80 web.example.org.",
         "alias.example.org. CNAME: 90 CNAME web.example.org.",
@@ -44,14 +44,15 @@ fn equivalent_records_share_one_entry() {
         "web.example.org. A 10.0.0.2: 30 A 10.0.0.2",
         "web.example.org. AAAA fd00::1: 90 AAAA fd00::1",
     ];
-    assert_eq!(dns_error, expected, "records of one name and type share the shortest TTL");
+    assert_eq!(descriptions, expected, "records of one name and type share the shortest TTL");
 }
 
 #[test]
 fn invalid_records_are_rejected() {
-    let long = format!("{}.example.org", ["a".repeat(59), "b".repeat(59), "c".repeat(59), "d".repeat(59)].join("."));
+    let long_name =
+        format!("{}.example.org", ["a".repeat(59), "b".repeat(59), "c".repeat(59), "d".repeat(59)].join("."));
     let a = |name: &str| record(name, 60, "A", "10.0.0.1");
-    for (records, dns_error) in [
+    for (records, expected_error) in [
         (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: use the full name"),
         (vec![a("badexample.org")], "badexample.org. is not in the zone example.org."),
         (vec![a("web..example.org")], "\"web..example.org\" cannot be the name of an entry"),
@@ -62,7 +63,7 @@ fn invalid_records_are_rejected() {
         (vec![a("bücher.example.org")], "it has letters beyond ASCII"),
         (vec![a(&format!("{}.example.org", "x".repeat(70)))], "cannot be the name of an entry"),
         (vec![record("example.org", 60, "CNAME", "x.")], "example.org. is the zone itself, and cannot have CNAME x."),
-        (vec![a(&long)], "NAME may have up to 200 bytes"),
+        (vec![a(&long_name)], "NAME may have up to 200 bytes"),
         (
             vec![a("web.example.org"), record("web.example.org", 60, "CNAME", "x.")],
             "cannot have both A 10.0.0.1 and CNAME x.",
@@ -76,10 +77,10 @@ fn invalid_records_are_rejected() {
             "a TTL of 4294967295 s: the longest is 2147483647 s",
         ),
     ] {
-        let error = all(&records).expect_err(dns_error);
-        assert!(error.contains(dns_error), "{error}");
+        let error = dns_entries(&records).expect_err(expected_error);
+        assert!(error.contains(expected_error), "{error}");
     }
-    for (kind, text, dns_error) in [
+    for (kind, text, expected_error) in [
         ("A", "fd00::1", "\"fd00::1\" is not valid data of a record of type A: use an address such as 10.0.0.1"),
         ("AAAA", "10.0.0.1", "use an address such as fd00::1"),
         ("SRV", "1 2 3", "use priority, weight, port and target"),
@@ -93,8 +94,8 @@ fn invalid_records_are_rejected() {
         ("TXT", &"x".repeat(9000), "use a text of up to 8 KiB"),
         ("NS", "a.", "use a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR"),
     ] {
-        let error = Data::read(kind, text).expect_err(dns_error).to_string();
-        assert!(error.contains(dns_error), "{error}");
+        let error = Data::read(kind, text).expect_err(expected_error).to_string();
+        assert!(error.contains(expected_error), "{error}");
     }
     let error = Zone::new("127.0.0.1", "example.org", key(), "a\" b").expect_err("no mark");
     assert!(error.to_string().starts_with("\"a\\\" b\" cannot be a mark"), "{error}");
@@ -102,15 +103,15 @@ fn invalid_records_are_rejected() {
 
 #[test]
 fn key_error_contains_no_secret() {
-    for (text, dns_error) in [
+    for (text, expected_error) in [
         ("mirror:c2VjcmV0", "it is not of the form ALGORITHM:NAME:SECRET"),
         ("hmac-md5:mirror:c2VjcmV0", "its algorithm is not hmac-sha256"),
         ("hmac-sha256:a..b:c2VjcmV0", "its name is not a domain name"),
         ("hmac-sha256:mirror:c2Vjcm!0", "its secret is not valid Base64"),
         ("hmac-sha256:mirror:c2VjcmV0", "its secret has fewer than 16 bytes"),
     ] {
-        let error = text.parse::<TsigKey>().expect_err(dns_error).to_string();
-        assert!(error.contains(dns_error), "{error}");
+        let error = text.parse::<TsigKey>().expect_err(expected_error).to_string();
+        assert!(error.contains(expected_error), "{error}");
         assert!(!error.contains("c2Vj"), "{error}");
     }
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
@@ -135,9 +136,10 @@ fn server_port_defaults_to_53() {
 #[test]
 fn steps_of_name_form_one_update() {
     let zone = Zone::new("[fd00::53]:5353", "example.org", key(), "m").expect("a zone");
-    let own = all(&[record("old.example.org", 60, "A", "10.0.0.1"), record("web.example.org", 60, "A", "10.0.0.2")]);
+    let own =
+        dns_entries(&[record("old.example.org", 60, "A", "10.0.0.1"), record("web.example.org", 60, "A", "10.0.0.2")]);
     let found = ActualState { own: own.expect("entries"), others: [].into(), busy: [].into() };
-    let desired = all(&[
+    let desired = dns_entries(&[
         record("new.example.org", 30, "AAAA", "fd00::1"),
         record("web.example.org", 60, "CNAME", "new.example.org"),
     ]);
@@ -162,10 +164,10 @@ fn steps_of_name_form_one_update() {
     ];
     let steps: Vec<_> = adds.chain(removes).collect();
     assert_eq!(zone.describe(&found, &steps), expected);
-    let wrong = Step::Add { name: "x".to_owned(), value: record("x.example.com.", 1, "A", "10.0.0.1") };
-    let described = zone.describe(&found, &[wrong, steps[0].clone()]);
-    assert!(described[0].starts_with("; x.example.com. is not in the zone"), "{described:?}");
-    assert_eq!(described[1..], expected[..7]);
+    let step_outside_zone = Step::Add { name: "x".to_owned(), value: record("x.example.com.", 1, "A", "10.0.0.1") };
+    let commands = zone.describe(&found, &[step_outside_zone, steps[0].clone()]);
+    assert!(commands[0].starts_with("; x.example.com. is not in the zone"), "{commands:?}");
+    assert_eq!(commands[1..], expected[..7]);
 }
 
 /// Behaviour of a server.
@@ -207,44 +209,46 @@ async fn server(behavior: ServerBehavior) -> String {
 }
 
 fn response(behavior: ServerBehavior, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
-    let (mine, now) = (key().tsig, Time48::now());
+    let (valid_key, now) = (key().tsig, Time48::now());
     let ahead = Time48::from_u64(u64::from(now) + 3600);
     let plain = |operation: &Message<Vec<u8>>| {
         MessageBuilder::new_vec().start_answer(operation, Rcode::NOERROR).expect("an answer")
     };
     match behavior {
         ServerBehavior::Ahead => {
-            let error = ServerTransaction::request(&mine, operation, ahead).expect_err("too late");
+            let error = ServerTransaction::request(&valid_key, operation, ahead).expect_err("too late");
             let builder = MessageBuilder::new_vec();
             error.build_message(&operation.for_slice_ref(), builder).expect("an answer").finish()
         }
         ServerBehavior::Unsigned => plain(operation).finish(),
         ServerBehavior::Nothing => plain(operation).finish()[..12].to_vec(),
         ServerBehavior::Forged => {
-            let name = mine.name().clone();
-            let other = Tsig::new(mine.algorithm(), b"not the same secret", name, None, None).expect("a key");
+            let name = valid_key.name().clone();
+            let other_key = Tsig::new(valid_key.algorithm(), b"not the same secret", name, None, None).expect("a key");
             // Signed as for a request with the other key.
-            let mut again = MessageBuilder::new_vec().question().additional();
-            domain::tsig::ClientTransaction::request(&other, &mut again, now).expect("a request");
-            let mut again = Message::from_octets(again.finish()).expect("a message");
-            let forged = ServerTransaction::request(&other, &mut again, now).expect("ours").expect("signed");
+            let mut forged_request = MessageBuilder::new_vec().question().additional();
+            domain::tsig::ClientTransaction::request(&other_key, &mut forged_request, now).expect("a request");
+            let mut forged_request = Message::from_octets(forged_request.finish()).expect("a message");
+            let forged =
+                ServerTransaction::request(&other_key, &mut forged_request, now).expect("ours").expect("signed");
             let mut message = plain(operation).additional();
             forged.answer(&mut message, now).expect("an answer");
             message.finish()
         }
         ServerBehavior::Replayed => {
-            let mut earlier = MessageBuilder::new_vec().question().additional();
-            domain::tsig::ClientTransaction::request(&mine, &mut earlier, now).expect("a request");
-            let mut earlier = Message::from_octets(earlier.finish()).expect("a message");
-            let replayed = ServerTransaction::request(&mine, &mut earlier, now).expect("ours").expect("signed");
+            let mut earlier_request = MessageBuilder::new_vec().question().additional();
+            domain::tsig::ClientTransaction::request(&valid_key, &mut earlier_request, now).expect("a request");
+            let mut earlier_request = Message::from_octets(earlier_request.finish()).expect("a message");
+            let replayed =
+                ServerTransaction::request(&valid_key, &mut earlier_request, now).expect("ours").expect("signed");
             let mut message = plain(operation).additional();
             replayed.answer(&mut message, now).expect("an answer");
             message.finish()
         }
         ServerBehavior::Short => {
-            let transaction = ServerTransaction::request(&mine, operation, now).expect("ours").expect("signed");
+            let transaction = ServerTransaction::request(&valid_key, operation, now).expect("ours").expect("signed");
             let mut message = plain(operation);
-            let name: Name<Vec<u8>> = record::parsed("web.example.org").expect("a name");
+            let name: Name<Vec<u8>> = record::parse_name("web.example.org").expect("a name");
             let data = domain::base::UnknownRecordData::from_octets(Rtype::A, vec![10, 0, 0, 1]).expect("data");
             message.push((name, Class::IN, 60, data)).expect("room");
             let mut message = message.additional();
@@ -256,7 +260,7 @@ fn response(behavior: ServerBehavior, operation: &mut Message<Vec<u8>>) -> Vec<u
 
 #[tokio::test]
 async fn unauthenticated_response_is_rejected() {
-    for (behavior, dns_error) in [
+    for (behavior, expected_error) in [
         (ServerBehavior::Ahead, "the key mirror.: the clock of the server is 3600 s ahead (BADTIME): set both clocks"),
         (ServerBehavior::Unsigned, "the response is not signed and was rejected"),
         (
@@ -271,15 +275,15 @@ async fn unauthenticated_response_is_rejected() {
         (ServerBehavior::Nothing, "was rejected"),
     ] {
         let zone = Zone::new(&server(behavior).await, "example.org", key(), "m").expect("a zone");
-        let error = zone.read().await.expect_err(dns_error).to_string();
-        assert!(error.contains(dns_error), "{behavior:?}: {error}");
+        let error = zone.read().await.expect_err(expected_error).to_string();
+        assert!(error.contains(expected_error), "{behavior:?}: {error}");
         if matches!(behavior, ServerBehavior::Short) {
             continue;
         }
-        let desired = all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries");
+        let desired = dns_entries(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries");
         let steps: Vec<_> = desired.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
-        let error = zone.apply(&steps).await.expect_err(dns_error).to_string();
-        assert!(error.contains(dns_error), "{behavior:?}: {error}");
+        let error = zone.apply(&steps).await.expect_err(expected_error).to_string();
+        assert!(error.contains(expected_error), "{behavior:?}: {error}");
     }
 }
 
@@ -289,7 +293,9 @@ async fn unreadable_zone_is_not_changed() {
     let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
     let settings = MirrorSettings { limits: Limits { share: 1.0, ..Limits::default() }, ..MirrorSettings::default() };
     let mirror = Mirror::start("zone", zone, settings, MirrorMemory::volatile());
-    mirror.set_desired(DesiredState::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
+    mirror.set_desired(DesiredState::certain(
+        dns_entries(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries"),
+    ));
     let mut status = mirror.status();
     let status = status.wait_for(|status| status.failing.is_some()).await.expect("a mirror at work").clone();
     assert_eq!((status.reads, status.applied), (0, Vec::new()));
@@ -341,14 +347,14 @@ fn validate_rejects_only_conflicting_records() {
     let rejected = zone.validate(&mut all);
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["example.org. CNAME", "web.example.org. CNAME"]);
     assert!(rejected["web.example.org. CNAME"].contains("cannot have both A 10.0.0.1 and CNAME x."), "{rejected:?}");
-    let left: Vec<_> = all.iter().map(|(name, record)| format!("{name} {}", record.ttl)).collect();
+    let remaining: Vec<_> = all.iter().map(|(name, record)| format!("{name} {}", record.ttl)).collect();
     let expected = [
         "alias.example.org. CNAME 90",
         "example.org. A 10.0.0.3 90",
         "web.example.org. A 10.0.0.1 30",
         "web.example.org. A 10.0.0.2 30",
     ];
-    assert_eq!(left, expected);
+    assert_eq!(remaining, expected);
 }
 
 #[test]
@@ -376,21 +382,21 @@ fn validate_keeps_alias_and_foreign_records() {
 fn zones_route_records_by_longest_suffix() {
     let zone = |name: &str| Zone::new("127.0.0.1", name, key(), "m").expect("a zone");
     let zones = Zones::new(vec![zone("example.org"), zone("b.example.org"), zone("10.in-addr.arpa")]).expect("zones");
-    let place = |name: &str| {
+    let entry_name_of = |name: &str| {
         zones.entry(record(name, 1, "A", "10.0.0.1")).map(|(name, _)| name).map_err(|error| error.to_string())
     };
-    assert_eq!(place("a.b.Example.org").as_deref(), Ok("a.b.example.org. A 10.0.0.1"));
-    assert_eq!(place("b.example.org").as_deref(), Ok("b.example.org. A 10.0.0.1"));
-    let error = place("a.example.net").expect_err("in none");
+    assert_eq!(entry_name_of("a.b.Example.org").as_deref(), Ok("a.b.example.org. A 10.0.0.1"));
+    assert_eq!(entry_name_of("b.example.org").as_deref(), Ok("b.example.org. A 10.0.0.1"));
+    let error = entry_name_of("a.example.net").expect_err("in none");
     assert!(error.contains("is not in the zone 10.in-addr.arpa., b.example.org., example.org."), "{error}");
     let steps: Vec<_> = ["a.b.example.org", "a.example.org"]
         .map(|name| record(&format!("{name}."), 1, "A", "10.0.0.1"))
         .map(|value| Step::Add { name: value.name.clone(), value })
         .into();
     let found = ActualState { own: [].into(), others: [].into(), busy: [].into() };
-    let described = zones.describe(&found, &steps);
-    let of = |start: &str| described.iter().filter(|line| line.starts_with(start)).cloned().collect::<Vec<_>>();
-    assert_eq!(of("zone "), ["zone b.example.org.", "zone example.org."]);
+    let commands = zones.describe(&found, &steps);
+    let lines_with = |start: &str| commands.iter().filter(|line| line.starts_with(start)).cloned().collect::<Vec<_>>();
+    assert_eq!(lines_with("zone "), ["zone b.example.org.", "zone example.org."]);
     assert!(Zones::new(vec![zone("a."), zone("A")]).is_err());
     assert!(Zones::new(Vec::new()).is_err());
 }

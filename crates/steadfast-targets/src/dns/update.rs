@@ -8,7 +8,7 @@ use domain::base::{Ttl, UnknownRecordData};
 
 use super::contents::ZoneContents;
 use super::error::DnsError;
-use super::record::{Data, DnsRecord, MARK, hash, parsed, record_mark, text_octets, within};
+use super::record::{Data, DnsRecord, MARK_LABEL, canonical_within, parse_name, record_hash, record_mark, text_octets};
 use super::term::TermRecord;
 use crate::entry::Step;
 
@@ -65,7 +65,7 @@ impl Update {
     pub(super) fn size(&self) -> usize {
         let name = self.name.len() + 16;
         let records = self.removed.iter().chain(&self.added);
-        let data = |record: &DnsRecord| record.data.wire().map_or(0, |(_, octets)| octets.len());
+        let data = |record: &DnsRecord| record.data.to_wire().map_or(0, |(_, octets)| octets.len());
         // Each mark has a condition and a change, with 210 bytes of text at most.
         2 * (name + 256)
             + records.map(|record| name + data(record)).sum::<usize>()
@@ -75,7 +75,7 @@ impl Update {
 
 /// Returns the updates for `steps`, ordered by their first steps, and the error of the first impossible step. The
 /// updates also remove marks of records that do not exist any more.
-pub(super) fn updates(
+pub(super) fn build_updates(
     zone: &str,
     contents: &ZoneContents,
     steps: &[Step<DnsRecord>],
@@ -129,9 +129,9 @@ pub(super) fn updates(
         update.records = record_marks(update, contents);
     }
     updates.retain(|update| {
-        let clash = remaining_alias(update, contents);
-        let is_possible = clash.is_none();
-        if let (Some(error), true) = (clash, first_error.is_ok()) {
+        let alias_conflict = remaining_alias(update, contents);
+        let is_possible = alias_conflict.is_none();
+        if let (Some(error), true) = (alias_conflict, first_error.is_ok()) {
             first_error = Err(error);
         }
         is_possible
@@ -145,15 +145,15 @@ pub(super) fn updates(
 
 /// Returns the changes of the marks of single records.
 fn record_marks(update: &Update, contents: &ZoneContents) -> BTreeMap<String, RecordMark> {
-    let is_marked = |record: &&DnsRecord| update.owner == NameOwner::Zone || record.data.is_shared();
+    let is_marked = |record: &&DnsRecord| update.owner == NameOwner::Zone || record.data.may_share_name();
     let mut marks = BTreeMap::new();
     for record in update.removed.iter().filter(is_marked) {
-        marks.insert(record_mark(&update.name, &hash(record)), RecordMark::Remove);
+        marks.insert(record_mark(&update.name, &record_hash(record)), RecordMark::Remove);
     }
     for record in update.added.iter().filter(is_marked) {
-        let hash = hash(record);
-        let exists = contents.records.contains(&(update.name.clone(), hash.clone()));
-        marks.insert(record_mark(&update.name, &hash), if exists { RecordMark::Keep } else { RecordMark::Add });
+        let record_hash = record_hash(record);
+        let exists = contents.records.contains(&(update.name.clone(), record_hash.clone()));
+        marks.insert(record_mark(&update.name, &record_hash), if exists { RecordMark::Keep } else { RecordMark::Add });
     }
     marks
 }
@@ -172,22 +172,22 @@ fn remaining_alias(update: &Update, contents: &ZoneContents) -> Option<DnsError>
 /// Returns updates that delete marks without a record. Otherwise the mirror would claim a record that another client
 /// adds again later.
 fn unused_marks<'a>(contents: &'a ZoneContents, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
-    let used: BTreeSet<_> = contents.own.values().map(|record| (record.name.clone(), hash(record))).collect();
+    let used: BTreeSet<_> = contents.own.values().map(|record| (record.name.clone(), record_hash(record))).collect();
     let unused = contents.records.iter().filter(move |record| !used.contains(record));
-    unused.filter(move |(name, _)| name == zone || contents.marked.contains(name)).map(|(name, hash)| Update {
+    unused.filter(move |(name, _)| name == zone || contents.marked.contains(name)).map(|(name, record_hash)| Update {
         name: name.clone(),
         owner: NameOwner::Zone,
         removed: Vec::new(),
         added: Vec::new(),
-        records: BTreeMap::from([(record_mark(name, hash), RecordMark::Remove)]),
+        records: BTreeMap::from([(record_mark(name, record_hash), RecordMark::Remove)]),
     })
 }
 
 /// Checks that `record` has the form of [`entry`](super::entry). A different form would change the entry name at each
 /// read.
 fn check_form(zone: &str, record: &DnsRecord, contents: &ZoneContents) -> Result<(), DnsError> {
-    record.data.wire()?;
-    let name = within(zone, &record.name)?;
+    record.data.to_wire()?;
+    let name = canonical_within(zone, &record.name)?;
     if name != record.name {
         let reason = format!("write {name}, the form that `dns::entry` returns");
         return Err(DnsError::Name { name: record.name.clone(), reason });
@@ -207,7 +207,7 @@ fn check_form(zone: &str, record: &DnsRecord, contents: &ZoneContents) -> Result
 pub(super) struct MessageFull;
 
 /// Writes `updates` into one message, which the server applies as a whole or not at all.
-pub(super) fn write(
+pub(super) fn write_update(
     updates: &[&Update],
     mark: &str,
     term: Option<TermRecord>,
@@ -220,8 +220,8 @@ pub(super) fn write(
     let data = |kind: Rtype, octets: Vec<u8>| UnknownRecordData::from_octets(kind, octets).map_err(too_large);
     let empty_data = || data(Rtype::ANY, Vec::new());
     let text = || data(Rtype::TXT, text_octets(&[mark.as_bytes().to_vec()]));
-    let name_of = |name: &str| parsed(name).map_err(too_large);
-    let mark_of = |update: &Update| parsed(&format!("{MARK}{}", update.name)).map_err(too_large);
+    let name_of = |name: &str| parse_name(name).map_err(too_large);
+    let mark_of = |update: &Update| parse_name(&format!("{MARK_LABEL}{}", update.name)).map_err(too_large);
     let zero_ttl = Ttl::from_secs(0);
     if let Some(TermRecord { name, text }) = term {
         prerequisites.push((name, Class::IN, zero_ttl, data(Rtype::TXT, text)?)).map_err(too_large)?;
@@ -256,7 +256,7 @@ pub(super) fn write(
         // silently ignores a CNAME that would join other records.
         for (records, class) in [(&update.removed, Class::NONE), (&update.added, Class::IN)] {
             for record in records {
-                let (kind, octets) = record.data.wire().map_err(too_large)?;
+                let (kind, octets) = record.data.to_wire().map_err(too_large)?;
                 let ttl = if class == Class::IN { Ttl::from_secs(record.ttl) } else { zero_ttl };
                 changes.push((&name, class, ttl, data(kind, octets)?)).map_err(too_large)?;
             }
@@ -286,8 +286,8 @@ pub(super) fn write(
 pub(super) fn nsupdate_commands(update: &Update, mark: &str) -> Vec<String> {
     let Update { name, owner, removed, added, records } = update;
     let mut commands = match owner {
-        NameOwner::Mirror { .. } => vec![format!("prereq yxrrset {MARK}{name} IN TXT \"{mark}\"")],
-        NameOwner::Free => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")],
+        NameOwner::Mirror { .. } => vec![format!("prereq yxrrset {MARK_LABEL}{name} IN TXT \"{mark}\"")],
+        NameOwner::Free => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK_LABEL}{name}")],
         NameOwner::Zone => Vec::new(),
     };
     commands.extend(records.iter().map(|(name, change)| match change {
@@ -297,9 +297,11 @@ pub(super) fn nsupdate_commands(update: &Update, mark: &str) -> Vec<String> {
     commands.extend(removed.iter().map(|record| format!("update delete {name} IN {}", record.data)));
     commands.extend(added.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
     match owner {
-        NameOwner::Mirror { is_last: true } => commands.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
+        NameOwner::Mirror { is_last: true } => {
+            commands.push(format!("update delete {MARK_LABEL}{name} IN TXT \"{mark}\""))
+        }
         NameOwner::Free if !added.is_empty() => {
-            commands.push(format!("update add {MARK}{name} {MARK_TTL} IN TXT \"{mark}\""));
+            commands.push(format!("update add {MARK_LABEL}{name} {MARK_TTL} IN TXT \"{mark}\""));
         }
         _ => {}
     }

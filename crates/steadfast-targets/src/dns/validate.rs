@@ -33,7 +33,7 @@ pub fn entries(
         let ttl = entries.get(&name).map_or(record.ttl, |other: &DnsRecord| other.ttl.min(record.ttl));
         entries.insert(name, DnsRecord { ttl, ..record });
     }
-    let zone = super::record::canonical(zone)?;
+    let zone = super::record::canonical_name(zone)?;
     match resolve_conflicts(&zone, &mut entries, &ZoneContents::default()).into_values().next() {
         Some(error) => Err(error),
         None => Ok(entries),
@@ -67,9 +67,9 @@ pub(super) fn resolve_conflicts(
         }
         // The existing kind of records stays, because the zone keeps skipped entries unchanged.
         let exists = |entries: &[String]| entries.iter().any(|entry| contents.own.contains_key(entry));
-        let (keep, drop) = if exists(&aliases) && !exists(&others) { (aliases, others) } else { (others, aliases) };
-        let first = desired[&keep[0]].data.to_string();
-        for entry in drop {
+        let (kept, dropped) = if exists(&aliases) && !exists(&others) { (aliases, others) } else { (others, aliases) };
+        let first = desired[&kept[0]].data.to_string();
+        for entry in dropped {
             let second = desired[&entry].data.to_string();
             rejected.insert(entry, DnsError::Clash { name: name.clone(), first: first.clone(), second });
         }
@@ -93,21 +93,21 @@ pub(super) fn resolve_conflicts(
 /// Gives all records of one name and type the lowest TTL among them, or the TTL of foreign records of that name and
 /// type.
 fn unify_ttls(desired: &mut BTreeMap<String, DnsRecord>, contents: &ZoneContents) {
-    let kind = |record: &DnsRecord| record.data.wire().map_or(Rtype::NULL, |(kind, _)| kind);
-    let mut lowest: BTreeMap<(String, Rtype), u32> = BTreeMap::new();
+    let kind = |record: &DnsRecord| record.data.to_wire().map_or(Rtype::NULL, |(kind, _)| kind);
+    let mut lowest_ttls: BTreeMap<(String, Rtype), u32> = BTreeMap::new();
     for record in desired.values() {
-        let ttl = lowest.entry((record.name.clone(), kind(record))).or_insert(record.ttl);
+        let ttl = lowest_ttls.entry((record.name.clone(), kind(record))).or_insert(record.ttl);
         *ttl = record.ttl.min(*ttl);
     }
-    let names: BTreeSet<_> = lowest.keys().map(|(name, _)| name.clone()).collect();
+    let names: BTreeSet<_> = lowest_ttls.keys().map(|(name, _)| name.clone()).collect();
     // All records of one name and type have one TTL, so an update could also change the TTL of foreign records. The
     // mirror adopts their TTL instead.
     for record in names.iter().filter_map(|name| contents.foreign.get(name)).flatten() {
-        if let Some(ttl) = lowest.get_mut(&(record.name.clone(), kind(record))) {
+        if let Some(ttl) = lowest_ttls.get_mut(&(record.name.clone(), kind(record))) {
             *ttl = record.ttl;
         }
     }
     for record in desired.values_mut() {
-        record.ttl = lowest[&(record.name.clone(), kind(record))];
+        record.ttl = lowest_ttls[&(record.name.clone(), kind(record))];
     }
 }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::contents::{Contents, data, serial};
+use super::contents::{TransferredZone, parse_data, parse_serial};
 use super::key::TsigKey;
 use super::record::Data;
 use super::update::MessageFull;
@@ -66,7 +66,7 @@ impl DnsConnection {
     }
 
     async fn send(&mut self, message: &[u8]) -> Result<(), WireError> {
-        let length = u16::try_from(message.len()).map_err(too_large)?;
+        let length = u16::try_from(message.len()).map_err(message_full)?;
         let message = [&length.to_be_bytes(), message].concat();
         Ok(with_timeout(MESSAGE_TIMEOUT, self.stream.write_all(&message)).await?)
     }
@@ -99,12 +99,12 @@ impl DnsConnection {
     ) -> Result<(), WireError> {
         let (query, id) = query(zone, Rtype::SOA, Opcode::UPDATE)?;
         let mut message = fill(query).map_err(|MessageFull| WireError::MessageFull)?;
-        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_large)?;
+        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(message_full)?;
         self.send(message.as_slice()).await?;
         let mut response = self.receive(id).await?;
         // The response is verified before its code is read: an unsigned NOERROR proves nothing.
-        let checked = transaction.answer(&mut response, Time48::now());
-        check_response(checked, response.header().rcode())
+        let signature_result = transaction.answer(&mut response, Time48::now());
+        check_response(signature_result, response.header().rcode())
     }
 
     /// Returns the supported records of type `kind` at `name`, and the serial number if present.
@@ -116,45 +116,45 @@ impl DnsConnection {
     ) -> Result<(Vec<Data>, Option<u32>), WireError> {
         let (query, id) = query(name, kind, Opcode::QUERY)?;
         let mut message = query.additional();
-        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_large)?;
+        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(message_full)?;
         self.send(message.as_slice()).await?;
         let mut response = self.receive(id).await?;
-        let checked = transaction.answer(&mut response, Time48::now());
-        match check_response(checked, response.header().rcode()) {
+        let signature_result = transaction.answer(&mut response, Time48::now());
+        match check_response(signature_result, response.header().rcode()) {
             // A missing name is an empty result. Missing records of an existing name return NOERROR without records.
             Err(WireError::Rejected(Rcode::NXDOMAIN)) => return Ok((Vec::new(), None)),
             result => result?,
         }
-        let (mut found, mut number) = (Vec::new(), None);
+        let (mut records, mut serial_number) = (Vec::new(), None);
         for record in response.answer()? {
             let record = record?;
             if record.rtype() == kind {
-                number = serial(&record)?.or(number);
-                found.extend(data(&record)?);
+                serial_number = parse_serial(&record)?.or(serial_number);
+                records.extend(parse_data(&record)?);
             }
         }
-        Ok((found, number))
+        Ok((records, serial_number))
     }
 
     /// Returns the contents of `zone`.
-    pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &TsigKey) -> Result<Contents, WireError> {
+    pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &TsigKey) -> Result<TransferredZone, WireError> {
         let (query, id) = query(zone, Rtype::AXFR, Opcode::QUERY)?;
         let mut message = query.additional();
-        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(too_large)?;
+        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(message_full)?;
         self.send(message.as_slice()).await?;
-        let (mut contents, mut soa_records, mut read_bytes) = (Contents::default(), 0, 0);
+        let (mut contents, mut soa_records, mut read_bytes) = (TransferredZone::default(), 0, 0);
         // A transfer starts and ends with the SOA record (RFC 5936, section 2.2), in any number of messages.
         while soa_records < 2 {
-            let mut part = self.receive(id).await?;
-            read_bytes += part.as_slice().len();
+            let mut message_part = self.receive(id).await?;
+            read_bytes += message_part.as_slice().len();
             if read_bytes > MAX_ZONE_BYTES {
                 return Err(WireError::Form(format!(
                     "a zone of more than {MAX_ZONE_BYTES} bytes; use a separate zone for the mirror"
                 )));
             }
-            let checked = sequence.answer(&mut part, Time48::now());
-            check_response(checked, part.header().rcode())?;
-            for record in part.answer()? {
+            let signature_result = sequence.answer(&mut message_part, Time48::now());
+            check_response(signature_result, message_part.header().rcode())?;
+            for record in message_part.answer()? {
                 let record = record?;
                 if soa_records == 2 || (soa_records == 0 && record.rtype() != Rtype::SOA) {
                     return Err(WireError::Form("a transfer that does not start and end with the SOA record".into()));
@@ -185,17 +185,17 @@ fn query(zone: &Name<Vec<u8>>, kind: Rtype, opcode: Opcode) -> Result<(AnswerBui
     message.header_mut().set_id(id);
     message.header_mut().set_opcode(opcode);
     let mut query = message.question();
-    query.push((zone, kind, Class::IN)).map_err(too_large)?;
+    query.push((zone, kind, Class::IN)).map_err(message_full)?;
     Ok((query.answer(), id))
 }
 
-fn too_large(_: impl Sized) -> WireError {
+fn message_full(_: impl Sized) -> WireError {
     WireError::MessageFull
 }
 
 /// Checks a response. An error code is accepted without a signature; a success requires a valid signature.
-fn check_response(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<(), WireError> {
-    match (checked, rcode) {
+fn check_response(signature_result: Result<(), ValidationError>, rcode: Rcode) -> Result<(), WireError> {
+    match (signature_result, rcode) {
         (Ok(()), Rcode::NOERROR) => Ok(()),
         (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => {
             Err(WireError::Signature(ValidationError::ServerUnsigned))

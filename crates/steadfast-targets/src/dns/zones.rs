@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Zone;
 use super::error::DnsError;
-use super::record::{self, DnsRecord, canonical, is_within};
+use super::record::{self, DnsRecord, canonical_name, is_within};
 use crate::entry::{ActualState, Step, Target};
 use crate::owner::Claim;
 
@@ -16,7 +16,7 @@ use crate::owner::Claim;
 pub struct Zones {
     /// Zones in order of the length of their names, longest first.
     zones: Vec<Zone>,
-    last: Arc<Mutex<Vec<LastZoneRead>>>,
+    last_reads: Arc<Mutex<Vec<LastZoneRead>>>,
 }
 
 /// Result of the last read of a zone.
@@ -40,8 +40,8 @@ impl Zones {
         if let Some(name) = duplicate.or_else(|| zones.is_empty().then(String::new)) {
             return Err(DnsError::Name { name, reason: "each zone must be named once".to_owned() });
         }
-        let last = Arc::new(Mutex::new(vec![LastZoneRead::default(); zones.len()]));
-        Ok(Self { zones, last })
+        let last_reads = Arc::new(Mutex::new(vec![LastZoneRead::default(); zones.len()]));
+        Ok(Self { zones, last_reads })
     }
 
     /// Returns the canonical record and the name of its entry.
@@ -50,7 +50,7 @@ impl Zones {
     ///
     /// Returns an error if the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
     pub fn entry(&self, record: DnsRecord) -> Result<(String, DnsRecord), DnsError> {
-        let name = canonical(&record.name)?;
+        let name = canonical_name(&record.name)?;
         if let Some(zone) = self.zone_of(&name) {
             return record::entry(&self.zones[zone].name, record);
         }
@@ -78,30 +78,30 @@ impl Zones {
         self.zones.iter().position(|zone| is_within(&zone.name, name))
     }
 
-    fn last(&self) -> MutexGuard<'_, Vec<LastZoneRead>> {
-        self.last.lock()
+    fn last_reads(&self) -> MutexGuard<'_, Vec<LastZoneRead>> {
+        self.last_reads.lock()
     }
 
     /// Reads one zone. Returns the result of the last successful read if this read fails.
     async fn read_zone(&self, index: usize) -> (Option<ActualState<DnsRecord>>, Option<DnsError>) {
         let zone = &self.zones[index];
         let result = zone.read().await;
-        let mut all = self.last();
-        let last = &mut all[index];
+        let mut all = self.last_reads();
+        let last_read = &mut all[index];
         match result {
             Ok(found) => {
-                *last = LastZoneRead { found: Some(found.clone()), failure: None };
+                *last_read = LastZoneRead { found: Some(found.clone()), failure: None };
                 (Some(found), None)
             }
             Err(error) => {
                 let reason = error.to_string();
-                if last.failure.as_ref() != Some(&reason) && self.zones.len() > 1 {
+                if last_read.failure.as_ref() != Some(&reason) && self.zones.len() > 1 {
                     tracing::warn!(zone = zone.name, %reason, "cannot read the zone; its names stay unchanged");
                 }
-                last.failure = Some(reason);
+                last_read.failure = Some(reason);
                 // The last contents replace those of an unreadable zone. Without contents, the zone's entries would
                 // look lost.
-                (last.found.clone(), Some(error))
+                (last_read.found.clone(), Some(error))
             }
         }
     }
@@ -151,7 +151,7 @@ impl Target for Zones {
             }
             let zone = &self.zones[index];
             // Never write to a zone that could not be read: steps were planned from its last contents.
-            let failure = self.last()[index].failure.clone();
+            let failure = self.last_reads()[index].failure.clone();
             match failure {
                 Some(reason) => Err(DnsError::Unread { zone: zone.name.clone(), reason }),
                 None => zone.apply(&steps_by_zone[index]).await,
@@ -181,11 +181,11 @@ impl Target for Zones {
                 None => _ = rejected.insert(name, "it is in none of the zones of the mirror".to_owned()),
             }
         }
-        let last = self.last().clone();
-        for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(entries_by_zone) {
+        let last_reads = self.last_reads().clone();
+        for ((zone, last_read), mut entries) in self.zones.iter().zip(last_reads).zip(entries_by_zone) {
             rejected.extend(zone.validate(&mut entries));
-            if let (Some(reason), true) = (last.failure, self.zones.len() > 1) {
-                let found = last.found.map(|found| found.own).unwrap_or_default();
+            if let (Some(reason), true) = (last_read.failure, self.zones.len() > 1) {
+                let found = last_read.found.map(|found| found.own).unwrap_or_default();
                 // Entries of an unreadable zone keep their last known state. New values wait for the next read.
                 entries.retain(|name, record| {
                     let exists = found.get(name) == Some(record);
@@ -217,14 +217,14 @@ impl Target for Zones {
 
     /// Records the term in all zones. A failure in one zone does not affect the other zones.
     async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
-        let mut fenced = Ok(true);
+        let mut is_newest_term = Ok(true);
         for zone in &self.zones {
             match zone.record_term(term, now).await {
-                Ok(is_newest) => fenced = fenced.map(|fenced| fenced && is_newest),
-                Err(error) => fenced = fenced.and(Err(error)),
+                Ok(is_newest) => is_newest_term = is_newest_term.map(|is_newest_term| is_newest_term && is_newest),
+                Err(error) => is_newest_term = is_newest_term.and(Err(error)),
             }
         }
-        fenced
+        is_newest_term
     }
 }
 

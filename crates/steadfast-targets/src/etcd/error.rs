@@ -75,12 +75,12 @@ debug_as_message!(EtcdError);
 impl EtcdError {
     /// Returns true if another endpoint may succeed. The failed write may have been applied nevertheless.
     pub(super) fn may_succeed_elsewhere(&self) -> bool {
-        let of_member =
+        let member_failures =
             ["no leader", "timed out", "leader changed", "server stopped", "unavailable", "unhealthy", "EOF"];
         match self {
             Self::Unreachable { .. } | Self::Unexpected { .. } => true,
             Self::Rejected { message, .. } => {
-                message.starts_with('5') || of_member.iter().any(|text| message.contains(text))
+                message.starts_with('5') || member_failures.iter().any(|text| message.contains(text))
             }
             _ => false,
         }

@@ -43,10 +43,10 @@ pub(super) struct User {
 
 #[derive(Clone)]
 pub(super) struct Gateway<R> {
-    requests: Arc<R>,
+    client: Arc<R>,
     /// Scheme and authority of each endpoint.
     endpoints: Rotation<String>,
-    all: Vec<String>,
+    all_endpoints: Vec<String>,
     pub(super) user: Option<User>,
     token: Arc<Mutex<Option<String>>>,
 }
@@ -54,26 +54,26 @@ pub(super) struct Gateway<R> {
 impl<R> fmt::Debug for Gateway<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|user| &user.name);
-        f.debug_struct("Gateway").field("endpoints", &self.all).field("user", &user).finish_non_exhaustive()
+        f.debug_struct("Gateway").field("endpoints", &self.all_endpoints).field("user", &user).finish_non_exhaustive()
     }
 }
 
 impl<R: EtcdClient> Gateway<R> {
-    pub(super) fn new(requests: R, endpoints: &[&str], schemes: &[&str]) -> Result<Self, EtcdError> {
+    pub(super) fn new(client: R, endpoints: &[&str], schemes: &[&str]) -> Result<Self, EtcdError> {
         let parsed = endpoints.iter().map(|endpoint| {
-            read_endpoint(endpoint, schemes).ok_or_else(|| EtcdError::Endpoint((*endpoint).to_owned()))
+            parse_endpoint(endpoint, schemes).ok_or_else(|| EtcdError::Endpoint((*endpoint).to_owned()))
         });
-        let all = parsed.collect::<Result<Vec<_>, _>>()?;
-        if all.is_empty() {
+        let all_endpoints = parsed.collect::<Result<Vec<_>, _>>()?;
+        if all_endpoints.is_empty() {
             return Err(EtcdError::Endpoint(String::new()));
         }
-        let (requests, endpoints) = (Arc::new(requests), Rotation::new(all.clone()));
-        Ok(Self { requests, endpoints, all, user: None, token: Arc::default() })
+        let (client, endpoints) = (Arc::new(client), Rotation::new(all_endpoints.clone()));
+        Ok(Self { client, endpoints, all_endpoints, user: None, token: Arc::default() })
     }
 
     /// Returns the endpoints in the format of etcdctl.
     pub(super) fn endpoints(&self) -> String {
-        self.all
+        self.all_endpoints
             .iter()
             .map(|endpoint| endpoint.strip_prefix("http://").unwrap_or(endpoint))
             .collect::<Vec<_>>()
@@ -91,7 +91,7 @@ impl<R: EtcdClient> Gateway<R> {
 
     /// Returns the response to `body` at `/v3/METHOD`.
     pub(super) async fn request(&self, retry: Retry, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
-        let mut first = None;
+        let mut first_error = None;
         for endpoint in self.endpoints.order() {
             match self.request_at(&endpoint, method, body).await {
                 Err(error) if error.may_succeed_elsewhere() => {
@@ -99,12 +99,12 @@ impl<R: EtcdClient> Gateway<R> {
                     if retry == Retry::Never {
                         return Err(error);
                     }
-                    first = first.or(Some(error));
+                    first_error = first_error.or(Some(error));
                 }
                 result => return result,
             }
         }
-        Err(first.unwrap_or(EtcdError::EmptyPrefixOrMark))
+        Err(first_error.unwrap_or(EtcdError::EmptyPrefixOrMark))
     }
 
     /// Returns the response of one endpoint.
@@ -114,12 +114,12 @@ impl<R: EtcdClient> Gateway<R> {
         method: &'static str,
         body: &Json,
     ) -> Result<Json, EtcdError> {
-        let result = self.authenticated(endpoint, method, body).await;
-        self.note(endpoint, &result);
+        let result = self.request_with_token(endpoint, method, body).await;
+        self.record_result(endpoint, &result);
         result
     }
 
-    async fn authenticated(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
+    async fn request_with_token(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
         self.ensure_token(endpoint).await?;
         match self.attempt(endpoint, method, body).await {
             // The token has expired: the request was rejected, and may be sent again.
@@ -133,31 +133,31 @@ impl<R: EtcdClient> Gateway<R> {
 
     /// Opens a stream of responses to `body` at `/v3/METHOD` of one endpoint.
     pub(super) async fn open(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Lines, EtcdError> {
-        let opened = self.open_at(endpoint, method, body).await;
-        if opened.is_err() {
-            self.note(endpoint, &opened);
+        let result = self.try_open(endpoint, method, body).await;
+        if result.is_err() {
+            self.record_result(endpoint, &result);
         }
-        opened
+        result
     }
 
-    async fn open_at(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Lines, EtcdError> {
+    async fn try_open(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Lines, EtcdError> {
         self.ensure_token(endpoint).await?;
         let (status, body) = self.send(endpoint, method, body).await?;
-        let lines = Lines { endpoint: endpoint.to_owned(), body, read: Vec::new() };
+        let lines = Lines { endpoint: endpoint.to_owned(), body, buffer: Vec::new() };
         if status.is_success() {
             return Ok(lines);
         }
-        let text = lines.rest().await?;
-        let error = self.read(method, status, &text).err();
+        let text = lines.read_to_end().await?;
+        let error = self.parse_response(method, status, &text).err();
         let error = error.unwrap_or_else(|| self.unexpected(method, "it is not a stream"));
         self.forget_token(&error);
         Err(error)
     }
 
-    fn note<T>(&self, endpoint: &str, result: &Result<T, EtcdError>) {
+    fn record_result<T>(&self, endpoint: &str, result: &Result<T, EtcdError>) {
         match result {
-            Err(error) if error.may_succeed_elsewhere() => self.endpoints.failed(&endpoint.to_owned()),
-            _ => self.endpoints.succeeded(&endpoint.to_owned()),
+            Err(error) if error.may_succeed_elsewhere() => self.endpoints.record_failure(&endpoint.to_owned()),
+            _ => self.endpoints.record_success(&endpoint.to_owned()),
         }
     }
 
@@ -191,8 +191,8 @@ impl<R: EtcdClient> Gateway<R> {
 
     async fn attempt(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
         let (status, body) = self.send(endpoint, method, body).await?;
-        let text = Lines { endpoint: endpoint.to_owned(), body, read: Vec::new() }.rest().await?;
-        self.read(method, status, &text)
+        let text = Lines { endpoint: endpoint.to_owned(), body, buffer: Vec::new() }.read_to_end().await?;
+        self.parse_response(method, status, &text)
     }
 
     async fn send(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<(StatusCode, Body), EtcdError> {
@@ -206,13 +206,13 @@ impl<R: EtcdClient> Gateway<R> {
         }
         let body = serde_json::to_vec(body).map_err(|error| unreachable(error.to_string()))?;
         let request = request.body(body).map_err(|error| unreachable(error.to_string()))?;
-        let sent = timeout(ATTEMPT_TIMEOUT, self.requests.send(request)).await;
+        let sent = timeout(ATTEMPT_TIMEOUT, self.client.send(request)).await;
         let response: Response<Body> = sent.map_err(|_| unreachable(timeout_message()))?.map_err(unreachable)?;
         let (head, body) = response.into_parts();
         Ok((head.status, body))
     }
 
-    fn read(&self, method: &'static str, status: StatusCode, text: &[u8]) -> Result<Json, EtcdError> {
+    fn parse_response(&self, method: &'static str, status: StatusCode, text: &[u8]) -> Result<Json, EtcdError> {
         let json: Result<Json, _> = serde_json::from_slice(text);
         if !status.is_success() {
             // An error page of a proxy contains no message of etcd.
@@ -238,7 +238,7 @@ fn display_endpoint(endpoint: &str) -> String {
 }
 
 /// Returns scheme and authority of a client URL.
-fn read_endpoint(endpoint: &str, schemes: &[&str]) -> Option<String> {
+fn parse_endpoint(endpoint: &str, schemes: &[&str]) -> Option<String> {
     let uri: Uri = endpoint.parse().ok()?;
     let scheme = uri.scheme_str().filter(|scheme| schemes.contains(scheme))?;
     let is_root = matches!(uri.path(), "" | "/") && uri.query().is_none();
@@ -250,12 +250,12 @@ fn read_endpoint(endpoint: &str, schemes: &[&str]) -> Option<String> {
 pub(super) struct Lines {
     pub(super) endpoint: String,
     body: Body,
-    read: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Lines {
     /// Returns the next part; `None` at the end.
-    async fn part(&mut self) -> Result<Option<Bytes>, EtcdError> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, EtcdError> {
         loop {
             match self.body.frame().await {
                 None => return Ok(None),
@@ -275,34 +275,34 @@ impl Lines {
 
     /// Returns the remaining body. Each part has its own deadline, so that a large response may take longer than a
     /// stalled one.
-    async fn rest(mut self) -> Result<Vec<u8>, EtcdError> {
+    async fn read_to_end(mut self) -> Result<Vec<u8>, EtcdError> {
         loop {
-            let part = timeout(ATTEMPT_TIMEOUT, self.part()).await;
-            let Some(part) = part.map_err(|_| self.unreachable(timeout_message()))?? else { return Ok(self.read) };
-            if self.read.len() + part.len() > MAX_RESPONSE_BYTES {
+            let chunk = timeout(ATTEMPT_TIMEOUT, self.next_chunk()).await;
+            let Some(chunk) = chunk.map_err(|_| self.unreachable(timeout_message()))?? else { return Ok(self.buffer) };
+            if self.buffer.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 // The caller requests a smaller page after this error.
                 return Err(EtcdError::Rejected { method: "kv/range", message: TOO_LARGE.to_owned() });
             }
-            self.read.extend_from_slice(&part);
+            self.buffer.extend_from_slice(&chunk);
         }
     }
 
     /// Returns the next line; `None` at the end. A line of more than `limit` bytes is returned incomplete. No data is
     /// lost if the caller drops the future and calls `next` again.
-    pub(super) async fn next(&mut self, limit: usize) -> Result<Option<Vec<u8>>, EtcdError> {
+    pub(super) async fn next_line(&mut self, limit: usize) -> Result<Option<Vec<u8>>, EtcdError> {
         loop {
-            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
-                let rest = self.read.split_off(end + 1);
-                return Ok(Some(std::mem::replace(&mut self.read, rest)));
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let rest = self.buffer.split_off(end + 1);
+                return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
             }
-            if self.read.len() > limit {
+            if self.buffer.len() > limit {
                 // A line above the limit is returned incomplete. The caller cannot parse it, and treats it as a change.
-                return Ok(Some(std::mem::take(&mut self.read)));
+                return Ok(Some(std::mem::take(&mut self.buffer)));
             }
-            match self.part().await? {
-                Some(part) => self.read.extend_from_slice(&part),
-                None if self.read.is_empty() => return Ok(None),
-                None => return Ok(Some(std::mem::take(&mut self.read))),
+            match self.next_chunk().await? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Ok(Some(std::mem::take(&mut self.buffer))),
             }
         }
     }

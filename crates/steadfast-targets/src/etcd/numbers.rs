@@ -1,12 +1,12 @@
 //! Lease IDs and ends of prefix ranges, computed from texts.
 
 /// Returns the lease ID for a mark and a prefix. The ID is equal in every release of this program.
-pub(super) fn lease_of(mark: &str, prefix: &str) -> i64 {
-    fnv(&[mark, prefix])
+pub(super) fn lease_id(mark: &str, prefix: &str) -> i64 {
+    fnv_hash(&[mark, prefix])
 }
 
 /// FNV-1a over texts with a zero byte between them, as a positive number.
-pub(super) fn fnv(texts: &[&str]) -> i64 {
+pub(super) fn fnv_hash(texts: &[&str]) -> i64 {
     let bytes = texts
         .iter()
         .enumerate()
@@ -19,7 +19,7 @@ pub(super) fn fnv(texts: &[&str]) -> i64 {
 }
 
 /// Returns the first key after all keys with the prefix `prefix`. etcd reads `\0` as the end of all keys.
-pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     match prefix.iter().rposition(|byte| *byte < 0xff) {
         // The end of a prefix range is the prefix with its last byte incremented; bytes of 0xff are dropped.
         Some(last) => [&prefix[..last], &[prefix[last] + 1]].concat(),

@@ -6,8 +6,8 @@ use super::Etcd;
 use super::client::EtcdClient;
 use super::error::EtcdError;
 use super::gateway::Retry;
-use super::numbers::fnv;
-use super::responses::{self, bytes};
+use super::numbers::fnv_hash;
+use super::responses::{self, encode_bytes};
 use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
 /// Maximum number of attempts if the record changes during a claim.
@@ -29,7 +29,7 @@ impl<R: EtcdClient> Etcd<R> {
     pub(super) async fn claim_keys(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
         let mut claim = Claim::Ours;
         for _ in 0..MAX_CLAIM_ATTEMPTS {
-            let record = self.owner().await?;
+            let record = self.read_owner_record().await?;
             let is_written = match &record {
                 // etcd deletes an expired record together with its lease. The recorded time matters only if the record
                 // has no lease.
@@ -39,16 +39,16 @@ impl<R: EtcdClient> Etcd<R> {
                         let instance = record.instance.escape_debug().to_string();
                         return Ok(Claim::Other { instance, renewed: record.renewed });
                     }
-                    self.write_owner(instance, now, record.revision).await?
+                    self.write_owner_record(instance, now, record.revision).await?
                 }
                 Some(record) => {
                     let is_kept = self.keep_lease(record.lease).await?;
                     if is_kept && now.abs_diff(record.renewed) < OWNER_RENEW_SECS {
                         return Ok(Claim::Ours);
                     }
-                    self.write_owner(instance, now, record.revision).await?
+                    self.write_owner_record(instance, now, record.revision).await?
                 }
-                None => self.write_owner(instance, now, 0).await?,
+                None => self.write_owner_record(instance, now, 0).await?,
             };
             if is_written {
                 return Ok(Claim::Ours);
@@ -68,28 +68,29 @@ impl<R: EtcdClient> Etcd<R> {
         if key.starts_with(&self.prefix) { format!("_{key}") } else { key }
     }
 
-    async fn owner(&self) -> Result<Option<OwnerRecord>, EtcdError> {
-        let method = json!({ "key": bytes(self.owner_key().as_bytes()) });
-        let response = self.gateway.request(Retry::Allowed, "kv/range", &method).await?;
-        let kvs = responses::kvs(&response).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
-        Ok(kvs.into_iter().next().map(|kv| {
-            let value: Json = serde_json::from_slice(&kv.value).unwrap_or_default();
+    async fn read_owner_record(&self) -> Result<Option<OwnerRecord>, EtcdError> {
+        let body = json!({ "key": encode_bytes(self.owner_key().as_bytes()) });
+        let response = self.gateway.request(Retry::Allowed, "kv/range", &body).await?;
+        let key_values =
+            responses::parse_key_values(&response).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
+        Ok(key_values.into_iter().next().map(|key_value| {
+            let value: Json = serde_json::from_slice(&key_value.value).unwrap_or_default();
             let instance = value["instance"].as_str().unwrap_or_default().to_owned();
             let renewed = value["renewed"].as_u64().unwrap_or_default();
-            OwnerRecord { instance, renewed, lease: kv.lease, revision: kv.revision }
+            OwnerRecord { instance, renewed, lease: key_value.lease, revision: key_value.revision }
         }))
     }
 
     /// Writes the record, unless another process changed it since `revision`. 0 means a missing record.
-    async fn write_owner(&self, instance: &str, now: u64, revision: i64) -> Result<bool, EtcdError> {
+    async fn write_owner_record(&self, instance: &str, now: u64, revision: i64) -> Result<bool, EtcdError> {
         // The lease of the record depends on the instance: another process cannot keep it alive.
-        let lease = fnv(&["owner", &self.mark, &self.prefix, instance]);
+        let lease = fnv_hash(&["owner", &self.mark, &self.prefix, instance]);
         self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
-        let key = bytes(self.owner_key().as_bytes());
+        let key = encode_bytes(self.owner_key().as_bytes());
         let value = json!({
             "mark": self.mark, "prefix": self.prefix, "instance": instance, "renewed": now,
         });
-        let value = bytes(value.to_string().as_bytes());
+        let value = encode_bytes(value.to_string().as_bytes());
         let transaction = json!({
             // Revision 0 matches a missing key only, so two processes cannot both create the record.
             "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],

@@ -40,12 +40,12 @@ impl PageSizes {
     }
 
     /// Makes the pages of the next read smaller, because this read had no response.
-    pub(super) fn failed(&self, size: &PageSize) {
+    pub(super) fn record_failure(&self, size: &PageSize) {
         self.0.store((size.keys / FAILURE_DIVISOR).max(1), Ordering::Relaxed);
     }
 
     /// Makes the pages of the next read larger if all responses of this read were fast.
-    pub(super) fn succeeded(&self, size: &PageSize) {
+    pub(super) fn record_success(&self, size: &PageSize) {
         let keys = if size.slowest < FAST_RESPONSE { size.keys * 2 } else { size.keys };
         self.0.store(keys.min(MAX_PAGE_KEYS), Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl PageSize {
     }
 
     /// Records the time of a response.
-    pub(super) fn took(&mut self, time: Duration) {
+    pub(super) fn record_duration(&mut self, time: Duration) {
         self.slowest = self.slowest.max(time);
     }
 }
@@ -77,11 +77,11 @@ mod tests {
         let pages = PageSizes::default();
         let sizes = |fail: bool, time: u64| {
             let mut size = pages.start();
-            size.took(Duration::from_millis(time));
+            size.record_duration(Duration::from_millis(time));
             if fail {
-                pages.failed(&size);
+                pages.record_failure(&size);
             } else {
-                pages.succeeded(&size);
+                pages.record_success(&size);
             }
             pages.start().keys()
         };

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kv {
+pub(super) struct KeyValue {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
     /// 0 for a key without a lease.
@@ -15,18 +15,18 @@ pub(super) struct Kv {
     pub(super) revision: i64,
 }
 
-pub(super) fn bytes(bytes: &[u8]) -> String {
+pub(super) fn encode_bytes(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
 /// Returns a number. An absent number is 0, as in protobuf.
-pub(super) fn number(json: &Json) -> i64 {
+pub(super) fn parse_number(json: &Json) -> i64 {
     // The JSON gateway encodes 64-bit numbers as strings and omits zeros (protobuf JSON mapping).
     json.as_str().and_then(|text| text.parse().ok()).or_else(|| json.as_i64()).unwrap_or_default()
 }
 
 /// Returns bytes. Absent bytes are empty, as in protobuf.
-pub(super) fn decoded(json: &Json) -> Result<Vec<u8>, String> {
+pub(super) fn decode_bytes(json: &Json) -> Result<Vec<u8>, String> {
     match json {
         Json::Null => Ok(Vec::new()),
         Json::String(text) => STANDARD.decode(text).map_err(|error| format!("{text:?} is not Base64: {error}")),
@@ -35,18 +35,24 @@ pub(super) fn decoded(json: &Json) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the keys of a range response. A response with a count but without a list is an error, not an empty range.
-pub(super) fn kvs(page: &Json) -> Result<Vec<Kv>, String> {
+pub(super) fn parse_key_values(page: &Json) -> Result<Vec<KeyValue>, String> {
     let empty = Vec::new();
-    let kvs = match &page["kvs"] {
-        Json::Array(kvs) => kvs,
+    let key_values = match &page["kvs"] {
+        Json::Array(key_values) => key_values,
         // protobuf JSON omits empty lists. The revision proves that the response came from etcd and not from a proxy.
-        Json::Null if number(&page["count"]) == 0 && number(&page["header"]["revision"]) > 0 => &empty,
+        Json::Null if parse_number(&page["count"]) == 0 && parse_number(&page["header"]["revision"]) > 0 => &empty,
         _ => return Err("it has no list `kvs`".to_owned()),
     };
-    kvs.iter()
-        .map(|kv| {
-            let (lease, revision) = (number(&kv["lease"]), number(&kv["mod_revision"]));
-            Ok(Kv { key: decoded(&kv["key"])?, value: decoded(&kv["value"])?, lease, revision })
+    key_values
+        .iter()
+        .map(|key_value| {
+            let (lease, revision) = (parse_number(&key_value["lease"]), parse_number(&key_value["mod_revision"]));
+            Ok(KeyValue {
+                key: decode_bytes(&key_value["key"])?,
+                value: decode_bytes(&key_value["value"])?,
+                lease,
+                revision,
+            })
         })
         .collect()
 }

@@ -7,8 +7,8 @@ use super::Etcd;
 use super::client::EtcdClient;
 use super::error::EtcdError;
 use super::gateway::Retry;
-use super::numbers::fnv;
-use super::responses::{self, bytes};
+use super::numbers::fnv_hash;
+use super::responses::{self, encode_bytes};
 use crate::owner::OWNER_EXPIRES_SECS;
 
 /// Maximum number of attempts if the record changes in between.
@@ -28,31 +28,32 @@ impl<R: EtcdClient> Etcd<R> {
     ///
     /// If the user has no permission to write the record, transactions are sent without this condition.
     pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {
-        let recorded = self.try_to_record(term).await;
-        if matches!(&recorded, Err(EtcdError::Rejected { message, .. }) if message.contains("permission denied")) {
+        let result = self.try_record_term(term).await;
+        if matches!(&result, Err(EtcdError::Rejected { message, .. }) if message.contains("permission denied")) {
             *self.required_term.lock() = None;
         }
-        recorded
+        result
     }
 
-    async fn try_to_record(&self, term: u64) -> Result<bool, EtcdError> {
-        let (key, lease) = (bytes(self.term_key().as_bytes()), fnv(&["term", &self.mark, &self.prefix]));
+    async fn try_record_term(&self, term: u64) -> Result<bool, EtcdError> {
+        let (key, lease) = (encode_bytes(self.term_key().as_bytes()), fnv_hash(&["term", &self.mark, &self.prefix]));
         // Set before the write: from here on each transaction requires this term.
         *self.required_term.lock() = Some(term);
         for _ in 0..MAX_RECORD_ATTEMPTS {
             self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
             let response = self.gateway.request(Retry::Allowed, "kv/range", &json!({ "key": key })).await?;
-            let kvs = responses::kvs(&response).map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
+            let key_values = responses::parse_key_values(&response)
+                .map_err(|reason| self.gateway.unexpected("kv/range", &reason))?;
             let mut revision = 0;
-            if let Some(record) = kvs.into_iter().next() {
-                let found: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();
+            if let Some(record) = key_values.into_iter().next() {
+                let recorded_term: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();
                 // Terms only increase. A later recorded term means that another replica leads.
-                if found >= term {
-                    return Ok(found == term);
+                if recorded_term >= term {
+                    return Ok(recorded_term == term);
                 }
                 revision = record.revision;
             }
-            let (value, lease) = (bytes(term.to_string().as_bytes()), lease.to_string());
+            let (value, lease) = (encode_bytes(term.to_string().as_bytes()), lease.to_string());
             let transaction = json!({
                 "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
                 "success": [{ "request_put": { "key": key, "value": value, "lease": lease } }],
@@ -69,7 +70,7 @@ impl<R: EtcdClient> Etcd<R> {
     /// the record.
     pub(super) fn term_condition(&self) -> (Option<Json>, Vec<Json>) {
         let Some(term) = *self.required_term.lock() else { return (None, Vec::new()) };
-        let (key, value) = (bytes(self.term_key().as_bytes()), bytes(term.to_string().as_bytes()));
+        let (key, value) = (encode_bytes(self.term_key().as_bytes()), encode_bytes(term.to_string().as_bytes()));
         let condition = json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": value });
         // The failed transaction returns the recorded term, which distinguishes a changed term from a changed key.
         (Some(condition), vec![json!({ "request_range": { "key": key } })])
@@ -79,7 +80,7 @@ impl<R: EtcdClient> Etcd<R> {
     pub(super) fn check_term(&self, response: &Json) -> Result<(), EtcdError> {
         let Some(term) = *self.required_term.lock() else { return Ok(()) };
         let found = &response["responses"][0]["response_range"]["kvs"][0]["value"];
-        let found = responses::decoded(found).unwrap_or_default();
+        let found = responses::decode_bytes(found).unwrap_or_default();
         let found = String::from_utf8_lossy(&found).escape_debug().to_string();
         if found == term.to_string() { Ok(()) } else { Err(EtcdError::Superseded { term, found }) }
     }

@@ -19,17 +19,17 @@ fn invalid_endpoint_is_rejected() {
 
 #[test]
 fn lease_id_is_stable_and_unique() {
-    assert_eq!(lease_of("cluster-1", "/services/"), etcd().lease);
+    assert_eq!(lease_id("cluster-1", "/services/"), etcd().lease);
     assert_eq!(etcd().lease, 0x6f64_010b_0af7_bca9);
     let others = [("cluster-2", "/services/"), ("cluster-1", "/services"), ("cluster-1/", "services/")];
-    assert!(others.iter().all(|(mark, prefix)| lease_of(mark, prefix) != etcd().lease));
+    assert!(others.iter().all(|(mark, prefix)| lease_id(mark, prefix) != etcd().lease));
 }
 
 #[test]
 fn prefix_range_ends_at_next_prefix() {
-    assert_eq!(after(b"/services/"), b"/services0");
-    assert_eq!(after(b"a\xff\xff"), b"b");
-    assert_eq!(after(b"\xff"), [0]);
+    assert_eq!(prefix_end(b"/services/"), b"/services0");
+    assert_eq!(prefix_end(b"a\xff\xff"), b"b");
+    assert_eq!(prefix_end(b"\xff"), [0]);
 }
 
 #[test]
@@ -47,21 +47,23 @@ fn described_steps_are_shell_quoted() {
 
 #[test]
 fn malformed_key_list_is_an_error() {
-    let message = |text: &str| responses::kvs(&serde_json::from_str(text).expect("JSON"));
-    assert_eq!(message(r#"{"header": {"revision": "7"}}"#), Ok(Vec::new()));
-    assert!(message("{}").is_err());
-    assert!(message(r#"{"header": {"revision": "7"}, "count": "2"}"#).is_err());
-    assert!(message(r#"{"kvs": [{"key": "a!"}]}"#).expect_err("no Base64").contains("\"a!\" is not Base64"));
-    let kv = Kv { key: b"a".to_vec(), value: b"b".to_vec(), lease: i64::MAX, revision: 7 };
+    let parse = |text: &str| responses::parse_key_values(&serde_json::from_str(text).expect("JSON"));
+    assert_eq!(parse(r#"{"header": {"revision": "7"}}"#), Ok(Vec::new()));
+    assert!(parse("{}").is_err());
+    assert!(parse(r#"{"header": {"revision": "7"}, "count": "2"}"#).is_err());
+    assert!(parse(r#"{"kvs": [{"key": "a!"}]}"#).expect_err("no Base64").contains("\"a!\" is not Base64"));
+    let key_value = KeyValue { key: b"a".to_vec(), value: b"b".to_vec(), lease: i64::MAX, revision: 7 };
     assert_eq!(
-        message(r#"{"kvs": [{"key": "YQ==", "value": "Yg==", "lease": "9223372036854775807", "mod_revision": "7"}]}"#),
-        Ok(vec![kv])
+        parse(r#"{"kvs": [{"key": "YQ==", "value": "Yg==", "lease": "9223372036854775807", "mod_revision": "7"}]}"#),
+        Ok(vec![key_value])
     );
 }
 
 /// Two endpoints that accept connections; each responds to the methods in `responses`, and never to any other.
 /// Returns the methods that were requested.
-async fn endpoints(responses: [&'static [(&'static str, &'static str)]; 2]) -> (Vec<String>, Arc<Mutex<Vec<String>>>) {
+async fn start_endpoints(
+    responses: [&'static [(&'static str, &'static str)]; 2],
+) -> (Vec<String>, Arc<Mutex<Vec<String>>>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let requested = Arc::new(Mutex::new(Vec::new()));
     let mut urls = Vec::new();
@@ -91,13 +93,14 @@ async fn endpoints(responses: [&'static [(&'static str, &'static str)]; 2]) -> (
     (urls, requested)
 }
 
-const KEPT: (&str, &str) = ("lease/keepalive", r#"{"result": {"TTL": "300"}}"#);
+const KEEPALIVE_RESPONSE: (&str, &str) = ("lease/keepalive", r#"{"result": {"TTL": "300"}}"#);
 
-const PAGE: (&str, &str) = ("kv/range", r#"{"header": {"revision": "7"}}"#);
+const PAGE_RESPONSE: (&str, &str) = ("kv/range", r#"{"header": {"revision": "7"}}"#);
 
 #[tokio::test]
 async fn write_without_response_is_not_retried() {
-    let (urls, requested) = endpoints([&[KEPT], &[KEPT, ("kv/txn", r#"{"succeeded": true}"#)]]).await;
+    let (urls, requested) =
+        start_endpoints([&[KEEPALIVE_RESPONSE], &[KEEPALIVE_RESPONSE, ("kv/txn", r#"{"succeeded": true}"#)]]).await;
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let target = Etcd::new(&urls, "/p/", "m").expect("a target");
     let steps = [Step::Add { name: "a".to_owned(), value: EtcdValue("1".to_owned()) }];
@@ -111,7 +114,7 @@ async fn write_without_response_is_not_retried() {
 
 #[tokio::test]
 async fn unresponsive_endpoint_is_skipped_for_reads() {
-    let (urls, requested) = endpoints([&[], &[KEPT, PAGE]]).await;
+    let (urls, requested) = start_endpoints([&[], &[KEEPALIVE_RESPONSE, PAGE_RESPONSE]]).await;
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let target = Etcd::new(&urls, "/p/", "m").expect("a target");
     target.read().await.expect("the second endpoint responds");

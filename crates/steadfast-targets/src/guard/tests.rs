@@ -3,30 +3,30 @@ use super::*;
 const RULES: GuardRules =
     GuardRules { limits: Limits { share: 0.34, min_missing: 1, window: Duration::from_mins(5) }, allow_empty: false };
 
-fn names(range: std::ops::Range<usize>) -> BTreeMap<String, String> {
+fn removals(range: std::ops::Range<usize>) -> BTreeMap<String, String> {
     range.map(|number| (format!("{number:03}"), "out".to_owned())).collect()
 }
 
-fn set(names: &BTreeMap<String, String>) -> BTreeSet<String> {
-    names.keys().cloned().collect()
+fn name_set(removals: &BTreeMap<String, String>) -> BTreeSet<String> {
+    removals.keys().cloned().collect()
 }
 
 /// Judges one group that has `serving` in service and would lose `other_removals`.
-fn judge(
+fn decide_removals(
     guard: &mut Guard,
     serving: usize,
     other_removals: std::ops::Range<usize>,
     now: u64,
 ) -> (BTreeSet<String>, Option<ApprovalRequest>) {
-    let flow = Flow { serving, other_removals: names(other_removals), ..Flow::default() };
-    let verdict = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), now);
-    (verdict.granted, guard.pending_approvals().next().cloned())
+    let flow = Flow { serving, other_removals: removals(other_removals), ..Flow::default() };
+    let decision = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), now);
+    (decision.granted, guard.pending_approvals().next().cloned())
 }
 
 #[test]
 fn loss_above_share_needs_approval() {
-    assert_eq!(judge(&mut Guard::default(), 100, 0..34, 0), (set(&names(0..34)), None));
-    let (granted, request) = judge(&mut Guard::default(), 100, 0..35, 0);
+    assert_eq!(decide_removals(&mut Guard::default(), 100, 0..34, 0), (name_set(&removals(0..34)), None));
+    let (granted, request) = decide_removals(&mut Guard::default(), 100, 0..35, 0);
     let request = request.expect("more than a third");
     assert!(granted.is_empty());
     assert_eq!((request.names.len(), request.serving, &*request.group), (35, 100, "g"));
@@ -35,25 +35,25 @@ fn loss_above_share_needs_approval() {
 #[test]
 fn small_losses_add_up_in_window() {
     let mut guard = Guard::default();
-    assert_eq!(judge(&mut guard, 100, 0..20, 0).0.len(), 20);
-    assert_eq!(judge(&mut guard, 80, 20..34, 60).0.len(), 14);
-    assert!(judge(&mut guard, 66, 34..36, 120).1.is_some());
+    assert_eq!(decide_removals(&mut guard, 100, 0..20, 0).0.len(), 20);
+    assert_eq!(decide_removals(&mut guard, 80, 20..34, 60).0.len(), 14);
+    assert!(decide_removals(&mut guard, 66, 34..36, 120).1.is_some());
     // A hundred entries were in service more than five minutes ago.
-    assert_eq!(judge(&mut guard, 66, 34..36, 301).0.len(), 2);
+    assert_eq!(decide_removals(&mut guard, 66, 34..36, 301).0.len(), 2);
 }
 
 #[test]
 fn repeated_attempt_is_decided_alike() {
     let mut guard = Guard::default();
     for second in 0..400 {
-        assert_eq!(judge(&mut guard, 100, 0..30, second).0.len(), 30, "in second {second}");
+        assert_eq!(decide_removals(&mut guard, 100, 0..30, second).0.len(), 30, "in second {second}");
     }
 }
 
 #[test]
 fn few_entries_need_no_approval() {
     let other = |guard: &mut Guard, serving: usize| {
-        let flow = Flow { serving, other_removals: names(0..serving), ..Flow::default() };
+        let flow = Flow { serving, other_removals: removals(0..serving), ..Flow::default() };
         let others = Flow { serving: 10, ..Flow::default() };
         guard.decide(RULES, &[("g".to_owned(), flow), ("h".to_owned(), others)].into(), &BTreeSet::new(), 0).granted
     };
@@ -64,33 +64,33 @@ fn few_entries_need_no_approval() {
 #[test]
 fn approval_covers_only_named_entries() {
     let mut guard = Guard::default();
-    let request = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
-    let wrong = guard.approve("00000000").expect_err("another ID");
-    assert!(wrong.to_string().contains(&request.id), "{wrong}");
+    let request = decide_removals(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
+    let error = guard.approve("00000000").expect_err("another ID");
+    assert!(error.to_string().contains(&request.id), "{error}");
     assert_eq!(guard.approve(&request.id), Ok(request.clone()));
 
-    let (granted, other) = judge(&mut guard, 100, 0..90, 1);
-    assert_eq!(granted, set(&names(0..50)));
+    let (granted, other) = decide_removals(&mut guard, 100, 0..90, 1);
+    assert_eq!(granted, name_set(&removals(0..50)));
     let other = other.expect("forty more");
     assert_eq!(other.names.len(), 40);
     assert_ne!(other.id, request.id);
     // An entry that is desired again needs another approval.
-    assert!(judge(&mut guard, 100, 0..0, 2).0.is_empty());
-    assert!(judge(&mut guard, 100, 0..50, 3).0.is_empty());
+    assert!(decide_removals(&mut guard, 100, 0..0, 2).0.is_empty());
+    assert!(decide_removals(&mut guard, 100, 0..50, 3).0.is_empty());
 }
 
 #[test]
 fn changed_removal_invalidates_approval() {
     let mut guard = Guard::default();
-    let request = judge(&mut guard, 10, 0..5, 0).1.expect("a pending approval");
+    let request = decide_removals(&mut guard, 10, 0..5, 0).1.expect("a pending approval");
     guard.approve(&request.id).expect("the approval is pending");
-    let mut flow = Flow { serving: 10, other_removals: names(0..5), ..Flow::default() };
+    let mut flow = Flow { serving: 10, other_removals: removals(0..5), ..Flow::default() };
     flow.other_removals.extend((0..3).map(|number| (format!("{number:03}"), "another address".to_owned())));
-    let verdict = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
-    assert_eq!(verdict.granted, set(&names(3..5)));
+    let decision = guard.decide(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
+    assert_eq!(decision.granted, name_set(&removals(3..5)));
     assert_eq!(
         guard.pending_approvals().next().map(|request| request.names.clone()),
-        Some(names(0..3).into_keys().collect())
+        Some(removals(0..3).into_keys().collect())
     );
 }
 
@@ -98,57 +98,57 @@ fn changed_removal_invalidates_approval() {
 fn replacement_counts_once_it_is_seen() {
     let mut guard = Guard::default();
     let flow = |serving, starting, outs| {
-        [("g".to_owned(), Flow { serving, starting, other_removals: names(0..outs), ..Flow::default() })].into()
+        [("g".to_owned(), Flow { serving, starting, other_removals: removals(0..outs), ..Flow::default() })].into()
     };
-    let held = BTreeSet::new();
+    let uncertain = BTreeSet::new();
     // Five entries are replaced by five others: no approval is needed, and no entry is removed before the five are in
     // service.
-    let verdict = guard.decide(RULES, &flow(5, 5, 5), &held, 0);
-    assert_eq!((verdict.granted.len(), guard.pending_approvals().count()), (0, 0));
+    let decision = guard.decide(RULES, &flow(5, 5, 5), &uncertain, 0);
+    assert_eq!((decision.granted.len(), guard.pending_approvals().count()), (0, 0));
     // Without the replacements, no entry is removed.
-    let verdict = guard.decide(RULES, &flow(5, 5, 5), &held, 400);
-    assert_eq!((verdict.granted.len(), verdict.replaced.len(), guard.pending_approvals().count()), (0, 5, 0));
-    let verdict = guard.decide(RULES, &flow(10, 0, 5), &held, 401);
-    assert_eq!((verdict.granted.len(), guard.pending_approvals().count()), (5, 0));
+    let decision = guard.decide(RULES, &flow(5, 5, 5), &uncertain, 400);
+    assert_eq!((decision.granted.len(), decision.replaced.len(), guard.pending_approvals().count()), (0, 5, 0));
+    let decision = guard.decide(RULES, &flow(10, 0, 5), &uncertain, 401);
+    assert_eq!((decision.granted.len(), guard.pending_approvals().count()), (5, 0));
     let mut guard = Guard::default();
-    let flow = Flow { serving: 10, deleted: names(0..5), ..Flow::default() };
-    assert_eq!(guard.decide(RULES, &[("g".to_owned(), flow)].into(), &held, 1).granted.len(), 5);
+    let flow = Flow { serving: 10, deleted: removals(0..5), ..Flow::default() };
+    assert_eq!(guard.decide(RULES, &[("g".to_owned(), flow)].into(), &uncertain, 1).granted.len(), 5);
 }
 
 #[test]
 fn uncertainty_keeps_pending_and_given_approvals() {
     let mut guard = Guard::default();
-    let request = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
-    let held = set(&names(0..50));
+    let request = decide_removals(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
+    let uncertain = name_set(&removals(0..50));
     let flow = || [("g".to_owned(), Flow { serving: 100, ..Flow::default() })].into();
-    guard.decide(RULES, &flow(), &held, 1);
+    guard.decide(RULES, &flow(), &uncertain, 1);
     assert_eq!(guard.pending_approvals().next(), Some(&request));
     guard.approve(&request.id).expect("the approval is still pending");
-    guard.decide(RULES, &flow(), &held, 2);
-    assert_eq!(judge(&mut guard, 100, 0..50, 3).0.len(), 50);
+    guard.decide(RULES, &flow(), &uncertain, 2);
+    assert_eq!(decide_removals(&mut guard, 100, 0..50, 3).0.len(), 50);
 }
 
 #[test]
 fn memory_survives_a_restart() {
     let mut guard = Guard::default();
-    assert_eq!(judge(&mut guard, 100, 0..30, 0).0.len(), 30);
-    let request = judge(&mut guard, 70, 30..60, 1).1.expect("sixty of a hundred");
-    let again = |guard: &Guard| -> Guard {
+    assert_eq!(decide_removals(&mut guard, 100, 0..30, 0).0.len(), 30);
+    let request = decide_removals(&mut guard, 70, 30..60, 1).1.expect("sixty of a hundred");
+    let reload = |guard: &Guard| -> Guard {
         serde_json::from_str(&serde_json::to_string(guard).expect("valid JSON")).expect("a guard")
     };
 
-    let mut guard = again(&guard);
+    let mut guard = reload(&guard);
     assert_eq!(guard.pending_approvals().next(), Some(&request));
-    assert_eq!(judge(&mut guard, 70, 30..60, 2).1, Some(request.clone()));
+    assert_eq!(decide_removals(&mut guard, 70, 30..60, 2).1, Some(request.clone()));
     assert!(guard.approve(&request.id).is_ok());
-    assert_eq!(judge(&mut again(&guard), 70, 30..60, 3).0, set(&names(30..60)));
+    assert_eq!(decide_removals(&mut reload(&guard), 70, 30..60, 3).0, name_set(&removals(30..60)));
 }
 
 #[test]
 fn clock_set_back_discards_later_losses() {
     let mut guard = Guard::default();
-    assert_eq!(judge(&mut guard, 100, 0..30, 1_000_000).0.len(), 30);
-    assert_eq!(judge(&mut guard, 70, 30..50, 1_000).0.len(), 20);
+    assert_eq!(decide_removals(&mut guard, 100, 0..30, 1_000_000).0.len(), 30);
+    assert_eq!(decide_removals(&mut guard, 70, 30..50, 1_000).0.len(), 20);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn memory_of_changing_numbers_is_bounded() {
 #[test]
 fn id_differs_between_removals() {
     let ids: BTreeSet<String> = [("g", "a", "1"), ("g", "a", "2"), ("g", "a1", ""), ("ga", "1", ""), ("", "ga", "1")]
-        .map(|(group, name, text)| id_of(group, &[(name.to_owned(), text.to_owned())].into()))
+        .map(|(group, name, text)| approval_id(group, &[(name.to_owned(), text.to_owned())].into()))
         .into();
     assert_eq!(ids.len(), 5);
     assert!(ids.iter().all(|id| id.len() == 32));
@@ -178,8 +178,8 @@ fn id_differs_between_removals() {
 #[test]
 fn gradual_group_loss_needs_approval() {
     let mut guard = Guard::default();
-    let mut granted_removals = |serving: usize, gone: usize, now: u64| {
-        let flow = Flow { serving, deleted: names(0..gone), ..Flow::default() };
+    let mut granted_removals = |serving: usize, deleted_count: usize, now: u64| {
+        let flow = Flow { serving, deleted: removals(0..deleted_count), ..Flow::default() };
         let others = Flow { serving: 10, ..Flow::default() };
         let flows = [("g".to_owned(), flow), ("h".to_owned(), others)].into();
         guard.decide(RULES, &flows, &BTreeSet::new(), now).granted.len()

@@ -48,7 +48,7 @@ pub enum HaproxyError {
         source: std::io::Error,
     },
     /// The process did not respond in time.
-    #[error("HAProxy did not respond to `{command}` within {}", step_runner::seconds(*.within))]
+    #[error("HAProxy did not respond to `{command}` within {}", step_runner::format_seconds(*.within))]
     Timeout {
         /// The command.
         command: String,
@@ -77,7 +77,7 @@ pub enum HaproxyError {
         reason: String,
     },
     /// Several servers could not be changed.
-    #[error("{first}; {}", step_runner::others(others))]
+    #[error("{first}; {}", step_runner::describe_others(others))]
     Several {
         /// The first error.
         first: Box<Self>,

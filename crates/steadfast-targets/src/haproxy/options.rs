@@ -186,7 +186,7 @@ impl ValueKind {
     fn check(self, value: &str) -> Result<(), String> {
         match self {
             Self::Flag => Ok(()),
-            Self::Time => match milliseconds(value) {
+            Self::Time => match parse_milliseconds(value) {
                 Some(time) if time <= MAX_NUMBER => Ok(()),
                 _ => Err("write a time of at most 24 days, as `500ms`, `2s` or `1m`".to_owned()),
             },
@@ -210,7 +210,7 @@ impl ValueKind {
 }
 
 /// Parses a time of HAProxy. The default unit is milliseconds.
-fn milliseconds(text: &str) -> Option<u64> {
+fn parse_milliseconds(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().ok()?;
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn invalid_option_error_includes_remedy() {
-        for (text, what) in [
+        for (text, expected_error) in [
             ("chekc", "`chekc`: it is not one of addr, alpn, backup"),
             ("check;disable", "it is not one of"),
             ("weight 5", "`weight`: it is the `weight` of an entry"),
@@ -267,7 +267,7 @@ mod tests {
             (&format!("ssl ca-file {}", "a".repeat(2048)), "longer than 2048 bytes"),
         ] {
             let error = text.parse::<ServerOptions>().expect_err(text).to_string();
-            assert!(error.contains(what), "{text}: {error}");
+            assert!(error.contains(expected_error), "{text}: {error}");
         }
     }
 }

@@ -54,10 +54,10 @@ impl Process {
 
 /// State that a target keeps between reads.
 #[derive(Debug, Default)]
-pub(super) struct Observed(Mutex<State>);
+pub(super) struct ProcessObserver(Mutex<ObservedState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ObservedState {
     /// Process of the last read.
     process: Option<Process>,
     /// True if the socket failed to respond to a poll since the last read.
@@ -68,8 +68,8 @@ struct State {
     unchecked: BTreeSet<String>,
 }
 
-impl Observed {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ProcessObserver {
+    fn lock(&self) -> MutexGuard<'_, ObservedState> {
         self.0.lock()
     }
 
@@ -147,24 +147,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn restart_is_reported_once_with_reason() {
-        let observed = Observed::default();
+        let observer = ProcessObserver::default();
         let first = process(8, 1, 1);
-        assert!(observed.poll(Some(first.clone())), "the first response");
-        observed.record_process(&first);
-        assert!(observed.take_reason().is_some() && observed.take_reason().is_none());
-        assert!(!observed.poll(Some(first.clone())) && !observed.poll(None));
-        assert!(observed.poll(Some(first.clone())), "HAProxy responds again");
-        observed.record_process(&first);
+        assert!(observer.poll(Some(first.clone())), "the first response");
+        observer.record_process(&first);
+        assert!(observer.take_reason().is_some() && observer.take_reason().is_none());
+        assert!(!observer.poll(Some(first.clone())) && !observer.poll(None));
+        assert!(observer.poll(Some(first.clone())), "HAProxy responds again");
+        observer.record_process(&first);
         let second = process(9, 0, 1);
-        assert!(observed.poll(Some(second.clone())));
-        observed.record_process(&second);
-        let reason = observed.take_reason().expect("a restart");
+        assert!(observer.poll(Some(second.clone())));
+        observer.record_process(&second);
+        let reason = observer.take_reason().expect("a restart");
         assert!(reason.contains("process 9 instead of 8"), "{reason}");
-        assert!(!observed.poll(Some(second.clone())));
+        assert!(!observer.poll(Some(second.clone())));
         // A read can be faster than the poll.
-        observed.record_process(&process(10, 0, 1));
-        assert!(observed.take_reason().is_some_and(|reason| reason.contains("process 10 instead of 9")));
+        observer.record_process(&process(10, 0, 1));
+        assert!(observer.take_reason().is_some_and(|reason| reason.contains("process 10 instead of 9")));
         // The old process of a reload must not be read.
-        assert!(!observed.poll(Some(Process { is_stopping: true, ..process(10, 0, 2) })));
+        assert!(!observer.poll(Some(Process { is_stopping: true, ..process(10, 0, 2) })));
     }
 }

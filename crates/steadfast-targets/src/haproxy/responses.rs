@@ -21,7 +21,7 @@ pub(super) enum ParseError {
     /// HAProxy returned an error text.
     ErrorResponse,
     /// List in an unknown form.
-    Form(String),
+    Malformed(String),
 }
 
 /// Bits of `srv_check_state`.
@@ -29,9 +29,10 @@ const CHECK_CONFIGURED: u32 = 2;
 const CHECK_ENABLED: u32 = 4;
 
 /// Sentences that confirm a command in the runtime API. Other commands have an empty response on success.
-const CONFIRMATIONS: &[&str] = &["IP changed", "port changed", "no need to change", ADDED, DELETED];
-const ADDED: &str = "New server registered";
-const DELETED: &str = "Server deleted";
+const CONFIRMATIONS: &[&str] =
+    &["IP changed", "port changed", "no need to change", ADD_CONFIRMATION, DELETE_CONFIRMATION];
+const ADD_CONFIRMATION: &str = "New server registered";
+const DELETE_CONFIRMATION: &str = "Server deleted";
 
 /// Checks the response to a line of `commands`.
 ///
@@ -48,7 +49,7 @@ pub(super) fn check_confirmations(commands: &[String], response: &str) -> Result
         return Err((*error_line).to_owned());
     }
     // Most other commands are silent on success. These two always confirm, and silence means a truncated response.
-    for (verb, sentence) in [("add ", ADDED), ("del ", DELETED)] {
+    for (verb, sentence) in [("add ", ADD_CONFIRMATION), ("del ", DELETE_CONFIRMATION)] {
         let is_sent = commands.iter().any(|command| command.starts_with(verb));
         if is_sent && !lines.iter().any(|line| line.starts_with(sentence)) {
             return Err("no confirmation".to_owned());
@@ -58,7 +59,7 @@ pub(super) fn check_confirmations(commands: &[String], response: &str) -> Result
 }
 
 /// Splits the response to `show info; show servers state …; show stat …`.
-pub(super) fn parts(response: &str) -> [&str; 3] {
+pub(super) fn split_sections(response: &str) -> [&str; 3] {
     let start_of = |header: &str| {
         let is_line_start = |offset: usize| offset == 0 || response.as_bytes()[offset - 1] == b'\n';
         let mut offsets = response.match_indices(header).map(|(offset, _)| offset);
@@ -69,7 +70,7 @@ pub(super) fn parts(response: &str) -> [&str; 3] {
     [&response[..servers], &response[servers..stat], &response[stat..]]
 }
 
-/// Returns the error text between the parts of a response that `parts` would split.
+/// Returns the error text between the parts of a response that `split_sections` would split.
 pub(super) fn error_line(response: &str) -> String {
     // Lines of `show info` contain `: `, tables start with `#`, and the version line of the server table is `1`.
     let is_error = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
@@ -77,7 +78,7 @@ pub(super) fn error_line(response: &str) -> String {
 }
 
 /// Returns the rows of a table as maps from column names to values. The header is a line `# name name …`.
-fn rows(response: &str) -> Result<Vec<BTreeMap<&str, &str>>, ParseError> {
+fn parse_rows(response: &str) -> Result<Vec<BTreeMap<&str, &str>>, ParseError> {
     let mut lines = response.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
     // The version of the format precedes the table, unless it was split off.
     lines.next_if(|line| line.bytes().all(|byte| byte.is_ascii_digit()));
@@ -87,12 +88,12 @@ fn rows(response: &str) -> Result<Vec<BTreeMap<&str, &str>>, ParseError> {
 }
 
 fn field<'a>(row: &BTreeMap<&str, &'a str>, name: &str) -> Result<&'a str, ParseError> {
-    row.get(name).copied().ok_or_else(|| ParseError::Form(format!("a row without `{name}`")))
+    row.get(name).copied().ok_or_else(|| ParseError::Malformed(format!("a row without `{name}`")))
 }
 
-fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Result<N, ParseError> {
+fn parse_number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Result<N, ParseError> {
     let text = field(row, name)?;
-    text.parse().map_err(|_| ParseError::Form(format!("`{name}` is {text:?}, which is not a valid number")))
+    text.parse().map_err(|_| ParseError::Malformed(format!("`{name}` is {text:?}, which is not a valid number")))
 }
 
 /// Reads the response to `show servers state BACKEND`: all servers with the name prefix `prefix`, and the names of
@@ -100,22 +101,22 @@ fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Resul
 ///
 /// Only the name of a foreign server is read. Such a server may have no address or port, or an unknown form, and must
 /// not stop the mirror.
-pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>, BTreeSet<String>), ParseError> {
+pub(super) fn parse_servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>, BTreeSet<String>), ParseError> {
     let (mut servers, mut others) = (Vec::new(), BTreeSet::new());
-    for row in rows(response)? {
+    for row in parse_rows(response)? {
         let name = field(&row, "srv_name")?.to_owned();
         if !name.starts_with(prefix) {
             others.insert(name);
             continue;
         }
-        let checks: u32 = number(&row, "srv_check_state")?;
+        let checks: u32 = parse_number(&row, "srv_check_state")?;
         // A server without an address gets `0.0.0.0`, which differs from every desired server.
         let ip = field(&row, "srv_addr")?.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         servers.push(ListedServer {
             name,
-            address: SocketAddr::new(ip, number(&row, "srv_port")?),
-            weight: number(&row, "srv_uweight")?,
-            is_ready: number::<u32>(&row, "srv_admin_state")? == 0,
+            address: SocketAddr::new(ip, parse_number(&row, "srv_port")?),
+            weight: parse_number(&row, "srv_uweight")?,
+            is_ready: parse_number::<u32>(&row, "srv_admin_state")? == 0,
             is_unchecked: checks & CHECK_CONFIGURED != 0 && checks & CHECK_ENABLED == 0,
         });
     }
@@ -124,7 +125,7 @@ pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>
 
 /// Reads the number of sessions of each server with the name prefix `prefix` from the response to `show stat BACKEND
 /// 4 -1`.
-pub(super) fn session_counts(response: &str, prefix: &str) -> Result<BTreeMap<String, u64>, ParseError> {
+pub(super) fn parse_session_counts(response: &str, prefix: &str) -> Result<BTreeMap<String, u64>, ParseError> {
     let mut lines = response.lines().filter(|line| !line.is_empty());
     let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(ParseError::ErrorResponse)?;
     let names: Vec<_> = head.split(',').collect();
@@ -133,7 +134,7 @@ pub(super) fn session_counts(response: &str, prefix: &str) -> Result<BTreeMap<St
         let row = names.iter().copied().zip(line.split(',')).collect();
         let name = field(&row, "svname")?;
         if name.starts_with(prefix) {
-            sessions.insert(name.to_owned(), number(&row, "scur")?);
+            sessions.insert(name.to_owned(), parse_number(&row, "scur")?);
         }
     }
     Ok(sessions)

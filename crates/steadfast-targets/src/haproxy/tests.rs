@@ -1,7 +1,7 @@
 use super::*;
 
 /// Response of HAProxy 2.6.
-const STATE: &str = "\
+const STATE_RESPONSE: &str = "\
 1
 # be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port
 3 web 1 other 127.0.0.1 2 0 0 0 1 1 0 2 0 0 0 0 - 1 - 0 0 - - 0
@@ -17,10 +17,11 @@ fn haproxy() -> Haproxy {
 #[test]
 fn state_columns_are_read_by_name() {
     // The port `-` belongs to a foreign server without a port.
-    for state in
-        [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
-    {
-        let (read, others) = responses::servers(&state, "sf-").expect("a table");
+    for state in [
+        STATE_RESPONSE.to_owned(),
+        STATE_RESPONSE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x"),
+    ] {
+        let (read, others) = responses::parse_servers(&state, "sf-").expect("a table");
         let result: Vec<_> = read
             .iter()
             .map(|server| format!("{} {} {} {}", server.name, server.address, server.weight, server.is_ready))
@@ -28,26 +29,26 @@ fn state_columns_are_read_by_name() {
         assert_eq!(result, ["sf-a 10.0.0.1:8001 10 true", "sf-b [fd00::1]:8002 7 false"]);
         assert_eq!(others, BTreeSet::from(["other".to_owned()]));
     }
-    let (head, rest) = STATE.split_once("srv_addr srv_op_state").expect("two columns");
+    let (head, rest) = STATE_RESPONSE.split_once("srv_addr srv_op_state").expect("two columns");
     let swapped = format!("{head}srv_op_state srv_addr{rest}").replace("10.0.0.1 2", "2 10.0.0.1");
-    let (read, _) = responses::servers(&swapped, "sf-").expect("a table");
+    let (read, _) = responses::parse_servers(&swapped, "sf-").expect("a table");
     assert_eq!(read[0].address, "10.0.0.1:8001".parse().expect("an address"));
 }
 
 #[test]
 fn response_without_table_is_an_error() {
-    let servers = |response: &str| responses::servers(response, "sf-").expect_err("no table");
+    let servers = |response: &str| responses::parse_servers(response, "sf-").expect_err("no table");
     assert_eq!(servers("Can't find backend.\n"), responses::ParseError::ErrorResponse);
     assert_eq!(servers(""), responses::ParseError::ErrorResponse);
-    let cut = servers(&STATE.replace(" 10 10 0 1", " ten 10 0 1"));
-    assert!(matches!(&cut, responses::ParseError::Form(reason) if reason.contains("srv_uweight")), "{cut:?}");
+    let cut = servers(&STATE_RESPONSE.replace(" 10 10 0 1", " ten 10 0 1"));
+    assert!(matches!(&cut, responses::ParseError::Malformed(reason) if reason.contains("srv_uweight")), "{cut:?}");
 }
 
 #[test]
 fn own_server_sessions_are_parsed() {
     let response = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,-,0,\nweb,sf-a,0,0,2,7,\n\n";
-    assert_eq!(responses::session_counts(response, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
-    assert_eq!(responses::session_counts("No such proxy.\n", "sf-"), Err(responses::ParseError::ErrorResponse));
+    assert_eq!(responses::parse_session_counts(response, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
+    assert_eq!(responses::parse_session_counts("No such proxy.\n", "sf-"), Err(responses::ParseError::ErrorResponse));
 }
 
 #[test]
@@ -90,11 +91,11 @@ fn response_confirms_or_rejects_commands() {
 fn combined_response_is_split_by_headers() {
     let info = "Name: HAProxy\nPid: 7\nUptime_sec: 3\nnode: # be_id\n\n";
     let stat = "# pxname,svname,scur,\nweb,sf-a,0,\n\n";
-    let state = &STATE[2..];
+    let state = &STATE_RESPONSE[2..];
     let response = format!("{info}1\n{state}{stat}");
-    assert_eq!(responses::parts(&response), [&*format!("{info}1\n"), state, stat]);
+    assert_eq!(responses::split_sections(&response), [&*format!("{info}1\n"), state, stat]);
     let response = format!("{info}Can't find backend.\n\nNo such proxy.\n");
-    assert_eq!(responses::parts(&response), [&*response, "", ""]);
+    assert_eq!(responses::split_sections(&response), [&*response, "", ""]);
     assert_eq!(responses::error_line(&response), "Can't find backend.");
 }
 
@@ -141,15 +142,15 @@ fn added_server_gets_server_options() {
     ];
     assert_eq!(add, expected);
     // A server whose addition was interrupted before its checks were enabled.
-    let half = |checks| ListedServer {
+    let listed_server = |checks| ListedServer {
         name: "sf-a".to_owned(),
         address: server.address,
         weight: 5,
         is_ready: true,
         is_unchecked: checks,
     };
-    assert_eq!(target.found(vec![half(false)], &BTreeMap::new()).own["a"], server);
-    let from = target.found(vec![half(true)], &BTreeMap::new()).own["a"];
+    assert_eq!(target.actual_state(vec![listed_server(false)], &BTreeMap::new()).own["a"], server);
+    let from = target.actual_state(vec![listed_server(true)], &BTreeMap::new()).own["a"];
     assert_eq!(from.weight, 0);
     let change = target.commands(&Step::Change { name: "a".to_owned(), from, to: server }).expect("commands");
     let expected = ["set server web/sf-a weight 5", "enable health web/sf-a", "set server web/sf-a state ready"];
@@ -192,11 +193,11 @@ fn command_injection_in_name_is_rejected() {
 
 /// A runtime socket that confirms each line of commands, except that it never responds about a server with `hang` in
 /// its name. Returns the lines that were confirmed.
-fn confirming(path: &Path) -> Arc<parking_lot::Mutex<Vec<String>>> {
+fn start_confirming_server(path: &Path) -> Arc<parking_lot::Mutex<Vec<String>>> {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     let listener = tokio::net::UnixListener::bind(path).expect("a socket");
     let lines: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
-    let kept = lines.clone();
+    let received = lines.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let lines = lines.clone();
@@ -213,13 +214,13 @@ fn confirming(path: &Path) -> Arc<parking_lot::Mutex<Vec<String>>> {
             });
         }
     });
-    kept
+    received
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_server_delays_no_other() {
     let path = std::env::temp_dir().join(format!("steadfast-hang-{}.sock", std::process::id()));
-    let lines = confirming(&path);
+    let lines = start_confirming_server(&path);
     let target = Haproxy::new(&path, "web", "sf-").expect("plain names");
     let server = |weight| Server { address: "10.0.0.1:80".parse().expect("an address"), weight };
     let mut steps: Vec<_> = ["a", "hang", "heavy", "z"]
@@ -232,7 +233,7 @@ async fn hanging_server_delays_no_other() {
     let expected = "HAProxy did not respond to `add server web/sf-hang 10.0.0.1:80 weight 1; set server web/sf-hang state ready` \
                     within 2 s; 1 other entry failed too: \"heavy\"";
     assert_eq!(error.to_string(), expected);
-    assert!(started.elapsed() < RUNNER.step_timeout * 2, "{:?}", started.elapsed());
+    assert!(started.elapsed() < STEP_RUNNER.step_timeout * 2, "{:?}", started.elapsed());
     let servers: Vec<_> = lines.lock().iter().map(|line| line[..20].to_owned()).collect();
     assert_eq!(servers.len(), 3, "{servers:?}");
     assert_eq!(servers[2], "set server web/sf-ol", "the old server was drained last");

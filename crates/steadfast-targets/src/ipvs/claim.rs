@@ -27,7 +27,7 @@ impl ServiceClaim {
     ///
     /// Returns an error if another process of this user or of root holds the claim. Sockets of other users are
     /// ignored: any user can take the name, but must not be able to stop a mirror.
-    pub(super) fn take(&self, service: &VirtualService) -> Result<(), IpvsError> {
+    pub(super) fn acquire(&self, service: &VirtualService) -> Result<(), IpvsError> {
         let mut listener_slot = self.0.lock();
         if listener_slot.is_some() {
             return Ok(());
@@ -39,7 +39,7 @@ impl ServiceClaim {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 // The holder may have ended in between. In this case, the next attempt gets the name.
                 let holder = UnixStream::connect_addr(&address).and_then(|stream| holder(&stream));
-                if !holder.is_ok_and(|holder| is_foreign(holder, own_user())) {
+                if !holder.is_ok_and(|holder| is_foreign(holder, own_uid())) {
                     return Err(IpvsError::Claimed { service: service.command_line() });
                 }
             }
@@ -62,7 +62,7 @@ fn holder(stream: &UnixStream) -> io::Result<u32> {
 }
 
 /// Returns the user of this process.
-fn own_user() -> Option<u32> {
+fn own_uid() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|process| process.uid())
 }
 
@@ -78,13 +78,13 @@ mod tests {
     fn claimed_service_rejects_second_claim() {
         let (first, second) = (ServiceClaim::default(), ServiceClaim::default());
         let port = u16::try_from(std::process::id() % 60_000).expect("a port") + 1;
-        first.take(&service(port)).expect("free");
-        first.take(&service(port)).expect("a repeated claim");
-        let error = second.take(&service(port)).expect_err("claimed");
+        first.acquire(&service(port)).expect("free");
+        first.acquire(&service(port)).expect("a repeated claim");
+        let error = second.acquire(&service(port)).expect_err("claimed");
         assert!(error.to_string().contains(&format!("another process manages `-t 192.0.2.1:{port}`")), "{error}");
-        second.take(&service(port + 1)).expect("another service");
+        second.acquire(&service(port + 1)).expect("another service");
         drop(first);
-        ServiceClaim::default().take(&service(port)).expect("free again");
+        ServiceClaim::default().acquire(&service(port)).expect("free again");
     }
 
     #[test]

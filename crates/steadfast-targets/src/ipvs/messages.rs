@@ -45,19 +45,19 @@ const DEST_ADDR_FAMILY: u16 = 11;
 const DEST_TUN_TYPE: u16 = 13;
 
 /// `AF_INET` and `AF_INET6`, on Linux.
-const INET: u16 = 2;
-const INET6: u16 = 10;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 
-/// Flags of a service. `PERSISTENT` binds a client to a server; the kernel sets `HASHED` itself.
-const PERSISTENT: u32 = 1;
-const HASHED: u32 = 2;
+/// Flags of a service. `PERSISTENT_FLAG` binds a client to a server; the kernel sets `HASHED_FLAG` itself.
+const PERSISTENT_FLAG: u32 = 1;
+const HASHED_FLAG: u32 = 2;
 
 /// Bits of the forwarding method.
-const FORWARD: u32 = 7;
+const FORWARD_MASK: u32 = 7;
 
 /// Service as listed by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SeenService {
+pub(super) struct ListedVirtualService {
     scheduler: String,
     flags: u32,
     timeout: u32,
@@ -67,7 +67,7 @@ pub(super) struct SeenService {
 
 /// Real server as listed by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SeenServer {
+pub(super) struct ListedRealServer {
     pub(super) address: SocketAddr,
     pub(super) weight: u32,
     /// Forwarding method, or `None` for an unsupported one.
@@ -78,19 +78,23 @@ pub(super) struct SeenServer {
     pub(super) inactive: u32,
 }
 
-impl SeenService {
+impl ListedVirtualService {
     /// Returns true if the service has the desired settings.
-    pub(super) fn is(&self, service: &VirtualService) -> bool {
+    pub(super) fn has_settings_of(&self, service: &VirtualService) -> bool {
         let desired = Self::desired(service);
         // Without persistence, the kernel ignores the timeout and the netmask.
-        let alike = service.persistence.is_none() || (self.timeout, self.netmask) == (desired.timeout, desired.netmask);
-        self.scheduler == desired.scheduler && self.flags & !HASHED == desired.flags && !self.has_engine && alike
+        let has_same_persistence =
+            service.persistence.is_none() || (self.timeout, self.netmask) == (desired.timeout, desired.netmask);
+        self.scheduler == desired.scheduler
+            && self.flags & !HASHED_FLAG == desired.flags
+            && !self.has_engine
+            && has_same_persistence
     }
 
     fn desired(service: &VirtualService) -> Self {
         Self {
             scheduler: service.scheduler.clone(),
-            flags: service.persistence.map_or(0, |_| PERSISTENT),
+            flags: service.persistence.map_or(0, |_| PERSISTENT_FLAG),
             timeout: service.persistence.unwrap_or(0),
             // Persistence applies to each client address separately.
             netmask: if service.address.is_ipv4() { u32::MAX } else { 128 },
@@ -101,50 +105,50 @@ impl SeenService {
 
 /// Returns the attributes that identify the service.
 pub(super) fn service_id(service: &VirtualService) -> Vec<u8> {
-    nested(CMD_SERVICE, &identity(service))
+    nested(CMD_SERVICE, &identity_attributes(service))
 }
 
 /// Returns the identity and the settings of the service.
 pub(super) fn service_attributes(service: &VirtualService) -> Vec<u8> {
-    let SeenService { scheduler, flags, timeout, netmask, .. } = SeenService::desired(service);
-    let mut text = identity(service);
-    append_attribute(&mut text, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
+    let ListedVirtualService { scheduler, flags, timeout, netmask, .. } = ListedVirtualService::desired(service);
+    let mut buffer = identity_attributes(service);
+    append_attribute(&mut buffer, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
     // The flags and their mask. The mask covers all flags.
-    append_attribute(&mut text, SVC_FLAGS, &[flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
-    append_attribute(&mut text, SVC_TIMEOUT, &timeout.to_ne_bytes());
-    append_attribute(&mut text, SVC_NETMASK, &netmask.to_ne_bytes());
-    nested(CMD_SERVICE, &text)
+    append_attribute(&mut buffer, SVC_FLAGS, &[flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
+    append_attribute(&mut buffer, SVC_TIMEOUT, &timeout.to_ne_bytes());
+    append_attribute(&mut buffer, SVC_NETMASK, &netmask.to_ne_bytes());
+    nested(CMD_SERVICE, &buffer)
 }
 
 /// Returns the attributes of a real server and its service. Settings are included if `server` is given.
-pub(super) fn server(service: &VirtualService, address: SocketAddr, server: Option<&RealServer>) -> Vec<u8> {
-    let mut text = Vec::new();
-    append_attribute(&mut text, DEST_ADDR_FAMILY, &family(address.ip()).to_ne_bytes());
-    append_attribute(&mut text, DEST_ADDR, &octets(address.ip()));
-    append_attribute(&mut text, DEST_PORT, &address.port().to_be_bytes());
+pub(super) fn server_attributes(service: &VirtualService, address: SocketAddr, server: Option<&RealServer>) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    append_attribute(&mut buffer, DEST_ADDR_FAMILY, &family(address.ip()).to_ne_bytes());
+    append_attribute(&mut buffer, DEST_ADDR, &octets(address.ip()));
+    append_attribute(&mut buffer, DEST_PORT, &address.port().to_be_bytes());
     if let Some(RealServer { weight, forward, .. }) = server {
         let forward: u32 = match forward {
             ForwardingMethod::Masquerade => 0,
             ForwardingMethod::Tunnel => 2,
             ForwardingMethod::Direct => 3,
         };
-        append_attribute(&mut text, DEST_FWD_METHOD, &forward.to_ne_bytes());
-        append_attribute(&mut text, DEST_WEIGHT, &u32::from(*weight).to_ne_bytes());
+        append_attribute(&mut buffer, DEST_FWD_METHOD, &forward.to_ne_bytes());
+        append_attribute(&mut buffer, DEST_WEIGHT, &u32::from(*weight).to_ne_bytes());
         // No connection limits.
-        append_attribute(&mut text, DEST_U_THRESH, &0_u32.to_ne_bytes());
-        append_attribute(&mut text, DEST_L_THRESH, &0_u32.to_ne_bytes());
+        append_attribute(&mut buffer, DEST_U_THRESH, &0_u32.to_ne_bytes());
+        append_attribute(&mut buffer, DEST_L_THRESH, &0_u32.to_ne_bytes());
     }
-    [service_id(service), nested(CMD_DEST, &text)].concat()
+    [service_id(service), nested(CMD_DEST, &buffer)].concat()
 }
 
 /// Reads a service from a message.
-pub(super) fn read_service(attributes: &[u8]) -> Result<SeenService, String> {
-    let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_SERVICE)?)?;
+pub(super) fn parse_service(attributes: &[u8]) -> Result<ListedVirtualService, String> {
+    let attributes = Attributes::parse(Attributes::parse(attributes)?.get(CMD_SERVICE)?)?;
     let scheduler = attributes.get(SVC_SCHED_NAME)?;
     let scheduler = scheduler.split(|byte| *byte == 0).next().unwrap_or_default();
     // The mask after the flags has no meaning in a reply.
     let flags = attributes.get(SVC_FLAGS)?.first_chunk().ok_or("the flags of a service are cut off")?;
-    Ok(SeenService {
+    Ok(ListedVirtualService {
         scheduler: String::from_utf8_lossy(scheduler).into_owned(),
         flags: u32::from_ne_bytes(*flags),
         timeout: attributes.number(SVC_TIMEOUT)?,
@@ -154,8 +158,8 @@ pub(super) fn read_service(attributes: &[u8]) -> Result<SeenService, String> {
 }
 
 /// Reads a real server of `service` from a message.
-pub(super) fn read_server(attributes: &[u8], service: &VirtualService) -> Result<SeenServer, String> {
-    let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_DEST)?)?;
+pub(super) fn parse_server(attributes: &[u8], service: &VirtualService) -> Result<ListedRealServer, String> {
+    let attributes = Attributes::parse(Attributes::parse(attributes)?.get(CMD_DEST)?)?;
     // Kernels before 3.18 have no address family per server.
     let family = match attributes.0.get(&DEST_ADDR_FAMILY) {
         Some(_) => u16::from_ne_bytes(attributes.bytes(DEST_ADDR_FAMILY)?),
@@ -163,40 +167,40 @@ pub(super) fn read_server(attributes: &[u8], service: &VirtualService) -> Result
     };
     let [a, b, c, d, ..] = attributes.bytes::<16>(DEST_ADDR)?;
     let ip = match family {
-        INET => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
-        INET6 => IpAddr::from(Ipv6Addr::from(attributes.bytes::<16>(DEST_ADDR)?)),
+        AF_INET => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
+        AF_INET6 => IpAddr::from(Ipv6Addr::from(attributes.bytes::<16>(DEST_ADDR)?)),
         other => return Err(format!("a real server is of the address family {other}")),
     };
-    let forward = attributes.number(DEST_FWD_METHOD)? & FORWARD;
-    let tunnel = attributes.0.get(&DEST_TUN_TYPE).is_some_and(|kind| kind.iter().any(|byte| *byte != 0));
-    Ok(SeenServer {
+    let forward = attributes.number(DEST_FWD_METHOD)? & FORWARD_MASK;
+    let has_tunnel_type = attributes.0.get(&DEST_TUN_TYPE).is_some_and(|kind| kind.iter().any(|byte| *byte != 0));
+    Ok(ListedRealServer {
         address: SocketAddr::new(ip, u16::from_be_bytes(attributes.bytes(DEST_PORT)?)),
         weight: attributes.number(DEST_WEIGHT)?,
         forward: [(0, ForwardingMethod::Masquerade), (2, ForwardingMethod::Tunnel), (3, ForwardingMethod::Direct)]
             .into_iter()
             .find_map(|(number, method)| (number == forward).then_some(method)),
-        is_special: tunnel || attributes.number(DEST_U_THRESH)? != 0 || attributes.number(DEST_L_THRESH)? != 0,
+        is_special: has_tunnel_type || attributes.number(DEST_U_THRESH)? != 0 || attributes.number(DEST_L_THRESH)? != 0,
         active: attributes.number(DEST_ACTIVE_CONNS)?,
         inactive: attributes.number(DEST_INACT_CONNS)?,
     })
 }
 
-fn identity(service: &VirtualService) -> Vec<u8> {
+fn identity_attributes(service: &VirtualService) -> Vec<u8> {
     let protocol: u16 = match service.protocol {
         ServiceProtocol::Tcp => 6,
         ServiceProtocol::Udp => 17,
     };
     let address = service.address;
-    let mut text = Vec::new();
-    append_attribute(&mut text, SVC_AF, &family(address.ip()).to_ne_bytes());
-    append_attribute(&mut text, SVC_PROTOCOL, &protocol.to_ne_bytes());
-    append_attribute(&mut text, SVC_ADDR, &octets(address.ip()));
-    append_attribute(&mut text, SVC_PORT, &address.port().to_be_bytes());
-    text
+    let mut buffer = Vec::new();
+    append_attribute(&mut buffer, SVC_AF, &family(address.ip()).to_ne_bytes());
+    append_attribute(&mut buffer, SVC_PROTOCOL, &protocol.to_ne_bytes());
+    append_attribute(&mut buffer, SVC_ADDR, &octets(address.ip()));
+    append_attribute(&mut buffer, SVC_PORT, &address.port().to_be_bytes());
+    buffer
 }
 
 fn family(address: IpAddr) -> u16 {
-    if address.is_ipv4() { INET } else { INET6 }
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
 /// Returns the address in 16 bytes. The attribute has this size for both families; IPv4 uses the first four bytes.
@@ -213,26 +217,26 @@ fn octets(address: IpAddr) -> [u8; 16] {
 }
 
 /// Appends an attribute.
-pub(super) fn append_attribute(text: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(super) fn append_attribute(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let attribute = DefaultNla::new(kind, value.to_vec());
-    let before = text.len();
-    text.resize(before + attribute.buffer_len(), 0);
-    attribute.emit(&mut text[before..]);
+    let start = buffer.len();
+    buffer.resize(start + attribute.buffer_len(), 0);
+    attribute.emit(&mut buffer[start..]);
 }
 
 fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut text = Vec::new();
-    append_attribute(&mut text, kind | NLA_F_NESTED, value);
-    text
+    let mut buffer = Vec::new();
+    append_attribute(&mut buffer, kind | NLA_F_NESTED, value);
+    buffer
 }
 
 /// Attributes by their kind.
 pub(super) struct Attributes<'a>(BTreeMap<u16, &'a [u8]>);
 
 impl<'a> Attributes<'a> {
-    pub(super) fn read(text: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn parse(buffer: &'a [u8]) -> Result<Self, String> {
         let mut attributes = BTreeMap::new();
-        for attribute in NlasIterator::new(text) {
+        for attribute in NlasIterator::new(buffer) {
             let attribute = attribute.map_err(|error| format!("an attribute is cut off: {error}"))?;
             let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
             let value = attribute.into_inner().get(NLA_HEADER_SIZE..length).unwrap_or_default();

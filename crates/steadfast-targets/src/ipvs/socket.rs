@@ -25,10 +25,10 @@ pub(super) const MAX_REPLY_MESSAGES: usize = 65_536;
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Controller family, which resolves the numbers of other families.
-const CONTROL: u16 = 16;
-const GET_FAMILY: u8 = 3;
-const FAMILY_ID: u16 = 1;
-const FAMILY_NAME: u16 = 2;
+const CONTROL_FAMILY: u16 = 16;
+const GET_FAMILY_COMMAND: u8 = 3;
+const FAMILY_ID_ATTRIBUTE: u16 = 1;
+const FAMILY_NAME_ATTRIBUTE: u16 = 2;
 
 /// Version of the generic netlink header.
 const VERSION: u8 = 1;
@@ -72,14 +72,14 @@ impl Socket {
         set_socket_timeout(&fd, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
         // Connected to the kernel, so that messages of other senders are dropped.
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
-        let mut socket = Self { fd, family: CONTROL, sequence: 0 };
+        let mut socket = Self { fd, family: CONTROL_FAMILY, sequence: 0 };
         let mut attributes = Vec::new();
-        append_attribute(&mut attributes, FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
-        let replies = socket.request(GET_FAMILY, ReplyCount::One, attributes)?;
+        append_attribute(&mut attributes, FAMILY_NAME_ATTRIBUTE, &[name.as_bytes(), b"\0"].concat());
+        let replies = socket.request(GET_FAMILY_COMMAND, ReplyCount::One, attributes)?;
         let [reply] = &*replies else {
             return Err(NetlinkError::Unexpected(format!("{} replies for the family {name}", replies.len())));
         };
-        let family = Attributes::read(reply).and_then(|attributes| attributes.bytes(FAMILY_ID));
+        let family = Attributes::parse(reply).and_then(|attributes| attributes.bytes(FAMILY_ID_ATTRIBUTE));
         socket.family = u16::from_ne_bytes(family.map_err(NetlinkError::Unexpected)?);
         Ok(socket)
     }
@@ -92,23 +92,23 @@ impl Socket {
         attributes: Vec<u8>,
     ) -> Result<Vec<Vec<u8>>, NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
-        let message = written(self.family, self.sequence, command, reply_count, attributes);
+        let message = encode_request(self.family, self.sequence, command, reply_count, attributes);
         let sent = rustix::net::send(&self.fd, &message, SendFlags::empty())?;
         if sent != message.len() {
             return Err(NetlinkError::Unexpected(format!("{sent} of {} bytes were sent", message.len())));
         }
         let mut replies = Replies::new(self.sequence);
-        let mut piece = vec![0; RECEIVE_BUFFER_BYTES];
+        let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
         while !replies.are_complete {
             // `TRUNC` returns the full length, even if the buffer is too small.
             // Netlink replies are datagrams: a short read would lose the rest.
-            let (_, length) = rustix::net::recv(&self.fd, &mut *piece, RecvFlags::TRUNC)?;
-            let Some(text) = piece.get(..length) else {
+            let (_, length) = rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::TRUNC)?;
+            let Some(bytes) = buffer.get(..length) else {
                 return Err(NetlinkError::Unexpected(format!("a reply has {length} bytes")));
             };
-            replies.read(text)?;
+            replies.parse(bytes)?;
         }
-        Ok(replies.all)
+        Ok(replies.bodies)
     }
 }
 
@@ -124,34 +124,34 @@ pub(super) struct Replies {
     sequence: u32,
     /// Number of received messages of any kind.
     received: usize,
-    pub(super) all: Vec<Vec<u8>>,
+    pub(super) bodies: Vec<Vec<u8>>,
     pub(super) are_complete: bool,
 }
 
 impl Replies {
     pub(super) fn new(sequence: u32) -> Self {
-        Self { sequence, received: 0, all: Vec::new(), are_complete: false }
+        Self { sequence, received: 0, bodies: Vec::new(), are_complete: false }
     }
 
     /// Parses the messages of one datagram.
-    pub(super) fn read(&mut self, mut text: &[u8]) -> Result<(), NetlinkError> {
-        while !text.is_empty() && !self.are_complete {
+    pub(super) fn parse(&mut self, mut bytes: &[u8]) -> Result<(), NetlinkError> {
+        while !bytes.is_empty() && !self.are_complete {
             self.received += 1;
             if self.received > MAX_REPLY_MESSAGES {
                 return Err(NetlinkError::Unexpected(format!("more than {MAX_REPLY_MESSAGES} messages")));
             }
-            let message = NetlinkMessage::<Message>::deserialize(text);
+            let message = NetlinkMessage::<GenericMessage>::deserialize(bytes);
             let message = message.map_err(|error| NetlinkError::Unexpected(error.to_string()))?;
             // Messages are aligned to four bytes.
             let length = (message.header.length as usize).next_multiple_of(4);
-            text = text.get(length..).unwrap_or_default();
+            bytes = bytes.get(length..).unwrap_or_default();
             // A late reply to an earlier request that timed out.
             if message.header.sequence_number != self.sequence {
                 continue;
             }
             let code = match message.payload {
-                NetlinkPayload::InnerMessage(Message { body, .. }) => {
-                    self.all.push(body.get(GENERIC_HEADER_LEN..).unwrap_or_default().to_vec());
+                NetlinkPayload::InnerMessage(GenericMessage { body, .. }) => {
+                    self.bodies.push(body.get(GENERIC_HEADER_LEN..).unwrap_or_default().to_vec());
                     continue;
                 }
                 NetlinkPayload::Done(done) => done.code,
@@ -169,7 +169,7 @@ impl Replies {
 }
 
 /// Encodes a request.
-pub(super) fn written(
+pub(super) fn encode_request(
     family: u16,
     sequence: u32,
     command: u8,
@@ -181,21 +181,21 @@ pub(super) fn written(
     header.sequence_number = sequence;
     let mut body = vec![command, VERSION, 0, 0];
     body.extend(attributes);
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(Message { family, body }));
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(GenericMessage { family, body }));
     message.finalize();
-    let mut text = vec![0; message.buffer_len()];
-    message.serialize(&mut text);
-    text
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
 }
 
 /// Message after the netlink header.
 #[derive(Debug)]
-struct Message {
+struct GenericMessage {
     family: u16,
     body: Vec<u8>,
 }
 
-impl NetlinkSerializable for Message {
+impl NetlinkSerializable for GenericMessage {
     fn message_type(&self) -> u16 {
         self.family
     }
@@ -209,7 +209,7 @@ impl NetlinkSerializable for Message {
     }
 }
 
-impl NetlinkDeserializable for Message {
+impl NetlinkDeserializable for GenericMessage {
     type Error = std::convert::Infallible;
 
     fn deserialize(header: &NetlinkHeader, body: &[u8]) -> Result<Self, Self::Error> {

@@ -66,7 +66,7 @@ impl Journal {
         if text.is_empty() {
             return Ok((journal, Vec::new()));
         }
-        let damaged = |line: usize, reason: &dyn std::fmt::Display| {
+        let damage_error = |line: usize, reason: &dyn std::fmt::Display| {
             let path = path.display();
             let reason = format!(
                 "{path} is not a memory of mirrors (line {line}: {reason}): remove the file, and approve pending removals again"
@@ -75,21 +75,21 @@ impl Journal {
         };
         let mut lines = Vec::new();
         let mut rest = text.split_inclusive(|byte| *byte == b'\n').enumerate();
-        let first = rest.next().map(|(_, line)| line).unwrap_or_default();
-        if first.trim_ascii() != HEADER.as_bytes() {
+        let header = rest.next().map(|(_, line)| line).unwrap_or_default();
+        if header.trim_ascii() != HEADER.as_bytes() {
             // The first release stored only pending approvals, which the next read finds again.
             serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&text)
-                .map_err(|error| damaged(1, &error))?;
+                .map_err(|error| damage_error(1, &error))?;
             return Ok((journal, Vec::new()));
         }
         journal.needs_rewrite = false;
-        journal.length = first.len() as u64;
+        journal.length = header.len() as u64;
         for (number, line) in rest {
             // A crash interrupted the write of the last line. This write was never confirmed, so the line is dropped.
             if !line.ends_with(b"\n") {
                 break;
             }
-            lines.push(serde_json::from_slice(line).map_err(|error| damaged(number + 1, &error))?);
+            lines.push(serde_json::from_slice(line).map_err(|error| damage_error(number + 1, &error))?);
             journal.length += line.len() as u64;
         }
         (journal.lines, journal.compacted_lines) = (lines.len(), lines.len() / 4);
@@ -114,8 +114,8 @@ impl Journal {
         if self.needs_rewrite {
             return self.replace(lines);
         }
-        let text = text(lines)?;
-        let written = (|| {
+        let text = encode_lines(lines)?;
+        let result = (|| {
             let mut file = open_private(&self.path, false)?;
             // A failed write can leave a partial line.
             if file.metadata()?.len() != self.length {
@@ -125,7 +125,7 @@ impl Journal {
             // Removals wait for this: after a power failure the record must show the owner of the entry.
             file.sync_data()
         })();
-        written.map_err(|error| with_path("write", &self.path, &error))?;
+        result.map_err(|error| with_path("write", &self.path, &error))?;
         self.length += text.len() as u64;
         self.lines += lines.len();
         Ok(())
@@ -140,25 +140,25 @@ impl Journal {
     pub(super) fn replace(&mut self, lines: &[JournalLine]) -> io::Result<()> {
         let mut content = HEADER.as_bytes().to_vec();
         content.push(b'\n');
-        content.extend(text(lines)?);
-        let mut new = self.path.as_os_str().to_owned();
-        new.push(".new");
-        let new = PathBuf::from(new);
-        let written = (|| {
-            let mut file = open_private(&new, true)?;
+        content.extend(encode_lines(lines)?);
+        let mut new_path = self.path.as_os_str().to_owned();
+        new_path.push(".new");
+        let new_path = PathBuf::from(new_path);
+        let result = (|| {
+            let mut file = open_private(&new_path, true)?;
             file.write_all(&content)?;
             // The content is synced before the rename: a rename that survives a crash must not expose an empty file.
             file.sync_all()?;
-            fs::rename(&new, &self.path)
+            fs::rename(&new_path, &self.path)
         })();
-        written.map_err(|error| with_path("write", &self.path, &error))?;
+        result.map_err(|error| with_path("write", &self.path, &error))?;
         (self.length, self.lines, self.compacted_lines) = (content.len() as u64, lines.len(), lines.len());
         self.needs_rewrite = false;
         Ok(())
     }
 }
 
-fn text(lines: &[JournalLine]) -> io::Result<Vec<u8>> {
+fn encode_lines(lines: &[JournalLine]) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     for line in lines {
         serde_json::to_writer(&mut text, line)?;

@@ -59,11 +59,11 @@ fn reopened_memory_has_flushed_records() {
     memory.flush("m").expect("written");
     memory.update("m", |record| record.insert("50", entry_record("never flushed")));
 
-    let again = MirrorMemory::open(&folder.file()).expect("a memory");
-    assert_eq!(names(&again), [("48", "a"), ("49", "b")].map(|(name, group)| (name.into(), group.into())));
-    assert_eq!(again.instance(), memory.instance());
-    assert_eq!(again.first_approvals(), memory.first_approvals());
-    assert_eq!(again.first_approvals()["m"].names.len(), 4);
+    let reopened = MirrorMemory::open(&folder.file()).expect("a memory");
+    assert_eq!(names(&reopened), [("48", "a"), ("49", "b")].map(|(name, group)| (name.into(), group.into())));
+    assert_eq!(reopened.instance(), memory.instance());
+    assert_eq!(reopened.first_approvals(), memory.first_approvals());
+    assert_eq!(reopened.first_approvals()["m"].names.len(), 4);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::table::{BALANCE, DRIFT_WEIGHT, ENTRIES, Table, turn_counts};
 
 /// Returns true if the table `name` is listed.
 pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
-    let objects = objects(listed)?;
+    let objects = parse_objects(listed)?;
     Ok(objects.iter().any(|object| object["table"]["name"] == name))
 }
 
@@ -20,28 +20,28 @@ pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
 /// then get a [drifted weight](DRIFT_WEIGHT), and entries that it lacks get weight 0. An address that only the rule
 /// contains becomes an unwanted entry. So the mirror repairs everything, and no unwanted backend loses its traffic
 /// earlier than the guard permits.
-pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
-    let (mut entries, mut chosen) = (BTreeMap::new(), BTreeMap::new());
+pub(super) fn parse_entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
+    let (mut entries, mut listed_turn_counts) = (BTreeMap::new(), BTreeMap::new());
     let (mut hooks, mut has_foreign_rule) = (0, false);
-    for object in objects(listed)? {
+    for object in parse_objects(listed)? {
         let rule = &object["rule"];
         match rule["chain"].as_str() {
-            Some(ENTRIES) => match entry(rule["comment"].as_str().unwrap_or_default()) {
+            Some(ENTRIES) => match parse_entry(rule["comment"].as_str().unwrap_or_default()) {
                 Some((name, backend)) => _ = entries.insert(name.to_owned(), backend),
                 None => has_foreign_rule = true,
             },
-            Some(BALANCE) => chosen.extend(turns(&rule["expr"], table).unwrap_or_default()),
+            Some(BALANCE) => listed_turn_counts.extend(parse_turn_counts(&rule["expr"], table).unwrap_or_default()),
             Some(_) => hooks += usize::from(rule["expr"][0]["jump"]["target"] == BALANCE),
             None => {}
         }
     }
-    if hooks != 2 || has_foreign_rule || chosen != turn_counts(&entries) {
+    if hooks != 2 || has_foreign_rule || listed_turn_counts != turn_counts(&entries) {
         for backend in entries.values_mut() {
-            let known = hooks == 2 && chosen.contains_key(&backend.address);
-            backend.weight = if known { backend.weight + DRIFT_WEIGHT } else { 0 };
+            let is_known = hooks == 2 && listed_turn_counts.contains_key(&backend.address);
+            backend.weight = if is_known { backend.weight + DRIFT_WEIGHT } else { 0 };
         }
-        chosen.retain(|address, _| entries.values().all(|backend| backend.address != *address));
-        let foreign = chosen.into_keys().enumerate();
+        listed_turn_counts.retain(|address, _| entries.values().all(|backend| backend.address != *address));
+        let foreign = listed_turn_counts.into_keys().enumerate();
         entries.extend(
             foreign.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT })),
         );
@@ -49,7 +49,7 @@ pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Ba
     Ok(entries)
 }
 
-fn objects(listed: &str) -> Result<Vec<Value>, String> {
+fn parse_objects(listed: &str) -> Result<Vec<Value>, String> {
     let mut listed: Value = serde_json::from_str(listed).map_err(|error| format!("it is not JSON: {error}"))?;
     match listed["nftables"].take() {
         Value::Array(objects) => Ok(objects),
@@ -58,7 +58,7 @@ fn objects(listed: &str) -> Result<Vec<Value>, String> {
 }
 
 /// Reads a comment: name, address, weight.
-fn entry(comment: &str) -> Option<(&str, Backend)> {
+fn parse_entry(comment: &str) -> Option<(&str, Backend)> {
     let mut words = comment.split(' ');
     let name = words.next()?;
     let backend = Backend { address: words.next()?.parse().ok()?, weight: words.next()?.parse().ok()? };
@@ -66,33 +66,33 @@ fn entry(comment: &str) -> Option<(&str, Backend)> {
 }
 
 /// Returns the number of turns of each address; `None` if the expressions are not a selecting rule of this table.
-fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>> {
-    let (mut address, mut port, mut choice) = (None, None, None);
+fn parse_turn_counts(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>> {
+    let (mut address, mut port, mut balancing_map) = (None, None, None);
     for expression in expressions.as_array()? {
         let right = &expression["match"]["right"];
         let payload = &expression["match"]["left"]["payload"];
         match payload["field"].as_str() {
             Some("daddr") => address = right.as_str().and_then(|address| address.parse::<IpAddr>().ok()),
             Some("dport") if payload["protocol"] == table.protocol.name() => port = right.as_u64(),
-            _ => choice = choice.or_else(|| expression["dnat"]["addr"]["map"].as_object()),
+            _ => balancing_map = balancing_map.or_else(|| expression["dnat"]["addr"]["map"].as_object()),
         }
     }
-    let choice = choice?;
+    let balancing_map = balancing_map?;
     if (address, port) != (Some(table.front_address.ip()), Some(u64::from(table.front_address.port()))) {
         return None;
     }
-    if choice["key"]["numgen"]["mode"] != "inc" {
+    if balancing_map["key"]["numgen"]["mode"] != "inc" {
         return None;
     }
-    let mut turns = BTreeMap::new();
-    for element in choice["data"]["set"].as_array()? {
+    let mut turn_counts = BTreeMap::new();
+    for element in balancing_map["data"]["set"].as_array()? {
         let (turn, backend) = (&element[0], &element[1]["concat"]);
         let address = SocketAddr::new(backend[0].as_str()?.parse().ok()?, u16::try_from(backend[1].as_u64()?).ok()?);
         let count = match turn["range"].as_array() {
             Some(range) => range.get(1)?.as_u64()?.checked_sub(range.first()?.as_u64()?)? + 1,
             None => 1,
         };
-        *turns.entry(address).or_default() += u32::try_from(count).ok()?;
+        *turn_counts.entry(address).or_default() += u32::try_from(count).ok()?;
     }
-    Some(turns)
+    Some(turn_counts)
 }

@@ -56,7 +56,7 @@ impl Table {
         // The table is created first, so that its deletion succeeds in either case.
         let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
         let (ip, port) = (front_address.ip(), front_address.port());
-        let choice = Self::choice(entries)
+        let choice = Self::balancing_expression(entries)
             .map(|choice| format!("    {family} daddr {ip} {protocol} dport {port} dnat to {choice}\n"));
         _ = writeln!(text, "  chain {BALANCE} {{\n{}  }}", choice.unwrap_or_default());
         for (chain, hook) in [("from_elsewhere", "prerouting"), ("from_here", "output")] {
@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// Returns the expression that selects a backend in turn by weight. Returns `None` if no backend has a weight.
-    fn choice(entries: &BTreeMap<String, Backend>) -> Option<String> {
+    fn balancing_expression(entries: &BTreeMap<String, Backend>) -> Option<String> {
         let turn_counts = turn_counts(entries);
         let total: u32 = turn_counts.values().sum();
         if total == 0 {

@@ -4,7 +4,7 @@ fn backend(address: &str, weight: u16) -> Backend {
     Backend { address: address.parse().expect("an address"), weight }
 }
 
-fn web() -> Nftables {
+fn web_target() -> Nftables {
     Nftables::new("web-1", "10.99.0.1:80".parse().expect("an address")).expect("a name")
 }
 
@@ -15,7 +15,7 @@ fn entries(all: &[(&str, &str, u16)]) -> BTreeMap<String, Backend> {
 #[test]
 fn table_is_written_with_reduced_weights() {
     let own = entries(&[("a", "10.0.0.1:8001", 100), ("b", "10.0.0.2:8002", 50), ("c", "10.0.0.3:8003", 0)]);
-    let text = web().table.ruleset(&own);
+    let text = web_target().table.ruleset(&own);
     assert!(
         text.starts_with("table ip steadfast_web_1\ndelete table ip steadfast_web_1\ntable ip steadfast_web_1 {\n"),
         "{text}"
@@ -24,7 +24,7 @@ fn table_is_written_with_reduced_weights() {
         "ip daddr 10.99.0.1 tcp dport 80 dnat to numgen inc mod 3 map { 0-1 : 10.0.0.1 . 8001, 2 : 10.0.0.2 . 8002, }";
     assert!(text.contains(choice), "{text}");
     assert!(text.contains("counter comment \"c 10.0.0.3:8003 0\""), "{text}");
-    assert!(!web().table.ruleset(&entries(&[("c", "10.0.0.3:8003", 0)])).contains("dnat"));
+    assert!(!web_target().table.ruleset(&entries(&[("c", "10.0.0.3:8003", 0)])).contains("dnat"));
 }
 
 #[test]
@@ -36,22 +36,22 @@ fn invalid_backend_delays_no_other() {
         add("a\"b", "10.0.0.1:80", 1),
         add("good", "10.0.0.9:80", 1),
     ];
-    let (after, result) = web().after(BTreeMap::new(), &steps);
+    let (after, result) = web_target().apply_steps(BTreeMap::new(), &steps);
     assert_eq!(after.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(
         result.expect_err("the first").to_string(),
         "six has the address [fd00::1]:80, which is not of the address family of 10.99.0.1:80"
     );
     assert_eq!(
-        web().check("heavy", &backend("10.0.0.1:80", 257)).expect_err("too much").to_string(),
+        web_target().check_entry("heavy", &backend("10.0.0.1:80", 257)).expect_err("too much").to_string(),
         "heavy cannot have the weight 257: from 0 to 256"
     );
-    assert!(matches!(Nftables::new("a;b", web().table.front_address), Err(NftablesError::Name(_))));
+    assert!(matches!(Nftables::new("a;b", web_target().table.front_address), Err(NftablesError::Name(_))));
 }
 
 #[test]
 fn udp_table_matches_udp_ports() {
-    let text = web().protocol(TransportProtocol::Udp).table.ruleset(&entries(&[("a", "10.0.0.1:53", 1)]));
+    let text = web_target().protocol(TransportProtocol::Udp).table.ruleset(&entries(&[("a", "10.0.0.1:53", 1)]));
     assert!(text.contains("ip daddr 10.99.0.1 udp dport 80 dnat to "), "{text}");
     assert!(!text.contains("tcp"), "{text}");
 }
@@ -66,23 +66,23 @@ fn validate_removes_invalid_entries() {
         ("portless", "10.0.0.1:0", 1),
         ("six", "[fd00::1]:80", 1),
     ]);
-    let reasons = web().validate(&mut desired);
+    let reasons = web_target().validate(&mut desired);
     assert_eq!(desired.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "six"]);
     let fitting = entry_name(&"c1/shop/".repeat(20));
-    assert_eq!((fitting.len(), check(&fitting).is_ok()), (64, true));
+    assert_eq!((fitting.len(), check_name(&fitting).is_ok()), (64, true));
     let longest = format!("{fitting} [ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535 256");
     assert!(longest.len() <= 128, "the text fits into a comment");
 }
 
 /// Tool that lists an empty ruleset, and accepts each table without the word `bad`.
-fn picky(folder: &std::path::Path) -> Nftables {
+fn target_rejecting_bad_names(folder: &std::path::Path) -> Nftables {
     let script = format!(
         "if [ \"$1\" = -j ]; then echo '{{\"nftables\": []}}'; exit; fi; cat > {0}/new; \
          if grep -q bad {0}/new; then echo 'Error: no such thing' >&2; exit 1; fi; mv {0}/new {0}/table",
         folder.display()
     );
-    web().with_command(["sh", "-c", &script, "nft"])
+    web_target().with_command(["sh", "-c", &script, "nft"])
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn rejected_entry_delays_no_other() {
     let steps: Vec<_> = ["a", "bad-1", "c", "d", "bad-2", "f", "g"]
         .map(|name| Step::Add { name: name.to_owned(), value: backend("10.0.0.1:80", 1) })
         .into();
-    let error = picky(&folder).apply(&steps).await.expect_err("two are bad");
+    let error = target_rejecting_bad_names(&folder).apply(&steps).await.expect_err("two are bad");
     assert!(error.to_string().contains("no such thing"), "{error}");
     let table = std::fs::read_to_string(folder.join("table")).expect("a table");
     std::fs::remove_dir_all(&folder).expect("the folder");
@@ -102,11 +102,11 @@ async fn rejected_entry_delays_no_other() {
 
 #[tokio::test]
 async fn tool_error_includes_remedy() {
-    let error = web().with_command(["/nowhere/nft"]).read().await.expect_err("no such tool");
+    let error = web_target().with_command(["/nowhere/nft"]).read().await.expect_err("no such tool");
     assert!(error.to_string().contains("the package nftables"), "{error}");
     let failing = ["sh", "-c", "echo 'Operation not permitted (you must be root)' >&2; exit 1"];
-    let error = web().with_command(failing).read().await.expect_err("refused");
+    let error = web_target().with_command(failing).read().await.expect_err("refused");
     assert!(error.to_string().ends_with("; the program needs CAP_NET_ADMIN in the network namespace"), "{error}");
-    let error = web().with_command(["echo", "nonsense"]).read().await.expect_err("no JSON");
+    let error = web_target().with_command(["echo", "nonsense"]).read().await.expect_err("no JSON");
     assert!(error.to_string().contains("has an unknown form: it is not JSON"), "{error}");
 }

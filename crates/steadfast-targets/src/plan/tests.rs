@@ -27,24 +27,24 @@ impl EntryValue for Backend {
 
 const DRAIN: Duration = Duration::from_secs(30);
 
-fn entries() -> impl Strategy<Value = BTreeMap<String, Backend>> {
+fn entry_maps() -> impl Strategy<Value = BTreeMap<String, Backend>> {
     let backend = (0..3_u8, 0..3_u8).prop_map(|(location, weight)| Backend { location, weight });
     btree_map("[a-h]", backend, 0..8)
 }
 
-fn names() -> impl Strategy<Value = BTreeSet<String>> {
+fn name_sets() -> impl Strategy<Value = BTreeSet<String>> {
     proptest::collection::btree_set("[a-h]", 0..4)
 }
 
-fn found() -> impl Strategy<Value = ActualState<Backend>> {
-    (entries(), names(), names()).prop_map(|(own, others, busy)| {
+fn actual_states() -> impl Strategy<Value = ActualState<Backend>> {
+    (entry_maps(), name_sets(), name_sets()).prop_map(|(own, others, busy)| {
         let others = others.into_iter().filter(|name| !own.contains_key(name)).collect();
         ActualState { own, others, busy }
     })
 }
 
 /// Returns the state after all `steps`, as applied by a reliable target.
-fn after(found: &ActualState<Backend>, steps: &[Step<Backend>]) -> ActualState<Backend> {
+fn apply_steps(found: &ActualState<Backend>, steps: &[Step<Backend>]) -> ActualState<Backend> {
     let mut found = found.clone();
     for step in steps {
         match step {
@@ -74,9 +74,13 @@ fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
 }
 
 /// Returns the plan of a mirror that starts now.
-fn planned<V: EntryValue>(desired: &DesiredState<V>, found: &ActualState<V>, plan_settings: &PlanSettings) -> Plan<V> {
+fn plan_once<V: EntryValue>(
+    desired: &DesiredState<V>,
+    found: &ActualState<V>,
+    plan_settings: &PlanSettings,
+) -> Plan<V> {
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
-    let now = Now { unix: 1000, instant: Instant::now() };
+    let now = PlanTime { unix_seconds: 1000, instant: Instant::now() };
     plan(desired, found, &accept_all, plan_settings, (&mut record, &mut draining), now)
 }
 
@@ -91,14 +95,14 @@ fn serving(found: &ActualState<Backend>) -> usize {
 proptest! {
     #[test]
     fn plan_respects_others_and_drains_first(
-        entries in entries(), found in found(), share in 0.0..=1.0_f64, doubt in any::<bool>(),
+        entries in entry_maps(), found in actual_states(), share in 0.0..=1.0_f64, doubt in any::<bool>(),
     ) {
         let doubt = doubt.then(|| Arc::from("stale"));
         let desired = DesiredState { entries, doubt, ..DesiredState::default() };
-        let plan = planned(&desired, &found, &plan_settings(share, true));
+        let plan = plan_once(&desired, &found, &plan_settings(share, true));
         let steps = steps(&plan);
 
-        let mut fewer = 0;
+        let mut taken_out = 0;
         for step in &steps {
             prop_assert!(!found.others.contains(step.name()), "{step:?} is about another's");
             let current = found.own.get(step.name());
@@ -108,7 +112,7 @@ proptest! {
                     prop_assert_eq!(current, Some(from));
                     let is_out = from.serves() && !to.serves();
                     prop_assert!(!is_out || desired.doubt.is_none(), "{:?} is taken out in doubt", step);
-                    fewer += usize::from(is_out);
+                    taken_out += usize::from(is_out);
                 }
                 Step::Remove { name, value } => {
                     prop_assert!(desired.doubt.is_none() && !desired.entries.contains_key(name));
@@ -116,41 +120,42 @@ proptest! {
                 }
             }
         }
-        let left = serving(&after(&found, &steps));
-        let lost = serving(&found).saturating_sub(left);
+        let left_serving = serving(&apply_steps(&found, &steps));
+        let lost = serving(&found).saturating_sub(left_serving);
         prop_assert!(lost <= 1 || lost as f64 <= serving(&found) as f64 * share, "{lost} of {} go", serving(&found));
-        prop_assert!(fewer <= serving(&found));
+        prop_assert!(taken_out <= serving(&found));
         // Each difference without a planned step is reported with a reason.
-        let then = after(&found, &steps);
+        let reached = apply_steps(&found, &steps);
         for name in desired.entries.keys().chain(found.own.keys()) {
-            let is_right = then.own.get(name) == desired.entries.get(name);
-            let is_leaving = !desired.entries.contains_key(name) && then.own.get(name).is_some_and(|left| !left.serves());
+            let is_right = reached.own.get(name) == desired.entries.get(name);
+            let is_leaving = !desired.entries.contains_key(name)
+                && reached.own.get(name).is_some_and(|left| !left.serves());
             prop_assert!(is_right || is_leaving || plan.skipped.contains_key(name), "no reason for {name}");
         }
     }
 
     #[test]
-    fn capacity_never_dips_between_steps(entries in entries(), found in found()) {
+    fn capacity_never_dips_between_steps(entries in entry_maps(), found in actual_states()) {
         let desired = DesiredState::certain(entries);
-        let steps = steps(&planned(&desired, &found, &plan_settings(1.0, true)));
-        let least = serving(&found).min(serving(&after(&found, &steps)));
+        let steps = steps(&plan_once(&desired, &found, &plan_settings(1.0, true)));
+        let min_serving = serving(&found).min(serving(&apply_steps(&found, &steps)));
         for done in 0..=steps.len() {
-            let current = serving(&after(&found, &steps[..done]));
-            prop_assert!(current >= least, "{current} serve after {done} of {steps:?}");
+            let serving_now = serving(&apply_steps(&found, &steps[..done]));
+            prop_assert!(serving_now >= min_serving, "{serving_now} serve after {done} of {steps:?}");
         }
     }
 
     #[test]
-    fn granted_plan_reaches_desired_entries(entries in entries(), mut found in found()) {
+    fn granted_plan_reaches_desired_entries(entries in entry_maps(), mut found in actual_states()) {
         let plan_settings = plan_settings(1.0, true);
         let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
         let desired = DesiredState::certain(entries);
         let started = Instant::now();
         // Three passes: the entry is drained, then delayed, then removed.
         for pass in 0..3 {
-            let now = Now { unix: 1000, instant: started + DRAIN * pass };
+            let now = PlanTime { unix_seconds: 1000, instant: started + DRAIN * pass };
             let plan = plan(&desired, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);
-            found = after(&found, &steps(&plan));
+            found = apply_steps(&found, &steps(&plan));
         }
         let expected: BTreeMap<_, _> =
             desired.entries.iter().filter(|(name, _)| !found.others.contains(*name)).collect();
@@ -160,9 +165,9 @@ proptest! {
 
 /// Entry at a location that another client may hold under another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Placed(&'static str);
+struct LocatedEntry(&'static str);
 
-impl EntryValue for Placed {
+impl EntryValue for LocatedEntry {
     fn location<'a>(&'a self, _name: &'a str) -> &'a str {
         self.0
     }
@@ -171,9 +176,9 @@ impl EntryValue for Placed {
 #[test]
 fn place_of_others_is_not_taken() {
     let entries =
-        [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, location)| (name.to_owned(), Placed(location)));
+        [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, location)| (name.to_owned(), LocatedEntry(location)));
     let found = ActualState { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
-    let plan = planned(&DesiredState::certain(entries.into()), &found, &plan_settings(0.5, false));
+    let plan = plan_once(&DesiredState::certain(entries.into()), &found, &plan_settings(0.5, false));
     assert_eq!(plan.additions.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
     assert_eq!(plan.skipped, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), SkipReason::Foreign))));
 }

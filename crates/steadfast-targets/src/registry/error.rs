@@ -28,7 +28,7 @@ pub enum RegistryError {
         reason: &'static str,
     },
     /// The registry did not respond in time.
-    #[error("the registry did not respond to `{request}` within {}", step_runner::seconds(*.within))]
+    #[error("the registry did not respond to `{request}` within {}", step_runner::format_seconds(*.within))]
     Timeout {
         /// Method and URL of the request, or the key of the item.
         request: String,
@@ -36,7 +36,7 @@ pub enum RegistryError {
         within: std::time::Duration,
     },
     /// Several items could not be changed.
-    #[error("{first}; {}", step_runner::others(others))]
+    #[error("{first}; {}", step_runner::describe_others(others))]
     Several {
         /// The first error.
         first: Box<Self>,

@@ -5,7 +5,7 @@
 const MAX_KEY_BYTES: usize = 2048;
 
 /// Characters that compatibility normalization (NFKC) replaces with `.`, `/` or `\`.
-const COMPATIBLE: [(char, &str); 8] = [
+const COMPATIBLE_LETTERS: [(char, &str); 8] = [
     ('\u{2024}', "."),
     ('\u{2025}', ".."),
     ('\u{2026}', "..."),
@@ -35,7 +35,7 @@ pub(super) fn check(key: &str) -> Result<(), &'static str> {
     if key.chars().any(|letter| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}')) {
         return Err("it contains a control character");
     }
-    let plain: String = key.chars().map(compatible).collect();
+    let plain: String = key.chars().map(replace_compatible).collect();
     if plain.contains('\\') {
         return Err("a server may read its `\\` as `/`");
     }
@@ -55,8 +55,8 @@ pub(super) fn check(key: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn compatible(letter: char) -> String {
-    let replaced = COMPATIBLE.iter().find(|(from, _)| *from == letter);
+fn replace_compatible(letter: char) -> String {
+    let replaced = COMPATIBLE_LETTERS.iter().find(|(from, _)| *from == letter);
     replaced.map_or_else(|| letter.to_string(), |(_, to)| (*to).to_owned())
 }
 
@@ -107,8 +107,8 @@ mod tests {
 
     /// Resolves a path as a careless server does: decodes twice, replaces backslashes, drops parameters, merges and
     /// resolves.
-    fn normalized(key: &str) -> Vec<String> {
-        let decoded = |text: &str| {
+    fn normalize(key: &str) -> Vec<String> {
+        let decode = |text: &str| {
             let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
             while let [first, tail @ ..] = rest {
                 let hex = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
@@ -126,7 +126,7 @@ mod tests {
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let mut path = Vec::new();
-        for segment in decoded(&decoded(key)).replace('\\', "/").split('/') {
+        for segment in decode(&decode(key)).replace('\\', "/").split('/') {
             match segment {
                 "" | "." => {}
                 ".." => _ = path.pop(),
@@ -140,7 +140,7 @@ mod tests {
         #[test]
         fn accepted_key_survives_normalization(key in "[a.%/\\\\;2eEfF ]{1,10}") {
             if check(&key).is_ok() {
-                prop_assert_eq!(normalized(&key).join("/"), key);
+                prop_assert_eq!(normalize(&key).join("/"), key);
             }
         }
     }

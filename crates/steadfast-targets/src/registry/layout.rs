@@ -9,10 +9,10 @@ use super::error::RegistryError;
 use super::key;
 
 /// Placeholder for the key in a URL. Each byte other than letters, digits, `-`, `.`, `_` and `~` is encoded as `%XX`.
-const KEY: &str = "{key}";
+const KEY_PLACEHOLDER: &str = "{key}";
 
 /// Placeholder for the mark in the URL of the list. The mark is encoded like the key.
-const MARK: &str = "{mark}";
+const MARK_PLACEHOLDER: &str = "{mark}";
 
 /// URLs of a registry, and the fields of its items.
 #[derive(Clone, Debug)]
@@ -52,12 +52,14 @@ impl Layout {
             return Err(RegistryError::EmptyMark);
         }
         let invalid = |url: &str, reason| Err(RegistryError::Url { url: display_url(url), reason });
-        let (Some(item), Some(list)) = (server(&self.url.replace(KEY, "key")), server(&self.list())) else {
-            let is_item = server(&self.url.replace(KEY, "key")).is_none();
+        let (Some(item), Some(list)) =
+            (scheme_and_authority(&self.url.replace(KEY_PLACEHOLDER, "key")), scheme_and_authority(&self.list_url()))
+        else {
+            let is_item = scheme_and_authority(&self.url.replace(KEY_PLACEHOLDER, "key")).is_none();
             let url = if is_item { &self.url } else { &self.list };
             return invalid(url, "is not the URL of a server: write https://HOST/PATH, without a password");
         };
-        if !self.url.split('?').next().is_some_and(|path| path.contains(KEY)) {
+        if !self.url.split('?').next().is_some_and(|path| path.contains(KEY_PLACEHOLDER)) {
             return invalid(&self.url, "has no `{key}` in its path: write `{key}` for the key of an item");
         }
         if item != list {
@@ -67,17 +69,17 @@ impl Layout {
     }
 
     /// Returns the URL of one item.
-    pub(super) fn item(&self, key: &str) -> Result<String, RegistryError> {
+    pub(super) fn item_url(&self, key: &str) -> Result<String, RegistryError> {
         key::check(key).map_err(|reason| RegistryError::Key { key: key.to_owned(), reason })?;
-        Ok(self.url.replace(KEY, &encoded(key)))
+        Ok(self.url.replace(KEY_PLACEHOLDER, &percent_encode(key)))
     }
 
-    pub(super) fn list(&self) -> String {
-        self.list.replace(MARK, &encoded(&self.mark))
+    pub(super) fn list_url(&self) -> String {
+        self.list.replace(MARK_PLACEHOLDER, &percent_encode(&self.mark))
     }
 
     /// Returns the body of a `PUT`.
-    pub(super) fn body(&self, key: &str, value: &Json) -> Json {
+    pub(super) fn item_body(&self, key: &str, value: &Json) -> Json {
         let fields = [(&self.key, key.into()), (&self.owner, self.mark.clone().into()), (&self.value, value.clone())];
         Json::Object(fields.into_iter().map(|(name, value)| (name.clone(), value)).collect())
     }
@@ -87,29 +89,29 @@ impl Layout {
     }
 
     /// Returns the listed items. Items of the mirror have a value.
-    pub(super) fn read(&self, list: &[u8]) -> Result<Vec<(String, Option<Json>)>, String> {
+    pub(super) fn parse_items(&self, list: &[u8]) -> Result<Vec<(String, Option<Json>)>, String> {
         let list: Json = serde_json::from_slice(list).map_err(|error| format!("it is not valid JSON: {error}"))?;
         let place =
             if self.items.is_empty() { "the list".to_owned() } else { format!("the value at {:?}", self.items) };
         let items = list.pointer(&self.items).and_then(Json::as_array);
         let items = items.ok_or_else(|| format!("{place} is not an array of items"))?;
-        let read = items.iter().filter_map(|item| {
+        let parsed = items.iter().filter_map(|item| {
             let key = item.get(&self.key).and_then(Json::as_str)?;
             let value = self.is_own(item).then(|| item.get(&self.value).cloned().unwrap_or_default());
             Some((key.to_owned(), value))
         });
-        let read: Vec<_> = read.collect();
+        let parsed: Vec<_> = parsed.collect();
         // One malformed item of another writer must not stop the mirror. But if no item has a key, the configured
         // name of the key field is wrong. The list would then look like that of an empty registry.
-        if read.is_empty() && !items.is_empty() {
+        if parsed.is_empty() && !items.is_empty() {
             return Err(format!("no item of {place} has text in its field {:?}", self.key));
         }
-        Ok(read)
+        Ok(parsed)
     }
 }
 
 /// Returns scheme and authority of a server's URL.
-fn server(url: &str) -> Option<(String, String)> {
+fn scheme_and_authority(url: &str) -> Option<(String, String)> {
     let url: Uri = url.parse().ok()?;
     let scheme = url.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;
     let authority = url.authority().filter(|authority| !authority.as_str().contains('@'))?;
@@ -126,7 +128,7 @@ pub(super) fn display_url(url: &str) -> String {
     if is_whole { url } else { format!("{url}?…") }
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -172,18 +174,18 @@ mod tests {
     fn key_becomes_one_path_segment() {
         let layout = Layout::new(URL, "https://tree.example.test/services?of={mark}", "cluster/1");
         assert_eq!(
-            layout.item("shop/web ä?").expect("a key"),
+            layout.item_url("shop/web ä?").expect("a key"),
             "https://tree.example.test/services/shop%2Fweb%20%C3%A4%3F"
         );
-        assert_eq!(layout.list(), "https://tree.example.test/services?of=cluster%2F1");
-        let error = layout.item("shop/../web").expect_err("an invalid key");
+        assert_eq!(layout.list_url(), "https://tree.example.test/services?of=cluster%2F1");
+        let error = layout.item_url("shop/../web").expect_err("an invalid key");
         assert!(error.to_string().starts_with("\"shop/../web\" cannot be an item's key: "), "{error}");
     }
 
     #[test]
     fn unmarked_items_belong_to_other_clients() {
         let mut layout = Layout::new(URL, URL, "m");
-        let read = |layout: &Layout, list: &Json| layout.read(list.to_string().as_bytes());
+        let parse = |layout: &Layout, list: &Json| layout.parse_items(list.to_string().as_bytes());
         let items = json!([
             {"key": "a", "owner": "m", "value": {"port": 80}},
             {"key": "b", "owner": "n", "value": 1},
@@ -193,18 +195,18 @@ mod tests {
         let own = |key: &str, value| (key.to_owned(), value);
         let desired =
             vec![own("a", Some(json!({"port": 80}))), own("b", None), own("c", None), own("d", Some(Json::Null))];
-        assert_eq!(read(&layout, &items), Ok(desired.clone()));
+        assert_eq!(parse(&layout, &items), Ok(desired.clone()));
         layout.items = "/data/all".to_owned();
-        assert_eq!(read(&layout, &json!({"data": {"all": items}})), Ok(desired));
+        assert_eq!(parse(&layout, &json!({"data": {"all": items}})), Ok(desired));
         // A response of another shape is an error and not an empty list, which would add every item again.
         for not_a_list in
             [json!({}), json!({"data": {"all": null}}), json!([]), json!({"data": {"all": [{"name": "a"}]}})]
         {
-            assert!(read(&layout, &not_a_list).is_err(), "{not_a_list}");
+            assert!(parse(&layout, &not_a_list).is_err(), "{not_a_list}");
         }
-        assert!(layout.read(b"<html>").is_err());
+        assert!(layout.parse_items(b"<html>").is_err());
         let one_malformed =
             json!({"data": {"all": [{"key": 7, "owner": "x"}, {"key": "a", "owner": "m", "value": 1}]}});
-        assert_eq!(read(&layout, &one_malformed), Ok(vec![own("a", Some(json!(1)))]));
+        assert_eq!(parse(&layout, &one_malformed), Ok(vec![own("a", Some(json!(1)))]));
     }
 }

@@ -76,7 +76,7 @@ async fn hanging_key_delays_no_other_key() {
     let expected = "the registry responded to `PUT http://r.example.test/items/other%2Fbroken` with 500 Internal Server \
                     Error; 1 other entry failed too: \"other/hang\"";
     assert_eq!(error.to_string(), expected);
-    assert_eq!(started.elapsed(), RUNNER.step_timeout);
+    assert_eq!(started.elapsed(), STEP_RUNNER.step_timeout);
     let found = registry.read().await.expect("a list");
     assert_eq!(found.own.len(), 38);
     assert!(!found.own.contains_key("shop/s1"));

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use dns_server::{DnsKind, MIRROR, OTHER, READER, RunningServer, key};
+use dns_server::{DnsKind, MIRROR, OTHER_KEY, READER_KEY, RunningServer, key_text};
 use steadfast_targets::dns::{Data, DnsError, DnsRecord, Zone, Zones, entries, entry};
 use steadfast_targets::{
     Claim, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
@@ -42,22 +42,22 @@ fn mirror(target: Zone) -> Mirror<DnsRecord> {
 }
 
 /// Waits until the target matches the current desired state, and not an earlier one.
-async fn until(
+async fn wait_until(
     mirror: &Mirror<DnsRecord>,
-    what: impl Fn(&MirrorStatus<DnsRecord>) -> bool,
+    condition: impl Fn(&MirrorStatus<DnsRecord>) -> bool,
 ) -> Result<MirrorStatus<DnsRecord>> {
     let mut status = mirror.status();
-    let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && what(status))).await;
+    let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && condition(status))).await;
     Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
-async fn want(mirror: &Mirror<DnsRecord>, lines: &[&str], kept: &[&str]) -> Result {
+async fn set_and_wait(mirror: &Mirror<DnsRecord>, lines: &[&str], skipped: &[&str]) -> Result {
     mirror.set_desired(DesiredState::certain(records(lines)?));
     let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
-    let status = until(mirror, |status| status.reads > reads + 1).await?;
+    let status = wait_until(mirror, |status| status.reads > reads + 1).await?;
     let others: Vec<_> = status.skipped.iter().map(|(name, reason)| (&**name, reason)).collect();
-    assert_eq!(others, kept.iter().map(|name| (*name, &SkipReason::Foreign)).collect::<Vec<_>>());
+    assert_eq!(others, skipped.iter().map(|name| (*name, &SkipReason::Foreign)).collect::<Vec<_>>());
     Ok(())
 }
 
@@ -67,7 +67,7 @@ async fn mirror_manages_only_its_names() -> Result {
         let running = RunningServer::start(kind, "names").await?;
         let before = running.zone()?;
         let mirror = mirror(running.target("one")?);
-        want(
+        set_and_wait(
             &mirror,
             &[
                 "web 30 A 10.0.0.1",
@@ -99,7 +99,7 @@ async fn mirror_manages_only_its_names() -> Result {
         assert!(before.is_subset(&running.zone()?), "{kind:?}");
 
         // Changes TTL, target and weight, and replaces the addresses of a name with an alias.
-        want(
+        set_and_wait(
             &mirror,
             &[
                 "web 90 A 10.0.0.2",
@@ -116,11 +116,11 @@ async fn mirror_manages_only_its_names() -> Result {
         assert_eq!(running.dig(&["_http._tcp.web.example.org", "SRV"])?, ["60 SRV 0 7 80 web.example.org."]);
         assert_eq!(running.dig(&["alias.example.org", "CNAME"])?, ["60 CNAME wild.example.org."]);
         assert_eq!(running.dig(&["any.wild.example.org", "A"])?, [""; 0]);
-        want(&mirror, &["alias 60 A 10.0.0.4", "web 90 CNAME alias.example.org"], &[]).await?;
+        set_and_wait(&mirror, &["alias 60 A 10.0.0.4", "web 90 CNAME alias.example.org"], &[]).await?;
         let chain = ["90 CNAME alias.example.org.", "60 A 10.0.0.4"];
         assert_eq!(running.dig(&["web.example.org", "A"])?, chain, "{kind:?}");
 
-        want(&mirror, &[], &[]).await?;
+        set_and_wait(&mirror, &[], &[]).await?;
         assert_eq!(running.zone()?, before, "{kind:?}: only the records and marks of the mirror are removed");
     }
     Ok(())
@@ -132,7 +132,7 @@ async fn manual_change_of_record_is_reverted() -> Result {
         let running = RunningServer::start(kind, "hand").await?;
         let mirror = mirror(running.target("one")?);
         let desired = ["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "_x._tcp.web 30 SRV 0 5 80 web.example.org"];
-        want(&mirror, &desired, &[]).await?;
+        set_and_wait(&mirror, &desired, &[]).await?;
         running.nsupdate(&[
             "update delete web.example.org A 10.0.0.1",
             "update add web.example.org 600 A 10.6.6.6",
@@ -140,13 +140,13 @@ async fn manual_change_of_record_is_reverted() -> Result {
             "update add _x._tcp.web.example.org 30 SRV 0 6 80 web.example.org.",
             "send",
         ])?;
-        want(&mirror, &desired, &[]).await?;
+        set_and_wait(&mirror, &desired, &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
         assert_eq!(running.dig(&["web.example.org", "MX"])?, ["600 MX 10 mx.example.net."]);
         assert_eq!(running.dig(&["_x._tcp.web.example.org", "SRV"])?, ["30 SRV 0 5 80 web.example.org."]);
         // A name without its mark does not belong to the mirror any more.
         running.nsupdate(&["update delete _steadfast.web.example.org TXT", "send"])?;
-        want(&mirror, &[desired[2]], &[]).await?;
+        set_and_wait(&mirror, &[desired[2]], &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
     }
     Ok(())
@@ -157,14 +157,14 @@ async fn restarted_server_gets_records_again() -> Result {
     for kind in DnsKind::available()? {
         let mut running = RunningServer::start(kind, "restarts").await?;
         let mirror = mirror(running.target("one")?);
-        want(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
+        set_and_wait(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
         running.stop()?;
         mirror.set_desired(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
         let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
         assert!(failing.is_some_and(|reason| reason.contains("does not respond over TCP")), "{kind:?}");
         running.restart().await?;
-        until(&mirror, |status| status.entries == 2).await?;
+        wait_until(&mirror, |status| status.entries == 2).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.2"], "{kind:?}");
 
         // Simulates a backup from before the first run of the mirror.
@@ -182,7 +182,7 @@ async fn restarted_server_gets_records_again() -> Result {
 
         // The next mirror adopts the existing entries.
         let mirror = self::mirror(running.target("one")?);
-        want(&mirror, &["more 30 A 10.0.0.3"], &[]).await?;
+        set_and_wait(&mirror, &["more 30 A 10.0.0.3"], &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, [""; 0], "{kind:?}");
     }
     Ok(())
@@ -241,13 +241,17 @@ async fn contested_name_belongs_to_one_mirror() -> Result {
         };
         one.set_desired(all(0..120, "10.0.0.1")?);
         other.set_desired(all(40..160, "10.0.0.2")?);
-        let of_one = until(&one, |status| status.entries + status.skipped.len() == 120).await?.entries;
-        let of_other = until(&other, |status| status.entries + status.skipped.len() == 120).await?.entries;
+        let of_one = wait_until(&one, |status| status.entries + status.skipped.len() == 120).await?.entries;
+        let of_other = wait_until(&other, |status| status.entries + status.skipped.len() == 120).await?.entries;
         assert_eq!(of_one + of_other, 160, "{kind:?}");
         let zone = running.zone()?;
-        let of = |end: &str| zone.iter().filter(|line| line.ends_with(end)).count();
-        assert_eq!((of(" A 10.0.0.1"), of(" A 10.0.0.2")), (of_one, of_other), "{kind:?}");
-        assert_eq!((of("\"steadfast:one\""), of("\"steadfast:other\"")), (of_one, of_other), "{kind:?}");
+        let count_ending = |end: &str| zone.iter().filter(|line| line.ends_with(end)).count();
+        assert_eq!((count_ending(" A 10.0.0.1"), count_ending(" A 10.0.0.2")), (of_one, of_other), "{kind:?}");
+        assert_eq!(
+            (count_ending("\"steadfast:one\""), count_ending("\"steadfast:other\"")),
+            (of_one, of_other),
+            "{kind:?}"
+        );
     }
     Ok(())
 }
@@ -295,23 +299,28 @@ async fn described_steps_are_nsupdate_commands() -> Result {
 async fn server_errors_include_remedy() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "wrong").await?;
-        let look = async |zone: &str, key: &str| -> Result<String> {
+        let read_error = async |zone: &str, key: &str| -> Result<String> {
             let target = Zone::new(&running.address.to_string(), zone, key.parse()?, "one")?;
             Ok(target.read().await.expect_err("an error of the server").to_string())
         };
-        let error = look("example.org", &key("nobody", MIRROR.1)).await?;
+        let error = read_error("example.org", &key_text("nobody", MIRROR.1)).await?;
         assert!(error.contains("the server does not know the key, or not for this zone (BADKEY)"), "{kind:?}: {error}");
-        let error = look("example.org", &key(MIRROR.0, OTHER.1)).await?;
+        let error = read_error("example.org", &key_text(MIRROR.0, OTHER_KEY.1)).await?;
         assert!(error.contains("the server has another secret for this key (BADSIG)"), "{kind:?}: {error}");
-        assert!(!error.contains(OTHER.1), "{error}");
-        let error = look("example.com", &key(MIRROR.0, MIRROR.1)).await?;
+        assert!(!error.contains(OTHER_KEY.1), "{error}");
+        let error = read_error("example.com", &key_text(MIRROR.0, MIRROR.1)).await?;
         assert!(error.contains("NOTAUTH; the server is not authoritative for the zone"), "{kind:?}: {error}");
-        let error = look("example.org", &key(OTHER.0, OTHER.1)).await?;
+        let error = read_error("example.org", &key_text(OTHER_KEY.0, OTHER_KEY.1)).await?;
         // Knot assigns keys to each zone.
         let expected = if kind == DnsKind::Knot { "(BADKEY)" } else { "REFUSED; let the key transfer the zone" };
         assert!(error.contains(expected), "{kind:?}: {error}");
 
-        let target = Zone::new(&running.address.to_string(), "example.org", key(READER.0, READER.1).parse()?, "one")?;
+        let target = Zone::new(
+            &running.address.to_string(),
+            "example.org",
+            key_text(READER_KEY.0, READER_KEY.1).parse()?,
+            "one",
+        )?;
         target.read().await?;
         let steps: Vec<_> = records(&["web 30 A 10.0.0.1", "more 30 A 10.0.0.1"])?
             .into_iter()
@@ -322,7 +331,7 @@ async fn server_errors_include_remedy() -> Result {
         assert!(error.contains(expected), "{kind:?}: {error}");
 
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let target = Zone::new(&nobody, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
+        let target = Zone::new(&nobody, "example.org", key_text(MIRROR.0, MIRROR.1).parse()?, "one")?;
         let error = target.read().await.expect_err("no server listens").to_string();
         assert!(error.contains("does not respond over TCP"), "{error}");
     }
@@ -390,7 +399,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         let mut desired = BTreeMap::from(entries);
         assert_eq!(target.validate(&mut desired), BTreeMap::new());
         mirror.set_desired(DesiredState::certain(desired.clone()));
-        until(&mirror, |status| status.entries == 5).await?;
+        wait_until(&mirror, |status| status.entries == 5).await?;
         assert_eq!(
             running.dig(&["example.org", "A"])?,
             ["300 A 10.0.0.1", "300 A 10.0.0.2", "300 A 192.0.2.9"],
@@ -425,7 +434,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         );
 
         mirror.set_desired(DesiredState::certain(BTreeMap::new()));
-        until(&mirror, |status| status.entries == 0).await?;
+        wait_until(&mirror, |status| status.entries == 0).await?;
         assert_eq!(running.zone()?, before, "{kind:?}");
     }
     Ok(())
@@ -514,7 +523,7 @@ async fn silent_address_is_skipped() -> Result {
         // Accepts connections and never responds.
         let silent = TcpListener::bind("127.0.0.1:0")?;
         let server = format!("{},{}", silent.local_addr()?, running.address);
-        let target = Zone::new(&server, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
+        let target = Zone::new(&server, "example.org", key_text(MIRROR.0, MIRROR.1).parse()?, "one")?;
         let started = Instant::now();
         target.read().await?;
         let elapsed = started.elapsed();
@@ -557,7 +566,7 @@ async fn manual_change_is_reported_within_seconds() -> Result {
 async fn failing_zone_delays_no_other_zone() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "zones").await?;
-        let all = ["example.org", "example.net", "example.com"].map(|zone| running.target_of(zone, "one"));
+        let all = ["example.org", "example.net", "example.com"].map(|zone| running.zone_target(zone, "one"));
         let zones = Zones::new(all.into_iter().collect::<Result<Vec<_>>>()?)?;
         let mirror = {
             let settings = MirrorSettings { compare: Duration::from_millis(500), ..MirrorSettings::default() };

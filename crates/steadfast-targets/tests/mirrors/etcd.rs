@@ -19,14 +19,14 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 /// Timeout of each wait.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-fn found(program: &str) -> Option<PathBuf> {
+fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// Checks for the programs. Without them, the test prints the reason, or fails if skips are forbidden.
 fn is_available() -> Result<bool> {
-    let Some(missing) = ["etcd", "etcdctl"].into_iter().find(|program| found(program).is_none()) else {
+    let Some(missing) = ["etcd", "etcdctl"].into_iter().find(|program| find_program(program).is_none()) else {
         return Ok(true);
     };
     if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
@@ -41,8 +41,8 @@ fn is_available() -> Result<bool> {
 /// etcd with one member on free ports and its own folder. Killed on drop.
 struct RunningEtcd {
     folder: PathBuf,
-    client: String,
-    peer: String,
+    client_url: String,
+    peer_url: String,
     process: Option<Child>,
 }
 
@@ -59,22 +59,22 @@ impl RunningEtcd {
         // Both listeners stay open until both ports are known, so that the ports differ.
         let (one, two) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let url = |listener: &TcpListener| Result::Ok(format!("http://{}", listener.local_addr()?));
-        let (client, peer) = (url(&one)?, url(&two)?);
+        let (client_url, peer_url) = (url(&one)?, url(&two)?);
         drop((one, two));
-        Ok(Self { folder, client, peer, process: None })
+        Ok(Self { folder, client_url, peer_url, process: None })
     }
 
     async fn spawn_and_wait(&mut self) -> Result {
-        self.spawn("default", &format!("default={}", self.peer))?;
-        self.ready().await
+        self.spawn("default", &format!("default={}", self.peer_url))?;
+        self.wait_until_ready().await
     }
 
     fn spawn(&mut self, name: &str, cluster: &str) -> Result {
-        let Self { folder, client, peer, .. } = self;
+        let Self { folder, client_url, peer_url, .. } = self;
         let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(folder.join("data")).args(["--name", name, "--listen-client-urls", client]);
-        command.args(["--advertise-client-urls", client, "--listen-peer-urls", peer]);
-        command.args(["--initial-advertise-peer-urls", peer, "--initial-cluster", cluster]);
+        command.arg("--data-dir").arg(folder.join("data")).args(["--name", name, "--listen-client-urls", client_url]);
+        command.args(["--advertise-client-urls", client_url, "--listen-peer-urls", peer_url]);
+        command.args(["--initial-advertise-peer-urls", peer_url, "--initial-cluster", cluster]);
         self.process = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
         Ok(())
     }
@@ -86,7 +86,7 @@ impl RunningEtcd {
         Ok(())
     }
 
-    async fn ready(&self) -> Result {
+    async fn wait_until_ready(&self) -> Result {
         let target = self.target("nobody")?;
         let ready = async {
             while target.read().await.is_err() {
@@ -106,7 +106,7 @@ impl RunningEtcd {
     }
 
     fn target(&self, mark: &str) -> std::result::Result<Etcd, EtcdError> {
-        Ok(Etcd::new(&[&self.client], "/services/", mark)?.with_lease_ttl(Duration::from_secs(3)))
+        Ok(Etcd::new(&[&self.client_url], "/services/", mark)?.with_lease_ttl(Duration::from_secs(3)))
     }
 
     fn mirror(&self, mark: &str) -> Result<Mirror<EtcdValue>> {
@@ -122,7 +122,7 @@ impl RunningEtcd {
 
     fn etcdctl(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.client]).args(arguments);
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.client_url]).args(arguments);
         let output = command.output()?;
         if output.status.success() {
             Ok(String::from_utf8(output.stdout)?)
@@ -154,29 +154,29 @@ fn desired(entries: &[(&str, &str)]) -> DesiredState<EtcdValue> {
     )
 }
 
-fn pairs(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn key_values(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn adds(names: &[&str]) -> Vec<Step<EtcdValue>> {
+fn add_steps(names: &[&str]) -> Vec<Step<EtcdValue>> {
     names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: EtcdValue("mine".to_owned()) }).collect()
 }
 
-async fn until(
+async fn wait_until(
     mirror: &Mirror<EtcdValue>,
-    what: impl Fn(&MirrorStatus<EtcdValue>) -> bool,
+    condition: impl Fn(&MirrorStatus<EtcdValue>) -> bool,
 ) -> Result<MirrorStatus<EtcdValue>> {
     let mut status = mirror.status();
-    let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && what(status))).await;
+    let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && condition(status))).await;
     Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow().failing))??.clone())
 }
 
 /// Waits until the target matches the current desired state, and not an earlier one.
-async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<MirrorStatus<EtcdValue>> {
+async fn set_and_wait(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<MirrorStatus<EtcdValue>> {
     mirror.set_desired(desired(entries));
     let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
-    until(mirror, |status| status.reads > reads + 1).await
+    wait_until(mirror, |status| status.reads > reads + 1).await
 }
 
 #[tokio::test]
@@ -188,24 +188,25 @@ async fn mirror_manages_only_its_keys() -> Result {
     running.etcdctl(&["put", "/services/theirs", "x"])?;
     running.etcdctl(&["put", "/services0", "beside"])?;
     let mirror = running.mirror("one")?;
-    let status = want(&mirror, &[("a", "10.0.0.1:80"), ("ü/b c", "{\"z\": \"ß\"}"), ("theirs", "mine")]).await?;
+    let status =
+        set_and_wait(&mirror, &[("a", "10.0.0.1:80"), ("ü/b c", "{\"z\": \"ß\"}"), ("theirs", "mine")]).await?;
     assert_eq!(status.skipped, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("/services/theirs", "x"), ("/services0", "beside")];
     let all = [&others[..], &[("/services/a", "10.0.0.1:80"), ("/services/ü/b c", "{\"z\": \"ß\"}")]].concat();
-    assert_eq!(running.keys()?, pairs(&all));
-    want(&mirror, &[("a", "10.0.0.2:80")]).await?;
-    assert_eq!(running.keys()?, pairs(&[&others[..], &[("/services/a", "10.0.0.2:80")]].concat()));
+    assert_eq!(running.keys()?, key_values(&all));
+    set_and_wait(&mirror, &[("a", "10.0.0.2:80")]).await?;
+    assert_eq!(running.keys()?, key_values(&[&others[..], &[("/services/a", "10.0.0.2:80")]].concat()));
 
     // Another client takes over one key, and deletes another.
-    want(&mirror, &[("a", "1"), ("b", "2")]).await?;
+    set_and_wait(&mirror, &[("a", "1"), ("b", "2")]).await?;
     running.etcdctl(&["del", "/services/b"])?;
     running.etcdctl(&["put", "/services/a", "hand"])?;
-    let status = want(&mirror, &[("a", "1"), ("b", "2"), ("c", "3")]).await?;
+    let status = set_and_wait(&mirror, &[("a", "1"), ("b", "2"), ("c", "3")]).await?;
     assert_eq!(status.skipped, BTreeMap::from([("a".to_owned(), SkipReason::Foreign)]));
     let expected = [("/services/a", "hand"), ("/services/b", "2"), ("/services/c", "3")];
-    assert_eq!(running.keys()?, pairs(&[&others[..], &expected].concat()));
-    want(&mirror, &[]).await?;
-    assert_eq!(running.keys()?, pairs(&[&others[..], &[("/services/a", "hand")]].concat()));
+    assert_eq!(running.keys()?, key_values(&[&others[..], &expected].concat()));
+    set_and_wait(&mirror, &[]).await?;
+    assert_eq!(running.keys()?, key_values(&[&others[..], &[("/services/a", "hand")]].concat()));
     Ok(())
 }
 
@@ -216,8 +217,8 @@ async fn lease_is_renewed_and_granted_again() -> Result {
     }
     let mut running = RunningEtcd::start("lease").await?;
     let mirror = running.mirror("one")?;
-    want(&mirror, &[("a", "1"), ("b", "2")]).await?;
-    let all = pairs(&[("/services/a", "1"), ("/services/b", "2")]);
+    set_and_wait(&mirror, &[("a", "1"), ("b", "2")]).await?;
+    let all = key_values(&[("/services/a", "1"), ("/services/b", "2")]);
     // The key of the ownership record contains the ID of the mirror's lease.
     let lease = async {
         loop {
@@ -263,8 +264,8 @@ async fn lease_is_renewed_and_granted_again() -> Result {
     };
     timeout(TIMEOUT, gone).await??;
     let mirror = running.mirror("one")?;
-    want(&mirror, &[("a", "1")]).await?;
-    assert_eq!(running.keys()?, pairs(&[("/services/a", "1")]));
+    set_and_wait(&mirror, &[("a", "1")]).await?;
+    assert_eq!(running.keys()?, key_values(&[("/services/a", "1")]));
     Ok(())
 }
 
@@ -277,10 +278,10 @@ async fn key_taken_after_read_stays_foreign() -> Result {
     let target = running.target("one")?;
     target.read().await?;
     running.etcdctl(&["put", "/services/race", "theirs"])?;
-    let error = target.apply(&adds(&["a", "race", "z"])).await.expect_err("taken");
+    let error = target.apply(&add_steps(&["a", "race", "z"])).await.expect_err("taken");
     assert!(matches!(&error, EtcdError::Conflict { keys } if keys == &["/services/race"]), "{error}");
     let expected = [("/services/a", "mine"), ("/services/race", "theirs"), ("/services/z", "mine")];
-    assert_eq!(running.keys()?, pairs(&expected));
+    assert_eq!(running.keys()?, key_values(&expected));
 
     // Tries to change and remove keys that the mirror no longer owns.
     let found = target.read().await?;
@@ -290,7 +291,7 @@ async fn key_taken_after_read_stays_foreign() -> Result {
     assert!(matches!(target.apply(&[change]).await, Err(EtcdError::Conflict { .. })));
     let all = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
     assert!(matches!(target.apply(&all.collect::<Vec<_>>()).await, Err(EtcdError::Conflict { .. })));
-    assert_eq!(running.keys()?, pairs(&[("/services/a", "theirs"), ("/services/race", "theirs")]));
+    assert_eq!(running.keys()?, key_values(&[("/services/a", "theirs"), ("/services/race", "theirs")]));
     Ok(())
 }
 
@@ -302,7 +303,7 @@ async fn many_keys_are_paged_and_batched() -> Result {
     let running = RunningEtcd::start("many").await?;
     let names: Vec<_> = (0..2500).map(|number| format!("n{number:05}")).collect();
     let target = running.target("one")?;
-    target.apply(&adds(&names.iter().map(|name| &**name).collect::<Vec<_>>())).await?;
+    target.apply(&add_steps(&names.iter().map(|name| &**name).collect::<Vec<_>>())).await?;
     let found = target.read().await?;
     assert_eq!(found.own.into_keys().collect::<Vec<_>>(), names);
     assert_eq!(running.keys()?.len(), 2500);
@@ -320,11 +321,11 @@ async fn server_errors_include_remedy() -> Result {
     let error = Etcd::new(&[&nobody], "/services/", "m")?.read().await.expect_err("no server listens");
     assert!(error.to_string().contains("is it in its `--advertise-client-urls`"), "{error}");
     // Another endpoint responds.
-    Etcd::new(&[&nobody, &running.client], "/services/", "m")?.read().await?;
+    Etcd::new(&[&nobody, &running.client_url], "/services/", "m")?.read().await?;
     let large = Step::Add { name: "large".to_owned(), value: EtcdValue("x".repeat(1_600_000)) };
-    let error = running.target("m")?.apply(&[large, adds(&["small"]).remove(0)]).await.expect_err("too much");
+    let error = running.target("m")?.apply(&[large, add_steps(&["small"]).remove(0)]).await.expect_err("too much");
     assert!(error.to_string().contains("a value may have up to 1.5 MiB"), "{error}");
-    assert_eq!(running.keys()?, pairs(&[("/services/small", "mine")]));
+    assert_eq!(running.keys()?, key_values(&[("/services/small", "mine")]));
 
     running.etcdctl(&["user", "add", "root:secret"])?;
     running.etcdctl(&["user", "grant-role", "root", "root"])?;
@@ -338,16 +339,16 @@ async fn server_errors_include_remedy() -> Result {
 }
 
 /// Starts a cluster of three members.
-async fn cluster(name: &str) -> Result<Vec<RunningEtcd>> {
+async fn start_cluster(name: &str) -> Result<Vec<RunningEtcd>> {
     let mut members =
         (0..3).map(|number| RunningEtcd::prepare(&format!("{name}{number}"))).collect::<Result<Vec<_>>>()?;
-    let named = members.iter().enumerate().map(|(number, member)| format!("m{number}={}", member.peer));
+    let named = members.iter().enumerate().map(|(number, member)| format!("m{number}={}", member.peer_url));
     let all = named.collect::<Vec<_>>().join(",");
     for (number, member) in members.iter_mut().enumerate() {
         member.spawn(&format!("m{number}"), &all)?;
     }
     for member in &members {
-        member.ready().await?;
+        member.wait_until_ready().await?;
     }
     Ok(members)
 }
@@ -357,11 +358,11 @@ async fn frozen_member_delays_requests_once() -> Result {
     if !is_available()? {
         return Ok(());
     }
-    let members = cluster("frozen").await?;
-    let endpoints: Vec<_> = members.iter().map(|member| &*member.client).collect();
+    let members = start_cluster("frozen").await?;
+    let endpoints: Vec<_> = members.iter().map(|member| &*member.client_url).collect();
     let target = Etcd::new(&endpoints, "/services/", "one")?.with_lease_ttl(Duration::from_secs(300));
     target.read().await?;
-    target.apply(&adds(&["before"])).await?;
+    target.apply(&add_steps(&["before"])).await?;
     members[0].signal("-STOP")?;
     let started = Instant::now();
     // The timeout is longer than the attempt at the frozen member and the election of a new leader.
@@ -373,7 +374,7 @@ async fn frozen_member_delays_requests_once() -> Result {
         .map_err(|_| "no read within the timeout")?;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let started = Instant::now();
-    target.apply(&adds(&["during"])).await?;
+    target.apply(&add_steps(&["during"])).await?;
     assert_eq!(target.read().await?.own.len(), 2);
     assert!(
         started.elapsed() < Duration::from_secs(2),
@@ -392,11 +393,11 @@ async fn silent_endpoint_is_skipped() -> Result {
     let running = RunningEtcd::start("silent").await?;
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let silent = (format!("http://{}", silent.local_addr()?), silent);
-    let target = Etcd::new(&[&silent.0, &running.client], "/services/", "one")?;
+    let target = Etcd::new(&[&silent.0, &running.client_url], "/services/", "one")?;
     let mirror = Mirror::start("services", target, MirrorSettings::default(), MirrorMemory::volatile());
     mirror.set_desired(desired(&[("a", "1")]));
-    until(&mirror, |status| status.entries == 1).await?;
-    assert_eq!(running.keys()?, pairs(&[("/services/a", "1")]));
+    wait_until(&mirror, |status| status.entries == 1).await?;
+    assert_eq!(running.keys()?, key_values(&[("/services/a", "1")]));
     Ok(())
 }
 
@@ -458,7 +459,7 @@ async fn oversized_value_affects_only_itself() -> Result {
 }
 
 /// Returns true if the target reports a change within `limit`.
-async fn reports(target: &Etcd, limit: Duration) -> bool {
+async fn reports_change(target: &Etcd, limit: Duration) -> bool {
     timeout(limit, target.changed()).await.is_ok()
 }
 
@@ -469,29 +470,29 @@ async fn external_changes_are_reported_immediately() -> Result {
     }
     let running = RunningEtcd::start("watch").await?;
     let target = running.target("one")?;
-    let second = Duration::from_secs(2);
+    let limit = Duration::from_secs(2);
     target.read().await?;
-    target.apply(&adds(&["a", "b"])).await?;
+    target.apply(&add_steps(&["a", "b"])).await?;
     target.read().await?;
     // Neither own writes nor foreign keys count as changes.
     running.etcdctl(&["put", "/services/theirs", "x"])?;
     running.etcdctl(&["put", "/elsewhere", "x"])?;
-    assert!(!reports(&target, second).await);
+    assert!(!reports_change(&target, limit).await);
 
     let lease = running.etcdctl(&["lease", "list"])?.lines().last().ok_or("a lease")?.trim().to_owned();
-    target.apply(&adds(&["c"])).await?;
-    for hand in [&["del", "/services/a"][..], &["put", "/services/b", "hand"], &["lease", "revoke", &lease]] {
+    target.apply(&add_steps(&["c"])).await?;
+    for command in [&["del", "/services/a"][..], &["put", "/services/b", "hand"], &["lease", "revoke", &lease]] {
         target.read().await?;
-        running.etcdctl(hand)?;
-        assert!(reports(&target, second).await, "{hand:?}");
+        running.etcdctl(command)?;
+        assert!(reports_change(&target, limit).await, "{command:?}");
     }
     // A change that occurred without an open watch is detected by its revision.
-    target.apply(&adds(&["d"])).await?;
+    target.apply(&add_steps(&["d"])).await?;
     target.read().await?;
     running.etcdctl(&["del", "/services/d"])?;
     running.etcdctl(&["put", "/elsewhere", "y"])?;
     running.etcdctl(&["compaction", &target_revision(&running)?])?;
-    assert!(reports(&target, second).await, "a compacted revision");
+    assert!(reports_change(&target, limit).await, "a compacted revision");
     Ok(())
 }
 
@@ -506,14 +507,14 @@ async fn mirror_restores_revoked_lease_within_seconds() -> Result {
         return Ok(());
     }
     let running = RunningEtcd::start("revoked").await?;
-    let target = Etcd::new(&[&running.client], "/services/", "one")?;
-    target.apply(&adds(&["a"])).await?;
+    let target = Etcd::new(&[&running.client_url], "/services/", "one")?;
+    target.apply(&add_steps(&["a"])).await?;
     target.read().await?;
     let lease = running.etcdctl(&["lease", "list"])?.lines().last().ok_or("a lease")?.trim().to_owned();
     running.etcdctl(&["lease", "revoke", &lease])?;
-    assert!(reports(&target, Duration::from_secs(2)).await);
+    assert!(reports_change(&target, Duration::from_secs(2)).await);
     assert_eq!(target.read().await?.own.len(), 0);
-    target.apply(&adds(&["a"])).await?;
+    target.apply(&add_steps(&["a"])).await?;
     assert_eq!(target.read().await?.own.len(), 1);
     Ok(())
 }
@@ -536,22 +537,30 @@ async fn user_with_password_gets_new_tokens() -> Result {
     let current = password.clone();
     let target = running.target("one")?.user("mirror", move || Ok(current.lock().clone()));
     target.read().await?;
-    target.apply(&adds(&["a"])).await?;
+    target.apply(&add_steps(&["a"])).await?;
     assert_eq!(target.read().await?.own.len(), 1);
     // Each change of users and roles invalidates the tokens.
     *password.lock() = "second".to_owned();
     let mut child = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
-        .args(["--endpoints", &running.client, "--user=root:secret", "user", "passwd", "mirror", "--interactive=false"])
+        .args([
+            "--endpoints",
+            &running.client_url,
+            "--user=root:secret",
+            "user",
+            "passwd",
+            "mirror",
+            "--interactive=false",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()?;
     std::io::Write::write_all(&mut child.stdin.take().ok_or("a pipe")?, b"second\n")?;
     assert!(child.wait()?.success());
-    target.apply(&adds(&["b"])).await?;
+    target.apply(&add_steps(&["b"])).await?;
     assert_eq!(target.read().await?.own.len(), 2);
     root(&["del", "/services/a"])?;
-    assert!(reports(&target, TIMEOUT).await);
+    assert!(reports_change(&target, TIMEOUT).await);
     // The record outside of the prefix needs its own permission.
     let error = target.claim("x", 1).await.expect_err("no permission").to_string();
     assert!(error.contains("permission denied") && !error.contains("second"), "{error}");
@@ -592,22 +601,22 @@ async fn etcd_rejects_writes_of_earlier_term() -> Result {
     let running = RunningEtcd::start("term").await?;
     let (earlier, later) = (running.target("m")?, running.target("m")?);
     assert!(earlier.fence(5, 1000).await?);
-    earlier.apply(&adds(&["a", "b"])).await?;
+    earlier.apply(&add_steps(&["a", "b"])).await?;
     assert!(later.fence(6, 1000).await?);
     // The earlier leader sends this write late, like a process that was suspended between its check and the write.
-    let error = earlier.apply(&adds(&["c", "d"])).await.expect_err("another term is recorded").to_string();
+    let error = earlier.apply(&add_steps(&["c", "d"])).await.expect_err("another term is recorded").to_string();
     assert!(
         error.contains("a later leader writes these keys") && error.contains("the term 5") && error.contains('6'),
         "{error}"
     );
     assert!(!earlier.fence(5, 1000).await?, "an earlier term cannot return");
-    assert!(earlier.apply(&adds(&["c"])).await.is_err());
-    later.apply(&adds(&["e"])).await?;
+    assert!(earlier.apply(&add_steps(&["c"])).await.is_err());
+    later.apply(&add_steps(&["e"])).await?;
     assert!(later.fence(6, 1100).await?, "renewed");
     let found = later.read().await?;
     assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a", "b", "e"]);
     assert!(found.others.is_empty(), "the record lies outside of the prefix");
     // Without replicas, no term is recorded.
-    running.target("m")?.apply(&adds(&["f"])).await?;
+    running.target("m")?.apply(&add_steps(&["f"])).await?;
     Ok(())
 }

@@ -38,7 +38,7 @@ fn find_haproxy() -> Result<Option<PathBuf>> {
 struct RunningHaproxy {
     program: PathBuf,
     folder: PathBuf,
-    front: SocketAddr,
+    front_address: SocketAddr,
     process: Child,
 }
 
@@ -46,18 +46,18 @@ impl RunningHaproxy {
     async fn start(program: PathBuf, name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("steadfast-haproxy-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let front = StdListener::bind("127.0.0.1:0")?.local_addr()?;
+        let front_address = StdListener::bind("127.0.0.1:0")?.local_addr()?;
         let text = format!(
             "global\n  stats socket {}/admin.sock mode 600 level admin\ndefaults\n  mode tcp\n  timeout connect 2s\n  \
              timeout client 60s\n  timeout server 60s\n  retries 3\n  \
-             option redispatch\nfrontend all\n  bind {front}\n  default_backend web\nbackend web\n  \
+             option redispatch\nfrontend all\n  bind {front_address}\n  default_backend web\nbackend web\n  \
              balance roundrobin\n  server other 127.0.0.1:9 weight 0\n",
             folder.display()
         );
         std::fs::write(folder.join("haproxy.cfg"), text)?;
         let process = Self::spawn(&program, &folder)?;
-        let running = Self { program, folder, front, process };
-        running.ready().await?;
+        let running = Self { program, folder, front_address, process };
+        running.wait_until_ready().await?;
         Ok(running)
     }
 
@@ -67,7 +67,7 @@ impl RunningHaproxy {
         Ok(command.spawn()?)
     }
 
-    async fn ready(&self) -> Result {
+    async fn wait_until_ready(&self) -> Result {
         let target = self.target()?;
         let ready = async {
             while target.read().await.is_err() {
@@ -82,7 +82,7 @@ impl RunningHaproxy {
         self.process.kill()?;
         self.process.wait()?;
         self.process = Self::spawn(&self.program, &self.folder)?;
-        self.ready().await
+        self.wait_until_ready().await
     }
 
     fn socket(&self) -> PathBuf {
@@ -109,7 +109,7 @@ impl RunningHaproxy {
         let mut counts = BTreeMap::new();
         for _ in 0..requests {
             let name = async {
-                let mut stream = TcpStream::connect(self.front).await?;
+                let mut stream = TcpStream::connect(self.front_address).await?;
                 stream.write_all(b"?").await?;
                 let mut name = String::new();
                 stream.read_to_string(&mut name).await?;
@@ -131,7 +131,7 @@ impl Drop for RunningHaproxy {
 }
 
 /// Starts a server that responds to each received byte with `name`. It closes the connection after any byte except `!`.
-async fn backend(name: &'static str) -> Result<SocketAddr> {
+async fn start_backend(name: &'static str) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
@@ -155,12 +155,12 @@ fn desired(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
     DesiredState::certain(servers.iter().map(entry).collect())
 }
 
-async fn until(
+async fn wait_until(
     mirror: &Mirror<Server>,
-    what: impl FnMut(&MirrorStatus<Server>) -> bool,
+    condition: impl FnMut(&MirrorStatus<Server>) -> bool,
 ) -> Result<MirrorStatus<Server>> {
     let mut status = mirror.status();
-    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    let waited = timeout(TIMEOUT, status.wait_for(condition)).await;
     Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
@@ -168,18 +168,18 @@ async fn until(
 async fn traffic_follows_drain_and_restart() -> Result {
     let Some(program) = find_haproxy()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "traffic").await?;
-    let (a, b, c) = (backend("a").await?, backend("b").await?, backend("c").await?);
+    let (a, b, c) = (start_backend("a").await?, start_backend("b").await?, start_backend("c").await?);
     let mirror = running.mirror()?;
     assert_eq!(running.count_responses(3).await, BTreeMap::from([("nobody".to_owned(), 3)]));
 
     mirror.set_desired(desired(&[("one", a, 10), ("two", b, 10)]));
-    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(running.count_responses(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
 
     // A server is drained during use: new connections avoid the server, and existing connections stay open.
     let mut held = Vec::new();
     for _ in 0..2 {
-        let mut stream = TcpStream::connect(running.front).await?;
+        let mut stream = TcpStream::connect(running.front_address).await?;
         stream.write_all(b"!").await?;
         let mut name = [0];
         stream.read_exact(&mut name).await?;
@@ -187,7 +187,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     }
     mirror.set_desired(desired(&[("two", b, 10), ("three", c, 30)]));
     let status =
-        until(&mirror, |status| status.settled && status.skipped.get("one") == Some(&SkipReason::InUse)).await?;
+        wait_until(&mirror, |status| status.settled && status.skipped.get("one") == Some(&SkipReason::InUse)).await?;
     assert_eq!(status.entries, 3);
     assert_eq!(running.count_responses(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
     let (_, mut at_a) =
@@ -195,11 +195,11 @@ async fn traffic_follows_drain_and_restart() -> Result {
     at_a.write_all(b"!").await?;
     assert_eq!(at_a.read_u8().await?, b'a', "an open connection keeps its server");
     drop(at_a);
-    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await?;
 
     // A server gets another address.
     mirror.set_desired(desired(&[("two", a, 10), ("three", c, 10)]));
-    until(&mirror, |status| status.settled && status.applied.iter().any(|step| step.name() == "two")).await?;
+    wait_until(&mirror, |status| status.settled && status.applied.iter().any(|step| step.name() == "two")).await?;
     assert_eq!(running.count_responses(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
 
     running.restart().await?;
@@ -219,15 +219,15 @@ async fn traffic_follows_drain_and_restart() -> Result {
 async fn existing_servers_are_adopted() -> Result {
     let Some(program) = find_haproxy()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "adopted").await?;
-    let a = backend("a").await?;
+    let a = start_backend("a").await?;
     let mirror = running.mirror()?;
     mirror.set_desired(desired(&[("one", a, 10), ("two", a, 10)]));
-    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await?;
     drop(mirror);
 
     let mirror = running.mirror()?;
     mirror.set_desired(desired(&[("one", a, 10)]));
-    until(&mirror, |status| status.settled && status.entries == 1).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 1).await?;
     let ActualState { own, .. } = running.target()?.read().await?;
     assert_eq!(own, BTreeMap::from([("one".to_owned(), Server { address: a, weight: 10 })]));
     Ok(())
@@ -249,7 +249,7 @@ async fn thousand_servers_return_in_two_seconds() -> Result {
     let Some(program) = find_haproxy()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "thousand").await?;
     let target = running.target()?.server_options("check inter 60s maxconn 10".parse()?);
-    let server = Server { address: backend("a").await?, weight: 1 };
+    let server = Server { address: start_backend("a").await?, weight: 1 };
     let steps: Vec<_> = (0..1000).map(|number| Step::Add { name: format!("pod-{number:04}"), value: server }).collect();
     assert!(target.read().await?.own.is_empty());
     target.apply(&steps).await?;
@@ -279,10 +279,10 @@ async fn thousand_servers_return_in_two_seconds() -> Result {
 async fn restarted_haproxy_is_repaired_early() -> Result {
     let Some(program) = find_haproxy()? else { return Ok(()) };
     let mut running = RunningHaproxy::start(program, "repaired").await?;
-    let a = backend("a").await?;
+    let a = start_backend("a").await?;
     let mirror = Mirror::start("web", running.target()?, MirrorSettings::default(), MirrorMemory::volatile());
     mirror.set_desired(desired(&[("one", a, 10), ("two", a, 10)]));
-    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await?;
     running.restart().await?;
     let restarted = Instant::now();
     let mut failed = 0;
@@ -303,7 +303,7 @@ async fn dead_checked_server_costs_no_request() -> Result {
     let Some(program) = find_haproxy()? else { return Ok(()) };
     let running = RunningHaproxy::start(program, "checked").await?;
     let target = running.target()?.server_options("check inter 100ms fall 1 rise 1 slowstart 0 maxconn 50".parse()?);
-    let alive = backend("a").await?;
+    let alive = start_backend("a").await?;
     let dead = StdListener::bind("127.0.0.1:0")?.local_addr()?;
     let add = |name: &str, address| Step::Add { name: name.to_owned(), value: Server { address, weight: 10 } };
     target.read().await?;

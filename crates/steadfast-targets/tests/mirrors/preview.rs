@@ -35,23 +35,29 @@ async fn preview_changes_and_records_nothing() -> Result {
     let memory = MirrorMemory::open(&file)?;
     let settings = MirrorSettings::default();
     let names = ["a", "b", "c", "d"];
-    let seen =
+    let previewed =
         preview("web", &target, &settings, &memory, &desired(&names)?).await.map_err(|reason| reason.to_string())?;
-    assert_eq!((seen.steps.len(), seen.commands.len(), seen.first_approval), (4, 8, None));
-    assert_eq!(seen.commands[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
+    assert_eq!((previewed.steps.len(), previewed.commands.len(), previewed.first_approval), (4, 8, None));
+    assert_eq!(
+        previewed.commands[0],
+        "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock"
+    );
     assert_eq!(target.read().await?.own, BTreeMap::new());
     assert!(commands.lock().is_empty());
 
     // Removing more than a third of the entries would need approval. A preview never creates the approval request,
     // however often it runs.
-    let adds: Vec<Step<Server>> = seen.steps;
+    let adds: Vec<Step<Server>> = previewed.steps;
     target.apply(&adds).await?;
     for _ in 0..2 {
-        let seen = preview("web", &target, &settings, &memory, &desired(&["a"])?)
+        let previewed = preview("web", &target, &settings, &memory, &desired(&["a"])?)
             .await
             .map_err(|reason| reason.to_string())?;
-        assert_eq!((seen.steps.len(), seen.skipped.len()), (0, 3));
-        assert_eq!(seen.first_approval.map(|request| request.names), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
+        assert_eq!((previewed.steps.len(), previewed.skipped.len()), (0, 3));
+        assert_eq!(
+            previewed.first_approval.map(|request| request.names),
+            Some(["b", "c", "d"].map(str::to_owned).to_vec())
+        );
     }
     assert!(memory.first_approvals().is_empty() && !file.exists());
     Ok(())

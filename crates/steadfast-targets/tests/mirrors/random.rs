@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 
 /// Value that serves unless it is negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Number(i32);
+struct TestValue(i32);
 
-impl EntryValue for Number {
+impl EntryValue for TestValue {
     fn serves(&self) -> bool {
         self.0 >= 0
     }
@@ -30,49 +30,49 @@ impl EntryValue for Number {
 #[error("the target does not respond")]
 struct NoResponse;
 
-struct World {
-    own: BTreeMap<String, Number>,
+struct FakeTargetState {
+    own: BTreeMap<String, TestValue>,
     others: BTreeSet<String>,
     busy: BTreeSet<String>,
     rng: Rng,
     /// Percentages of reads and steps that fail, that succeed but return an error, and that get no response.
-    failing: u32,
+    failure_percent: u32,
     /// Lowest number of serving entries since this field was set.
     min_serving: usize,
     steps: usize,
 }
 
-impl World {
+impl FakeTargetState {
     fn serving(&self) -> usize {
         self.own.values().filter(|number| number.serves()).count()
     }
 }
 
 #[derive(Clone)]
-struct FakeTarget(Arc<Mutex<World>>);
+struct FakeTarget(Arc<Mutex<FakeTargetState>>);
 
 impl FakeTarget {
-    fn new(seed: u64, failing: u32) -> Self {
+    fn new(seed: u64, failure_percent: u32) -> Self {
         let (own, others, busy) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self(Arc::new(Mutex::new(World {
+        Self(Arc::new(Mutex::new(FakeTargetState {
             own,
             others,
             busy,
             rng: Rng::with_seed(seed),
-            failing,
+            failure_percent,
             min_serving: 0,
             steps: 0,
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
+    fn lock(&self) -> MutexGuard<'_, FakeTargetState> {
         self.0.lock()
     }
 
     fn fails(&self) -> bool {
-        let mut world = self.lock();
-        let failing = world.failing;
-        world.rng.u32(0..100) < failing
+        let mut state = self.lock();
+        let failure_percent = state.failure_percent;
+        state.rng.u32(0..100) < failure_percent
     }
 
     async fn respond(&self) -> Result<(), NoResponse> {
@@ -87,48 +87,48 @@ impl FakeTarget {
 }
 
 impl Target for FakeTarget {
-    type Value = Number;
+    type Value = TestValue;
     type Error = NoResponse;
 
-    async fn read(&self) -> Result<ActualState<Number>, NoResponse> {
+    async fn read(&self) -> Result<ActualState<TestValue>, NoResponse> {
         self.respond().await?;
-        let world = self.lock();
-        Ok(ActualState { own: world.own.clone(), others: world.others.clone(), busy: world.busy.clone() })
+        let state = self.lock();
+        Ok(ActualState { own: state.own.clone(), others: state.others.clone(), busy: state.busy.clone() })
     }
 
-    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), NoResponse> {
+    async fn apply(&self, steps: &[Step<TestValue>]) -> Result<(), NoResponse> {
         for step in steps {
             if self.fails() {
                 return self.respond().await;
             }
-            let mut world = self.lock();
-            assert!(!world.others.contains(step.name()), "{step:?} changes a foreign entry");
-            world.steps += 1;
+            let mut state = self.lock();
+            assert!(!state.others.contains(step.name()), "{step:?} changes a foreign entry");
+            state.steps += 1;
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => {
-                    world.own.insert(name.clone(), *value);
+                    state.own.insert(name.clone(), *value);
                 }
                 Step::Remove { name, value } => {
                     assert!(!value.serves(), "{step:?} serves");
-                    world.own.remove(name);
+                    state.own.remove(name);
                 }
             }
-            world.min_serving = world.min_serving.min(world.serving());
+            state.min_serving = state.min_serving.min(state.serving());
         }
         // The step is applied, with or without a response.
         self.respond().await
     }
 
-    fn describe(&self, _found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
+    fn describe(&self, _found: &ActualState<TestValue>, steps: &[Step<TestValue>]) -> Vec<String> {
         steps.iter().map(|step| format!("{step:?}")).collect()
     }
 }
 
-fn desired(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<Number> {
-    DesiredState::certain(names.into_iter().map(|name| (name.to_string(), Number(value))).collect())
+fn desired(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<TestValue> {
+    DesiredState::certain(names.into_iter().map(|name| (name.to_string(), TestValue(value))).collect())
 }
 
-fn uncertain(names: impl IntoIterator<Item = usize>) -> DesiredState<Number> {
+fn uncertain(names: impl IntoIterator<Item = usize>) -> DesiredState<TestValue> {
     DesiredState { doubt: Some("the cache is stale".into()), ..desired(names, 1) }
 }
 
@@ -141,9 +141,12 @@ fn unlimited() -> MirrorSettings {
     }
 }
 
-async fn until(mirror: &Mirror<Number>, what: impl FnMut(&MirrorStatus<Number>) -> bool) -> MirrorStatus<Number> {
+async fn wait_until(
+    mirror: &Mirror<TestValue>,
+    condition: impl FnMut(&MirrorStatus<TestValue>) -> bool,
+) -> MirrorStatus<TestValue> {
     let mut status = mirror.status();
-    let waited = tokio::time::timeout(Duration::from_secs(20 * 60), status.wait_for(what)).await;
+    let waited = tokio::time::timeout(Duration::from_secs(20 * 60), status.wait_for(condition)).await;
     waited
         .unwrap_or_else(|_| panic!("not within twenty minutes: {:?}", mirror.status().borrow()))
         .expect("a running mirror")
@@ -157,16 +160,16 @@ async fn target_converges_despite_failures_and_interference() {
     for seed in 0..seeds {
         let (target, mut rng) = (FakeTarget::new(seed, 30), Rng::with_seed(!seed));
         let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
-        let mut last = BTreeMap::new();
+        let mut last_desired = BTreeMap::new();
         for _ in 0..20 {
             match rng.u32(0..4) {
                 0 => {
                     let name = rng.usize(0..10).to_string();
-                    let mut world = target.lock();
-                    if world.others.contains(&name) {
-                        world.others.remove(&name);
-                    } else if !world.own.contains_key(&name) {
-                        world.others.insert(name);
+                    let mut state = target.lock();
+                    if state.others.contains(&name) {
+                        state.others.remove(&name);
+                    } else if !state.own.contains_key(&name) {
+                        state.others.insert(name);
                     }
                 }
                 1 => {
@@ -175,19 +178,19 @@ async fn target_converges_despite_failures_and_interference() {
                 }
                 _ => {
                     let names: BTreeSet<_> = (0..rng.usize(0..10)).map(|_| rng.usize(0..10)).collect();
-                    let new = desired(names, rng.i32(-2..5));
-                    last.clone_from(&new.entries);
-                    mirror.set_desired(new);
+                    let new_desired = desired(names, rng.i32(-2..5));
+                    last_desired.clone_from(&new_desired.entries);
+                    mirror.set_desired(new_desired);
                 }
             }
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
         }
-        target.lock().failing = 0;
+        target.lock().failure_percent = 0;
         // The sleep is twice the longest timeout: the next comparison finds changes of other clients.
         sleep(Duration::from_secs(3 * 60)).await;
         let others = target.lock().others.clone();
-        last.retain(|name, _| !others.contains(name));
-        assert_eq!(target.lock().own, last, "seed {seed}");
+        last_desired.retain(|name, _| !others.contains(name));
+        assert_eq!(target.lock().own, last_desired, "seed {seed}");
         let status = mirror.status().borrow().clone();
         assert!(status.settled && status.failing.is_none(), "seed {seed}: {status:?}");
         steps += target.lock().steps;
@@ -201,17 +204,17 @@ async fn uncertain_view_adds_but_never_removes() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..10, 1));
-    until(&mirror, |status| status.settled && status.entries == 10).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 10).await;
     target.lock().min_serving = 10;
 
     mirror.set_desired(uncertain(8..12));
-    let status = until(&mirror, |status| status.settled && status.entries == 12).await;
+    let status = wait_until(&mirror, |status| status.settled && status.entries == 12).await;
     assert_eq!(status.skipped, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
     sleep(Duration::from_secs(24 * 3600)).await;
     assert_eq!(target.lock().min_serving, 10);
 
     mirror.set_desired(desired(8..12, 1));
-    until(&mirror, |status| status.settled && status.entries == 4).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 4).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,21 +222,21 @@ async fn entry_in_use_drains_until_timeout() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..3, 1));
-    until(&mirror, |status| status.settled && status.entries == 3).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
 
-    let start = Instant::now();
+    let started = Instant::now();
     mirror.set_desired(desired(2..3, 1));
-    let status = until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
+    let status = wait_until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
     assert_eq!(status.skipped["0"], SkipReason::InUse);
     assert_eq!(target.lock().serving(), 1, "a draining entry gets no new traffic");
     sleep(Duration::from_secs(10)).await;
     target.lock().busy.remove("0");
     mirror.compare_now();
-    until(&mirror, |status| status.settled && status.entries == 2).await;
-    assert!(start.elapsed() < Duration::from_secs(29));
-    until(&mirror, |status| status.settled && status.entries == 1).await;
-    let took = start.elapsed();
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await;
+    assert!(started.elapsed() < Duration::from_secs(29));
+    wait_until(&mirror, |status| status.settled && status.entries == 1).await;
+    let took = started.elapsed();
     assert!((30..40).contains(&took.as_secs()), "{took:?}");
 }
 
@@ -242,12 +245,12 @@ async fn draining_entry_desired_again_serves() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..3, 1));
-    until(&mirror, |status| status.settled && status.entries == 3).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 3).await;
     target.lock().busy.insert("0".to_owned());
     mirror.set_desired(desired(1..3, 1));
-    until(&mirror, |status| status.settled && status.skipped.contains_key("0")).await;
+    wait_until(&mirror, |status| status.settled && status.skipped.contains_key("0")).await;
     mirror.set_desired(desired(0..3, 1));
-    until(&mirror, |status| status.settled && status.skipped.is_empty()).await;
+    wait_until(&mirror, |status| status.settled && status.skipped.is_empty()).await;
     assert_eq!(target.lock().serving(), 3);
 }
 
@@ -264,11 +267,11 @@ async fn approval_request_survives_restart() {
     };
     let (mirror, _) = start();
     mirror.set_desired(desired(0..30, 1));
-    until(&mirror, |status| status.settled && status.entries == 30).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 30).await;
     // A mistake in a rule removes most entries.
     mirror.set_desired(desired(0..3, 1));
     let request =
-        until(&mirror, |status| status.first_approval.is_some()).await.first_approval.expect("a pending approval");
+        wait_until(&mirror, |status| status.first_approval.is_some()).await.first_approval.expect("a pending approval");
     assert_eq!((request.names.len(), request.serving), (27, 30));
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(target.lock().serving(), 30);
@@ -277,7 +280,7 @@ async fn approval_request_survives_restart() {
     let (mirror, memory) = start();
     assert_eq!(memory.first_approvals()["m"], request, "before the first read");
     mirror.set_desired(desired(0..3, 1));
-    assert_eq!(until(&mirror, |status| status.settled).await.first_approval, Some(request.clone()));
+    assert_eq!(wait_until(&mirror, |status| status.settled).await.first_approval, Some(request.clone()));
     assert_eq!(target.lock().serving(), 30);
     let error = memory.approve("m", "abc").expect_err("another ID");
     assert!(error.to_string().contains(&request.id), "{error}");
@@ -287,7 +290,7 @@ async fn approval_request_survives_restart() {
     // The removals were approved, but not applied before the process exited.
     let (mirror, _) = start();
     mirror.set_desired(desired(0..3, 1));
-    until(&mirror, |status| status.settled && status.entries == 3).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 3).await;
     mirror.stop().await;
 
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("a file").permissions());
@@ -303,7 +306,7 @@ async fn unreachable_target_is_retried_with_backoff() {
     let target = FakeTarget::new(1, 100);
     let mirror = Mirror::start("m", target.clone(), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..3, 1));
-    let status = until(&mirror, |status| status.failing.is_some()).await;
+    let status = wait_until(&mirror, |status| status.failing.is_some()).await;
     assert!(!status.settled);
     assert!(
         ["the target does not respond", "no response within 10s"]
@@ -311,30 +314,30 @@ async fn unreachable_target_is_retried_with_backoff() {
         "{status:?}"
     );
     sleep(Duration::from_secs(3600)).await;
-    target.lock().failing = 0;
-    let start = Instant::now();
-    until(&mirror, |status| status.settled && status.entries == 3).await;
-    assert!(start.elapsed() <= Duration::from_secs(70), "{:?}", start.elapsed());
+    target.lock().failure_percent = 0;
+    let started = Instant::now();
+    wait_until(&mirror, |status| status.settled && status.entries == 3).await;
+    assert!(started.elapsed() <= Duration::from_secs(70), "{:?}", started.elapsed());
 }
 
 /// Target that rejects one entry and accepts the others.
 struct RejectingTarget(FakeTarget);
 
 impl Target for RejectingTarget {
-    type Value = Number;
+    type Value = TestValue;
     type Error = NoResponse;
 
-    async fn read(&self) -> Result<ActualState<Number>, NoResponse> {
+    async fn read(&self) -> Result<ActualState<TestValue>, NoResponse> {
         self.0.read().await
     }
 
-    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), NoResponse> {
-        let good: Vec<_> = steps.iter().filter(|step| step.name() != "13").cloned().collect();
-        self.0.apply(&good).await?;
-        if good.len() == steps.len() { Ok(()) } else { Err(NoResponse) }
+    async fn apply(&self, steps: &[Step<TestValue>]) -> Result<(), NoResponse> {
+        let accepted: Vec<_> = steps.iter().filter(|step| step.name() != "13").cloned().collect();
+        self.0.apply(&accepted).await?;
+        if accepted.len() == steps.len() { Ok(()) } else { Err(NoResponse) }
     }
 
-    fn describe(&self, found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<TestValue>, steps: &[Step<TestValue>]) -> Vec<String> {
         self.0.describe(found, steps)
     }
 }
@@ -344,16 +347,16 @@ async fn rejected_entry_delays_no_other() {
     let target = FakeTarget::new(1, 0);
     let mirror = Mirror::start("m", RejectingTarget(target.clone()), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(10..20, 1));
-    let status = until(&mirror, |status| status.entries == 9 && status.skipped.contains_key("13")).await;
+    let status = wait_until(&mirror, |status| status.entries == 9 && status.skipped.contains_key("13")).await;
     assert_eq!(status.skipped["13"], SkipReason::Rejected("the target does not respond".into()));
     assert!(matches!(status.state(), MirrorState::Blocked(reason) if reason.contains("13")));
     assert_eq!(status.failing, None);
     sleep(Duration::from_secs(600)).await;
     for round in 0..10 {
-        let start = Instant::now();
+        let started = Instant::now();
         mirror.set_desired(desired((10..20).chain([100 + round]), 1));
-        until(&mirror, |_| target.lock().own.contains_key(&(100 + round).to_string())).await;
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        wait_until(&mirror, |_| target.lock().own.contains_key(&(100 + round).to_string())).await;
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     }
 }
 
@@ -361,20 +364,20 @@ async fn rejected_entry_delays_no_other() {
 struct OwnedTarget(FakeTarget, Arc<Mutex<Claim>>);
 
 impl Target for OwnedTarget {
-    type Value = Number;
+    type Value = TestValue;
     type Error = NoResponse;
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn read(&self) -> Result<ActualState<Number>, NoResponse> {
+    async fn read(&self) -> Result<ActualState<TestValue>, NoResponse> {
         self.0.read().await
     }
 
-    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), NoResponse> {
+    async fn apply(&self, steps: &[Step<TestValue>]) -> Result<(), NoResponse> {
         self.0.apply(steps).await
     }
 
-    fn describe(&self, found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<TestValue>, steps: &[Step<TestValue>]) -> Vec<String> {
         self.0.describe(found, steps)
     }
 
@@ -386,21 +389,21 @@ impl Target for OwnedTarget {
 #[tokio::test(start_paused = true)]
 async fn second_process_with_mark_prevents_removal() {
     let target = FakeTarget::new(1, 0);
-    target.lock().own.insert("theirs".to_owned(), Number(1));
+    target.lock().own.insert("theirs".to_owned(), TestValue(1));
     let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
     let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..10, 1));
-    until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
+    wait_until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
     mirror.set_desired(desired(0..9, 1));
-    let status = until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
+    let status = wait_until(&mirror, |status| status.settled && status.skipped.len() == 2).await;
     assert_eq!(status.skipped.values().collect::<BTreeSet<_>>().len(), 1);
     sleep(Duration::from_secs(600)).await;
     assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
     // The other process has exited. Its entries are removed, and entries of a third process stay.
     *claim.lock() = Claim::Ours;
-    until(&mirror, |status| status.settled && status.entries == 9).await;
-    target.lock().own.insert("a third one's".to_owned(), Number(1));
+    wait_until(&mirror, |status| status.settled && status.entries == 9).await;
+    target.lock().own.insert("a third one's".to_owned(), TestValue(1));
     sleep(Duration::from_secs(600)).await;
     assert_eq!(target.lock().own.len(), 10);
     assert_eq!(mirror.status().borrow().skipped["a third one's"], SkipReason::OtherProcess);

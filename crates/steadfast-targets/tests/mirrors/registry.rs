@@ -40,7 +40,7 @@ fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
 }
 
 /// Sets the desired state, and waits until a later pass finds the target settled.
-async fn want(
+async fn set_and_wait(
     mirror: &Mirror<RegistryItem>,
     desired: DesiredState<RegistryItem>,
 ) -> Result<MirrorStatus<RegistryItem>> {
@@ -62,30 +62,31 @@ async fn mirror_manages_only_its_items() -> Result {
     tree.now().put("/services/nobodys", json!({"key": "nobodys"}));
     let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!({"port": 80})), ("shop/ü b", json!("x")), ("theirs", json!("mine"))];
-    let status = want(&mirror, DesiredState::certain(entries(&all))).await?;
+    let status = set_and_wait(&mirror, DesiredState::certain(entries(&all))).await?;
     assert_eq!(status.skipped, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("theirs", json!(1)), ("nobodys", Value::Null)];
     assert_eq!(tree.now().values(), values(&[&all[..2], &others[..]].concat()));
 
     let other = [("a", json!({"port": 81}))];
-    want(&mirror, DesiredState::certain(entries(&other))).await?;
+    set_and_wait(&mirror, DesiredState::certain(entries(&other))).await?;
     assert_eq!(tree.now().values(), values(&[&other[..], &others[..]].concat()));
 
     // In doubt, missing entries are added, and no entry is removed.
     let more = [("b", json!(2))];
     let doubt = Some("the cache is stale".into());
-    let status = want(&mirror, DesiredState { entries: entries(&more), doubt, ..DesiredState::default() }).await?;
+    let status =
+        set_and_wait(&mirror, DesiredState { entries: entries(&more), doubt, ..DesiredState::default() }).await?;
     assert_eq!(status.skipped, BTreeMap::from([("a".to_owned(), SkipReason::Doubt)]));
     assert_eq!(tree.now().values(), values(&[&other[..], &more[..], &others[..]].concat()));
 
     // A restarted mirror adopts existing entries, and reverts changes of another client.
     mirror.stop().await;
     let mirror = start_mirror(&tree, "one")?;
-    want(&mirror, DesiredState::certain(entries(&more))).await?;
+    set_and_wait(&mirror, DesiredState::certain(entries(&more))).await?;
     tree.now().items.remove("/services/b");
-    want(&mirror, DesiredState::certain(entries(&more))).await?;
+    set_and_wait(&mirror, DesiredState::certain(entries(&more))).await?;
     assert_eq!(tree.now().values(), values(&[&more[..], &others[..]].concat()));
-    want(&mirror, DesiredState::certain(BTreeMap::new())).await?;
+    set_and_wait(&mirror, DesiredState::certain(BTreeMap::new())).await?;
     assert_eq!(tree.now().values(), values(&others));
     Ok(())
 }
@@ -97,11 +98,11 @@ async fn item_taken_after_read_stays_foreign() -> Result {
     target.read().await?;
     let theirs = |key: &str| json!({"key": key, "owner": "somebody", "value": "theirs"});
     tree.now().put("/services/race", theirs("race"));
-    let adds = ["a", "race", "z"].map(|key| step(key, &json!("mine")));
-    let error = target.apply(&adds).await.expect_err("the key is taken");
+    let add_steps = ["a", "race", "z"].map(|key| step(key, &json!("mine")));
+    let error = target.apply(&add_steps).await.expect_err("the key is taken");
     assert!(matches!(&error, RegistryError::Conflict { key } if key == "race"), "{error}");
-    let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
-    assert_eq!(tree.now().values(), values(&there));
+    let expected = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
+    assert_eq!(tree.now().values(), values(&expected));
 
     // Tries to change and remove entries that the mirror no longer owns, also without conditional requests.
     for checks_conditions in [true, false] {
@@ -124,7 +125,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
     let tree = Tree::start().await;
     let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!(1)), ("b", json!(2))];
-    want(&mirror, DesiredState::certain(entries(&all))).await?;
+    set_and_wait(&mirror, DesiredState::certain(entries(&all))).await?;
     let request = |tree: &Tree| tree.now().requests.iter().filter(|request| !request.starts_with("GET")).count();
     let before = request(&tree);
     for (status, remedy) in [(503, "503"), (401, "set a header"), (302, "redirects are not followed")] {
@@ -135,7 +136,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
         assert!(reason.contains("`GET http://127.0.0.1:") && !reason.contains("of=one"), "{reason}");
     }
     tree.now().status_override = None;
-    want(&mirror, DesiredState::certain(entries(&all))).await?;
+    set_and_wait(&mirror, DesiredState::certain(entries(&all))).await?;
     assert_eq!(request(&tree), before, "no write is sent after a failed read");
     assert_eq!(tree.now().values(), values(&all));
     Ok(())

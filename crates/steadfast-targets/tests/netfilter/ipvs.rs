@@ -27,8 +27,8 @@ use guest::{Result, as_guest, load, run_in_guest};
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 const SERVICE: &str = "10.9.0.1:80";
-const A: &str = "10.8.0.2:8001";
-const B: &str = "10.8.0.3:8002";
+const BACKEND_A: &str = "10.8.0.2:8001";
+const BACKEND_B: &str = "10.8.0.3:8002";
 
 #[test]
 fn ipvs_reaches_desired_state() -> Result {
@@ -79,7 +79,7 @@ fn check_missing_capability_error() -> Result {
 }
 
 async fn check_missing_scheduler_error() -> Result {
-    let error = web("mh").apply(&[add(A, 1)]).await.expect_err("no such scheduler");
+    let error = web("mh").apply(&[add(BACKEND_A, 1)]).await.expect_err("no such scheduler");
     assert!(error.to_string().contains("`modprobe ip_vs_mh`"), "{error}");
     assert_eq!(ipvsadm_rules()?, [""; 0]);
     Ok(())
@@ -87,25 +87,25 @@ async fn check_missing_scheduler_error() -> Result {
 
 async fn check_described_commands() -> Result {
     let target = web("wrr");
-    let change = Step::Change { name: A.to_owned(), from: masqueraded(1), to: masqueraded(7) };
-    let remove = Step::Remove { name: B.to_owned(), value: masqueraded(1) };
-    for steps in [vec![add(A, 1), add(B, 2)], vec![change, remove]] {
+    let change = Step::Change { name: BACKEND_A.to_owned(), from: masqueraded(1), to: masqueraded(7) };
+    let remove = Step::Remove { name: BACKEND_B.to_owned(), value: masqueraded(1) };
+    for steps in [vec![add(BACKEND_A, 1), add(BACKEND_B, 2)], vec![change, remove]] {
         let before = ipvsadm_rules()?;
         let lines = target.describe(&target.read().await?, &steps).join("\n");
         run(Command::new("sh").args(["-e", "-c", &lines]))?;
-        let by_hand = ipvsadm_rules()?;
+        let described_rules = ipvsadm_rules()?;
         run(Command::new("ipvsadm").arg("-C"))?;
-        assert_ne!(by_hand, before);
+        assert_ne!(described_rules, before);
         restore_rules(&before.join("\n"))?;
         target.apply(&steps).await?;
-        assert_eq!(ipvsadm_rules()?, by_hand);
+        assert_eq!(ipvsadm_rules()?, described_rules);
     }
     assert_eq!(ipvsadm_rules()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
     // Another client was faster: removal of a missing server succeeds, and adding an existing server is reported.
-    target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
-    let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("the server exists");
+    target.apply(&[Step::Remove { name: BACKEND_B.to_owned(), value: masqueraded(0) }]).await?;
+    let error = target.apply(&[add(BACKEND_A, 1), add(BACKEND_B, 1)]).await.expect_err("the server exists");
     assert!(error.to_string().contains("another program added the same entry"), "{error}");
-    assert!(target.read().await?.own.contains_key(B), "a rejected server delays no other");
+    assert!(target.read().await?.own.contains_key(BACKEND_B), "a rejected server delays no other");
     run(Command::new("ipvsadm").arg("-C"))?;
     Ok(())
 }
@@ -148,7 +148,7 @@ async fn check_many_servers() -> Result {
 }
 
 async fn check_traffic() -> Result {
-    backends()?;
+    start_backends()?;
     // State before the mirror starts: a desired and an unwanted server, another scheduler, and a foreign service.
     let others = ["-A -u 10.9.0.1:53 -s rr", "-a -u 10.9.0.1:53 -r 10.8.0.2:53 -m -w 1"];
     let [own_service, a_once] = ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1"];
@@ -160,32 +160,32 @@ async fn check_traffic() -> Result {
     let limits = Limits { share: 1.0, ..Limits::default() };
     let settings = MirrorSettings { limits, allow_empty: true, ..MirrorSettings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, MirrorMemory::volatile());
-    mirror.set_desired(desired(&[(A, 1), (B, 1)]));
+    mirror.set_desired(desired(&[(BACKEND_A, 1), (BACKEND_B, 1)]));
     wait_until_settled(&mirror, 2).await?;
     let b = |weight| format!("-a -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w {weight}");
     let all = |servers: &[&str]| [&[own_service][..], servers, &others].concat().join("\n");
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
-    assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
+    assert_eq!(count_responses(6), expected_counts(&[('a', 3), ('b', 3)]));
 
-    mirror.set_desired(desired(&[(A, 1), (B, 3)]));
+    mirror.set_desired(desired(&[(BACKEND_A, 1), (BACKEND_B, 3)]));
     wait_until_settled(&mirror, 2).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
-    assert_eq!(count_responses(8), times(&[('a', 2), ('b', 6)]));
+    assert_eq!(count_responses(8), expected_counts(&[('a', 2), ('b', 6)]));
 
     // The server is drained: existing connections stay open.
     let mut held = connect_to('b')?;
-    mirror.set_desired(desired(&[(A, 1)]));
-    until(&mirror, |status| status.skipped.get(B) == Some(&SkipReason::InUse)).await?;
+    mirror.set_desired(desired(&[(BACKEND_A, 1)]));
+    wait_until(&mirror, |status| status.skipped.get(BACKEND_B) == Some(&SkipReason::InUse)).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(0)]));
-    assert_eq!(count_responses(4), times(&[('a', 4)]));
+    assert_eq!(count_responses(4), expected_counts(&[('a', 4)]));
     assert_eq!(read_response(&mut held)?, 'b', "an existing connection stays open");
     drop(held);
     wait_until_settled(&mirror, 1).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once]));
     // The server is in service again.
-    mirror.set_desired(desired(&[(A, 1), (B, 1)]));
+    mirror.set_desired(desired(&[(BACKEND_A, 1), (BACKEND_B, 1)]));
     wait_until_settled(&mirror, 2).await?;
-    assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
+    assert_eq!(count_responses(6), expected_counts(&[('a', 3), ('b', 3)]));
 
     // Another client removes everything, then changes the scheduler, a weight and a limit, and adds an unwanted server.
     run(Command::new("ipvsadm").arg("-C"))?;
@@ -196,30 +196,30 @@ async fn check_traffic() -> Result {
         "the mirror does not restore foreign services"
     );
     restore_rules(&others.join("\n"))?;
-    let right = (ipvsadm_rules()?, thresholds()?);
-    for hand in [
+    let expected_state = (ipvsadm_rules()?, thresholds()?);
+    for arguments in [
         "-E -t 10.9.0.1:80 -s rr -p 7",
         "-e -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w 1 -x 3 -y 2",
         "-e -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w 0",
         "-a -t 10.9.0.1:80 -r 10.8.0.9:8009 -m -w 1",
         "-d -t 10.9.0.1:80 -r 10.8.0.2:8001",
     ] {
-        run(Command::new("ipvsadm").args(hand.split(' ')))?;
-        assert_ne!((ipvsadm_rules()?, thresholds()?), right, "{hand}");
+        run(Command::new("ipvsadm").args(arguments.split(' ')))?;
+        assert_ne!((ipvsadm_rules()?, thresholds()?), expected_state, "{arguments}");
         wait_until_settled(&mirror, 2).await?;
-        assert_eq!((ipvsadm_rules()?, thresholds()?), right, "{hand}");
+        assert_eq!((ipvsadm_rules()?, thresholds()?), expected_state, "{arguments}");
     }
-    assert_eq!(count_responses(6), times(&[('a', 3), ('b', 3)]));
+    assert_eq!(count_responses(6), expected_counts(&[('a', 3), ('b', 3)]));
 
     // In doubt, no entry is removed. Without doubt, all entries are removed.
     let doubt = Some("the view is stale".into());
     mirror.set_desired(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
-    until(&mirror, |status| status.skipped.len() == 2).await?;
+    wait_until(&mirror, |status| status.skipped.len() == 2).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[a_once, &b(1)]));
     mirror.set_desired(desired(&[]));
     wait_until_settled(&mirror, 0).await?;
     assert_eq!(ipvsadm_rules()?.join("\n"), all(&[]));
-    assert_eq!(count_responses(1), times(&[('-', 1)]));
+    assert_eq!(count_responses(1), expected_counts(&[('-', 1)]));
     mirror.stop().await;
     Ok(())
 }
@@ -229,7 +229,7 @@ async fn check_drain_timeout() -> Result {
     let drain = Duration::from_secs(1);
     let settings = MirrorSettings { limits, allow_empty: true, drain, ..MirrorSettings::default() };
     let mirror = Mirror::start("web", web("wrr"), settings, MirrorMemory::volatile());
-    mirror.set_desired(desired(&[(A, 1)]));
+    mirror.set_desired(desired(&[(BACKEND_A, 1)]));
     wait_until_settled(&mirror, 1).await?;
     let _held = connect_to('a')?;
     let before = Instant::now();
@@ -257,9 +257,9 @@ fn desired(all: &[(&str, u16)]) -> DesiredState<RealServer> {
     DesiredState::certain(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
 }
 
-async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&MirrorStatus<RealServer>) -> bool) -> Result {
+async fn wait_until(mirror: &Mirror<RealServer>, condition: impl FnMut(&MirrorStatus<RealServer>) -> bool) -> Result {
     let mut status = mirror.status();
-    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    let waited = timeout(TIMEOUT, status.wait_for(condition)).await;
     waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
@@ -313,8 +313,8 @@ fn run(command: &mut Command) -> Result<String> {
 }
 
 /// Runs the backends. Each responds to a received byte with its own name.
-fn backends() -> Result {
-    for (address, name) in [(A, b"a"), (B, b"b")] {
+fn start_backends() -> Result {
+    for (address, name) in [(BACKEND_A, b"a"), (BACKEND_B, b"b")] {
         let listener = TcpListener::bind(address)?;
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -356,7 +356,7 @@ fn count_responses(times: usize) -> BTreeMap<char, usize> {
     answered
 }
 
-fn times(all: &[(char, usize)]) -> BTreeMap<char, usize> {
+fn expected_counts(all: &[(char, usize)]) -> BTreeMap<char, usize> {
     all.iter().copied().collect()
 }
 

@@ -20,16 +20,16 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Environment variable that names the role of a copy of this program.
-const ROLE: &str = "STEADFAST_NFTABLES_ROLE";
+const ROLE_VARIABLE: &str = "STEADFAST_NFTABLES_ROLE";
 
-const FRONT: &str = "10.99.0.1:80";
-const A: &str = "10.78.0.2:8001";
-const B: &str = "10.78.0.3:8002";
+const FRONT_ADDRESS: &str = "10.99.0.1:80";
+const BACKEND_A: &str = "10.78.0.2:8001";
+const BACKEND_B: &str = "10.78.0.3:8002";
 
 /// Entry point of a copy of this program in its network; not a test.
 #[test]
 fn guest_process() {
-    match env::var(ROLE).as_deref() {
+    match env::var(ROLE_VARIABLE).as_deref() {
         Ok("backends") => backends().expect("backends"),
         Ok("client") => client().expect("a client"),
         role => assert!(role.is_err(), "{role:?}"),
@@ -38,7 +38,7 @@ fn guest_process() {
 
 /// Runs both backends. Each responds to a received byte or datagram with its own name.
 fn backends() -> io::Result<()> {
-    for (address, name) in [(A, b"a"), (B, b"b")] {
+    for (address, name) in [(BACKEND_A, b"a"), (BACKEND_B, b"b")] {
         let listener = TcpListener::bind(address)?;
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -53,7 +53,7 @@ fn backends() -> io::Result<()> {
             }
         });
     }
-    for (address, name) in [(A, b"a"), (B, b"b")] {
+    for (address, name) in [(BACKEND_A, b"a"), (BACKEND_B, b"b")] {
         let socket = UdpSocket::bind(address)?;
         thread::spawn(move || {
             while let Ok((_, client)) = socket.recv_from(&mut [0; 16]) {
@@ -75,16 +75,16 @@ fn client() -> io::Result<()> {
         stream.read_exact(&mut name)?;
         Ok(char::from(name[0]))
     }
-    let address: SocketAddr = FRONT.parse().expect("an address");
+    let address: SocketAddr = FRONT_ADDRESS.parse().expect("an address");
     let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1));
-    let mut held = None;
+    let mut held_stream = None;
     println!("ready");
     for line in stdin().lines() {
         let message = match &*line? {
             "ask" => connect().and_then(|mut stream| send_request(&mut stream)),
             "hold" => connect().and_then(|mut stream| {
                 let name = send_request(&mut stream);
-                held = Some(stream);
+                held_stream = Some(stream);
                 name
             }),
             // Each request uses a new local port.
@@ -95,7 +95,7 @@ fn client() -> io::Result<()> {
                 socket.recv(&mut name)?;
                 Ok(char::from(name[0]))
             }),
-            "again" => held.as_mut().map_or(Err(io::ErrorKind::NotConnected.into()), send_request),
+            "again" => held_stream.as_mut().map_or(Err(io::ErrorKind::NotConnected.into()), send_request),
             other => panic!("{other}"),
         };
         println!("answer {}", message.unwrap_or('-'));
@@ -114,29 +114,29 @@ impl ChildProcess {
     fn start(network: &str, role: &str) -> Result<Self> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", network]).arg(env::current_exe()?);
-        command.args(["--exact", "nftables::guest_process", "--nocapture"]).env(ROLE, role);
+        command.args(["--exact", "nftables::guest_process", "--nocapture"]).env(ROLE_VARIABLE, role);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("a process without pipes")?;
         let mut process = Self { child, input, output: BufReader::new(output) };
-        process.until("ready")?;
+        process.read_until("ready")?;
         Ok(process)
     }
 
-    /// Reads until a line contains `what`, after possible output of the test harness. Returns the rest of the line.
-    fn until(&mut self, what: &str) -> Result<String> {
+    /// Reads until a line contains `prefix`, after possible output of the test harness. Returns the rest of the line.
+    fn read_until(&mut self, prefix: &str) -> Result<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line)? > 0 {
-            if let Some((_, rest)) = line.split_once(what) {
+            if let Some((_, rest)) = line.split_once(prefix) {
                 return Ok(rest.trim().to_owned());
             }
             line.clear();
         }
-        Err(format!("the process exited without {what}").into())
+        Err(format!("the process exited without {prefix}").into())
     }
 
-    fn request(&mut self, what: &str) -> Result<String> {
-        writeln!(self.input, "{what}")?;
-        self.until("answer")
+    fn request(&mut self, command: &str) -> Result<String> {
+        writeln!(self.input, "{command}")?;
+        self.read_until("answer")
     }
 
     /// Counts the responses of each backend in `times` requests.
@@ -144,11 +144,11 @@ impl ChildProcess {
         self.responses("ask", times)
     }
 
-    /// Sends `what` several times, and returns the number of responses by backend.
-    fn responses(&mut self, what: &str, times: usize) -> Result<BTreeMap<String, usize>> {
+    /// Sends `command` several times, and returns the number of responses by backend.
+    fn responses(&mut self, command: &str, times: usize) -> Result<BTreeMap<String, usize>> {
         let mut counts = BTreeMap::new();
         for _ in 0..times {
-            *counts.entry(self.request(what)?).or_default() += 1;
+            *counts.entry(self.request(command)?).or_default() += 1;
         }
         Ok(counts)
     }
@@ -216,10 +216,10 @@ impl Networks {
     }
 
     fn target(&self) -> Result<Nftables> {
-        Ok(Nftables::new("web", FRONT.parse()?)?.with_command(self.nft()))
+        Ok(Nftables::new("web", FRONT_ADDRESS.parse()?)?.with_command(self.nft()))
     }
 
-    fn by_hand(&self, arguments: &[&str]) -> Result<String> {
+    fn run_nft(&self, arguments: &[&str]) -> Result<String> {
         let [program, rest @ ..] = self.nft();
         let output = Command::new(program).args(rest).args(arguments).output()?;
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -242,9 +242,9 @@ fn desired(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
     DesiredState::certain(all.iter().map(entry).collect())
 }
 
-async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&MirrorStatus<Backend>) -> bool) -> Result {
+async fn wait_until(mirror: &Mirror<Backend>, condition: impl FnMut(&MirrorStatus<Backend>) -> bool) -> Result {
     let mut status = mirror.status();
-    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    let waited = timeout(TIMEOUT, status.wait_for(condition)).await;
     waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
@@ -258,43 +258,43 @@ async fn packets_follow_weights_connections_stay() -> Result {
     let Some(networks) = Networks::start(0)? else { return Ok(()) };
     let (_backends, mut client) =
         (ChildProcess::start(&networks.0[2], "backends")?, ChildProcess::start(&networks.0[0], "client")?);
-    networks.by_hand(&["add", "table", "ip", "somebody_elses"])?;
+    networks.run_nft(&["add", "table", "ip", "somebody_elses"])?;
     let limits = Limits { share: 1.0, ..Limits::default() };
     let settings =
         MirrorSettings { limits, allow_empty: true, compare: Duration::from_millis(300), ..MirrorSettings::default() };
     let mirror = Mirror::start("web", networks.target()?, settings, MirrorMemory::volatile());
     assert_eq!(client.count_responses(1)?, expected_counts(&[("-", 1)]));
 
-    mirror.set_desired(desired(&[("one", A, 10), ("two", B, 10)]));
-    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    mirror.set_desired(desired(&[("one", BACKEND_A, 10), ("two", BACKEND_B, 10)]));
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.count_responses(6)?, expected_counts(&[("a", 3), ("b", 3)]));
-    mirror.set_desired(desired(&[("one", A, 10), ("two", B, 30)]));
-    until(&mirror, |status| status.settled && status.applied.len() == 1).await?;
+    mirror.set_desired(desired(&[("one", BACKEND_A, 10), ("two", BACKEND_B, 30)]));
+    wait_until(&mirror, |status| status.settled && status.applied.len() == 1).await?;
     assert_eq!(client.count_responses(8)?, expected_counts(&[("a", 2), ("b", 6)]));
 
     let kept = client.request("hold")?;
-    let (stays, other) = if kept == "a" { (("two", B, 1), "b") } else { (("one", A, 1), "a") };
+    let (stays, other) = if kept == "a" { (("two", BACKEND_B, 1), "b") } else { (("one", BACKEND_A, 1), "a") };
     mirror.set_desired(desired(&[stays]));
-    until(&mirror, |status| status.settled && status.entries == 1).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.count_responses(5)?, expected_counts(&[(other, 5)]));
     assert_eq!(client.request("again")?, kept, "an existing connection keeps its backend");
 
     // Another client removes all entries, and adds an unwanted entry.
-    networks.by_hand(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
+    networks.run_nft(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
     let reads = mirror.status().borrow().reads;
-    until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
+    wait_until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
     assert_eq!(client.count_responses(5)?, expected_counts(&[(other, 5)]));
-    let stranger = if other == "a" { B } else { A }.replace(':', " . ");
+    let stranger = if other == "a" { BACKEND_B } else { BACKEND_A }.replace(':', " . ");
     let rule = format!("ip daddr 10.99.0.1 tcp dport 80 dnat to numgen inc mod 1 map {{ 0 : {stranger} }}");
-    networks.by_hand(&["insert", "rule", "ip", "steadfast_web", "balance", &rule])?;
+    networks.run_nft(&["insert", "rule", "ip", "steadfast_web", "balance", &rule])?;
     let reads = mirror.status().borrow().reads;
-    until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
+    wait_until(&mirror, |status| status.settled && status.reads > reads + 3).await?;
     assert_eq!(client.count_responses(5)?, expected_counts(&[(other, 5)]));
 
     mirror.set_desired(desired(&[]));
-    until(&mirror, |status| status.settled && status.entries == 0).await?;
+    wait_until(&mirror, |status| status.settled && status.entries == 0).await?;
     assert_eq!(client.count_responses(1)?, expected_counts(&[("-", 1)]));
-    assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
+    assert!(networks.run_nft(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
     mirror.stop().await;
     Ok(())
 }
@@ -322,27 +322,27 @@ async fn datagrams_reach_udp_backends() -> Result {
         MirrorSettings { limits, allow_empty: true, compare: Duration::from_millis(300), ..MirrorSettings::default() };
     let target = networks.target()?.protocol(TransportProtocol::Udp);
     let mirror = Mirror::start("web", target.clone(), settings, MirrorMemory::volatile());
-    mirror.set_desired(desired(&[("one", A, 10), ("two", B, 30)]));
-    until(&mirror, |status| status.settled && status.entries == 2).await?;
+    mirror.set_desired(desired(&[("one", BACKEND_A, 10), ("two", BACKEND_B, 30)]));
+    wait_until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.responses("datagram", 8)?, expected_counts(&[("a", 2), ("b", 6)]));
     assert_eq!(client.count_responses(1)?, expected_counts(&[("-", 1)]), "TCP is not forwarded");
-    mirror.set_desired(desired(&[("two", B, 30)]));
-    until(&mirror, |status| status.settled && status.entries == 1).await?;
+    mirror.set_desired(desired(&[("two", BACKEND_B, 30)]));
+    wait_until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.responses("datagram", 4)?, expected_counts(&[("b", 4)]));
     mirror.stop().await;
 
     // The table forwards the other protocol, so the mirror writes the table again.
     let found = networks.target()?.read().await?.own;
-    assert_ne!(found["two"], Backend { address: B.parse()?, weight: 30 });
-    assert_eq!(target.read().await?.own["two"], Backend { address: B.parse()?, weight: 30 });
+    assert_ne!(found["two"], Backend { address: BACKEND_B.parse()?, weight: 30 });
+    assert_eq!(target.read().await?.own["two"], Backend { address: BACKEND_B.parse()?, weight: 30 });
 
     // A foreign rule among the entries does not prevent reads.
-    networks.by_hand(&["add", "rule", "ip", "steadfast_web", "entries", "counter", "comment", "\"what is this\""])?;
-    let (name, to) = ("two".to_owned(), Backend { address: B.parse()?, weight: 30 });
+    networks.run_nft(&["add", "rule", "ip", "steadfast_web", "entries", "counter", "comment", "\"what is this\""])?;
+    let (name, to) = ("two".to_owned(), Backend { address: BACKEND_B.parse()?, weight: 30 });
     let from = target.read().await?.own["two"];
     assert_ne!(from, to);
     target.apply(&[steadfast_targets::Step::Change { name, from, to }]).await?;
     assert_eq!(target.read().await?.own["two"], to);
-    assert!(!networks.by_hand(&["list", "ruleset"])?.contains("what is this"));
+    assert!(!networks.run_nft(&["list", "ruleset"])?.contains("what is this"));
     Ok(())
 }

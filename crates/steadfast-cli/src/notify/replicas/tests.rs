@@ -12,7 +12,7 @@ use super::*;
 /// Key of the only rule in the published versions: rule/sink, cluster, resource and namespace.
 const POSITION: &str = "a/log default pods all";
 
-struct World {
+struct Fixture {
     server: ApiServer,
     plan: Arc<Plan>,
     folder: PathBuf,
@@ -25,7 +25,7 @@ struct Replica {
     _supervisor: Supervisor,
 }
 
-impl World {
+impl Fixture {
     async fn new(name: &str) -> Self {
         let server = ApiServer::builder().in_memory().start().await.expect("it starts");
         let folder = std::env::temp_dir().join(format!("steadfast-replicas-{name}-{}", std::process::id()));
@@ -53,8 +53,8 @@ impl World {
         let versions = SettledVersions::from([(POSITION.to_owned(), reached)]);
         let progress = Progress { settled: versions.clone(), reached: versions, ..Progress::default() };
         let progress = Arc::new(Mutex::new(progress));
-        let of = progress.clone();
-        let progress_source: ProgressSource = Arc::new(move || of.lock().clone());
+        let progress_reader = progress.clone();
+        let progress_source: ProgressSource = Arc::new(move || progress_reader.lock().clone());
         let supervisor = Supervisor::new(Arc::new(|_| {}));
         let identity = Some(name.to_owned());
         let replicas = Replicas::start_with(&self.plan, connect, identity, progress_source, Some(state), &supervisor);
@@ -63,10 +63,10 @@ impl World {
     }
 }
 
-impl World {
+impl Fixture {
     /// Assigns the lease to a holder that never renews it, like a killed process. A dropped replica would release the
     /// lease.
-    fn hold_lease(&self) {
+    fn assign_lease_to_killed_holder(&self) {
         let mut lease = self.server.get("leases", "default", "notify").expect("it exists");
         lease["spec"]["holderIdentity"] = "killed".into();
         lease["spec"]["leaseDurationSeconds"] = 15.into();
@@ -74,23 +74,23 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Replica {
-    fn leads(&self) -> bool {
+    fn is_leader(&self) -> bool {
         self.replicas.replication.gate().permit().is_some()
     }
 
-    async fn until_leader(&self) {
+    async fn wait_for_leadership(&self) {
         let opened = timeout(Duration::from_secs(300), self.replicas.replication.gate().opened()).await;
         assert!(opened.is_ok(), "{:?}", self.replicas.role.lock());
     }
 
-    fn settle(&self, version: u64) {
+    fn settle_version(&self, version: u64) {
         let mut progress = self.progress.lock();
         for versions in [progress.settled.clone(), progress.reached.clone()] {
             assert!(versions[POSITION] <= version, "versions only grow");
@@ -100,11 +100,11 @@ impl Replica {
         progress.activity += 1;
     }
 
-    /// Waits, for at most ten seconds, until `holds` accepts the state folder.
-    async fn until(&self, description: &str, holds: impl Fn(&MirrorMemory, &Approvals) -> bool) {
+    /// Waits, for at most ten seconds, until `condition` accepts the state folder.
+    async fn wait_until(&self, description: &str, condition: impl Fn(&MirrorMemory, &Approvals) -> bool) {
         for _ in 0..100 {
             let memory = state_folder::read_mirror_memory(&self.folder).expect("it can be read");
-            if holds(&memory, &Approvals::at(&self.folder)) {
+            if condition(&memory, &Approvals::new(&self.folder)) {
                 return;
             }
             sleep(Duration::from_millis(100)).await;
@@ -119,19 +119,19 @@ impl Replica {
 
 #[tokio::test(start_paused = true)]
 async fn stopped_leader_is_replaced_at_once() {
-    let world = World::new("stopped").await;
-    let first = world.start("first", 5, false).await;
-    first.until_leader().await;
-    let second = world.start("second", 5, false).await;
-    first.settle(9);
+    let fixture = Fixture::new("stopped").await;
+    let first = fixture.start("first", 5, false).await;
+    first.wait_for_leadership().await;
+    let second = fixture.start("second", 5, false).await;
+    first.settle_version(9);
     sleep(Duration::from_secs(10)).await;
-    assert!(first.leads() && !second.leads());
+    assert!(first.is_leader() && !second.is_leader());
     assert_eq!(first.leader_seen_by_standby(), None);
     let holder = second.leader_seen_by_standby().expect("it stands by");
     assert!(holder.starts_with("first_"), "{holder}");
     let start = Instant::now();
     first.replicas.stop().await;
-    second.until_leader().await;
+    second.wait_for_leadership().await;
     assert!(start.elapsed() < Duration::from_secs(10), "the lease was released: {:?}", start.elapsed());
     sleep(Duration::from_secs(1)).await;
     assert_eq!(second.leader_seen_by_standby(), None);
@@ -140,89 +140,89 @@ async fn stopped_leader_is_replaced_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn killed_leader_is_replaced_after_its_lease() {
-    let world = World::new("killed").await;
-    let first = world.start("first", 5, false).await;
-    first.until_leader().await;
-    let second = world.start("second", 5, false).await;
+    let fixture = Fixture::new("killed").await;
+    let first = fixture.start("first", 5, false).await;
+    first.wait_for_leadership().await;
+    let second = fixture.start("second", 5, false).await;
     sleep(Duration::from_secs(10)).await;
     drop(first);
-    world.hold_lease();
+    fixture.assign_lease_to_killed_holder();
     let start = Instant::now();
-    second.until_leader().await;
+    second.wait_for_leadership().await;
     assert!((10..25).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     second.replicas.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn first_replica_leads_immediately() {
-    let world = World::new("first").await;
-    let first = world.start("first", 5, true).await;
+    let fixture = Fixture::new("first").await;
+    let first = fixture.start("first", 5, true).await;
     let start = Instant::now();
-    first.until_leader().await;
+    first.wait_for_leadership().await;
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     first.replicas.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_replica_leads_only_after_catching_up() {
-    let world = World::new("new").await;
-    let leader = world.start("leader", 5, false).await;
-    leader.until_leader().await;
+    let fixture = Fixture::new("new").await;
+    let leader = fixture.start("leader", 5, false).await;
+    leader.wait_for_leadership().await;
     sleep(Duration::from_secs(5)).await;
     // The new replica has listed at version 8; the leader has not settled the earlier deletions.
-    let new = world.start("new", 8, true).await;
-    let old = world.start("old", 5, false).await;
+    let new = fixture.start("new", 8, true).await;
+    let old = fixture.start("old", 5, false).await;
     sleep(Duration::from_secs(60)).await;
     leader.replicas.stop().await;
     sleep(Duration::from_secs(60)).await;
-    assert!(old.leads() && !new.leads(), "the other standby knows the deletions");
-    old.settle(8);
+    assert!(old.is_leader() && !new.is_leader(), "the other standby knows the deletions");
+    old.settle_version(8);
     sleep(Duration::from_secs(15)).await;
     old.replicas.stop().await;
-    new.until_leader().await;
+    new.wait_for_leadership().await;
     new.replicas.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_replica_leads_if_no_other_does() {
-    let world = World::new("alone").await;
-    let leader = world.start("leader", 5, false).await;
-    leader.until_leader().await;
+    let fixture = Fixture::new("alone").await;
+    let leader = fixture.start("leader", 5, false).await;
+    leader.wait_for_leadership().await;
     sleep(Duration::from_secs(5)).await;
-    let new = world.start("new", 8, true).await;
+    let new = fixture.start("new", 8, true).await;
     sleep(Duration::from_secs(5)).await;
     drop(leader);
-    world.hold_lease();
+    fixture.assign_lease_to_killed_holder();
     let start = Instant::now();
-    new.until_leader().await;
+    new.wait_for_leadership().await;
     assert!((25..60).contains(&start.elapsed().as_secs()), "two lease durations: {:?}", start.elapsed());
     new.replicas.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn approvals_at_standby_reach_next_leader_too() {
-    let world = World::new("approvals").await;
-    let folder = world.folder.join("first");
+    let fixture = Fixture::new("approvals").await;
+    let folder = fixture.folder.join("first");
     std::fs::create_dir_all(&folder).expect("there is space");
     let pending = |id: &str, group: &str| json!({"ask": {"id": id, "group": group, "names": ["a"], "of": 3}, "texts": {"a": "remove a"}});
     let asks = json!({"here/a": pending("one", "here/a"), "here/b": pending("two", "here/b")});
     let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
     let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);
     std::fs::write(folder.join("mirrors.json"), text).expect("there is space");
-    let first = world.start("first", 5, false).await;
-    first.until_leader().await;
-    let second = world.start("second", 5, false).await;
-    second.until("the requests at the standby", |memory, _| memory.approvals().contains_key("web")).await;
+    let first = fixture.start("first", 5, false).await;
+    first.wait_for_leadership().await;
+    let second = fixture.start("second", 5, false).await;
+    second.wait_until("the requests at the standby", |memory, _| memory.approvals().contains_key("web")).await;
 
-    let at_standby = Approvals::at(&second.folder);
+    let at_standby = Approvals::new(&second.folder);
     at_standby.add("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
-    first.until("the approval at the leader", |_, approvals| approvals.is_pending("web")).await;
-    assert_eq!(Approvals::at(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
-    second.until("nothing left at the standby", |_, approvals| !approvals.is_pending("web")).await;
+    first.wait_until("the approval at the leader", |_, approvals| approvals.is_pending("web")).await;
+    assert_eq!(Approvals::new(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
+    second.wait_until("nothing left at the standby", |_, approvals| !approvals.is_pending("web")).await;
     // The leader ends before its mirror has taken the approval. The next leader still has the approval.
     first.replicas.stop().await;
-    second.until_leader().await;
-    second.until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;
+    second.wait_for_leadership().await;
+    second.wait_until("the approval at the next leader", |_, approvals| approvals.is_pending("web")).await;
     // No mirror runs in this test, so the test itself opens the memory of the mirrors.
     let memory = MirrorMemory::open(&second.folder.join("mirrors.json")).expect("it can be read");
     assert_eq!(memory.approvals()["web"].len(), 2);

@@ -14,7 +14,7 @@ use steadfast_targets::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, Plai
 
 use crate::config::mirrors;
 use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, required};
-use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready_entries};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
 use crate::server::{Server, ServerSettings};
@@ -32,9 +32,9 @@ pub(super) async fn open(
     if !is_tls {
         if files.iter().any(|file| file.is_some()) {
             let description = "`ca_file`, `certificate_file` and `key_file` need endpoints with TLS";
-            return Err(OpenError::at("etcd.endpoints", description, "write the endpoints as https://HOST:PORT"));
+            return Err(OpenError::new("etcd.endpoints", description, "write the endpoints as https://HOST:PORT"));
         }
-        return opened(PlainEtcdClient, config, compare, folder);
+        return open_with_client(PlainEtcdClient, config, compare, folder);
     }
     let mut clients = BTreeMap::new();
     // One connection pool per endpoint: the mirror chooses the endpoint of each request.
@@ -49,28 +49,25 @@ pub(super) async fn open(
             proxy: None,
         };
         let server = settings.server(folder).await;
-        let Server { connection, .. } = server.map_err(|wrong| {
-            OpenError::at("etcd", format!("{endpoint}: {}", wrong.description), wrong.remedy).of_environment()
+        let Server { connection, .. } = server.map_err(|error| {
+            OpenError::new("etcd", format!("{endpoint}: {}", error.description), error.remedy).with_external_cause()
         })?;
         clients.insert(endpoint.trim_end_matches('/').to_owned(), connection.client());
     }
-    opened(EtcdConnections { clients }, config, compare, folder)
+    open_with_client(EtcdConnections { clients }, config, compare, folder)
 }
 
-fn opened<R: EtcdClient>(
-    requests: R,
+fn open_with_client<R: EtcdClient>(
+    client: R,
     config: &mirrors::EtcdConfig,
     compare: Option<Duration>,
     folder: &Path,
 ) -> Result<Box<dyn AnyDriver>, OpenError> {
     let endpoints: Vec<_> = config.endpoints.iter().map(String::as_str).collect();
-    let target =
-        Etcd::with_client(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
-            EtcdError::EmptyPrefixOrMark => {
-                OpenError::at("etcd.prefix", error, "set the prefix of the keys and the mark")
-            }
-            _ => OpenError::at("etcd.endpoints", error, "list the client URLs"),
-        })?;
+    let target = Etcd::with_client(client, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
+        EtcdError::EmptyPrefixOrMark => OpenError::new("etcd.prefix", error, "set the prefix of the keys and the mark"),
+        _ => OpenError::new("etcd.endpoints", error, "list the client URLs"),
+    })?;
     let target = match &config.lease {
         None => target,
         Some(lease) => target.with_lease_ttl(lease.0),
@@ -78,12 +75,12 @@ fn opened<R: EtcdClient>(
     // Each comparison renews the lease. One late comparison must not expire all keys.
     if target.lease_ttl() < compare.unwrap_or(MirrorSettings::default().compare).saturating_mul(2) {
         let description = "the lease could expire between two comparisons, which renew the lease";
-        return Err(OpenError::at("etcd.lease", description, "set a duration of at least twice `compare`"));
+        return Err(OpenError::new("etcd.lease", description, "set a duration of at least twice `compare`"));
     }
     let target = match (&config.user, &config.password) {
         (Some(user), Some(from)) => {
             Secret::read(from, folder).map_err(|reason| {
-                OpenError::at("etcd.password", reason, "store the password there").of_environment()
+                OpenError::new("etcd.password", reason, "store the password there").with_external_cause()
             })?;
             // Read at each login, so that a rotated password needs no restart.
             let (from, folder) = (from.clone(), folder.to_owned());
@@ -93,12 +90,13 @@ fn opened<R: EtcdClient>(
             })
         }
         (None, None) => target,
-        _ => return Err(OpenError::at("etcd.user", "`user` and `password` must be set together", "set both")),
+        _ => return Err(OpenError::new("etcd.user", "`user` and `password` must be set together", "set both")),
     };
     // etcd has no disabled keys: an entry that is not ready has no key.
-    let values =
-        ready(|entry: &Entry| Ok((entry.key.clone(), EtcdValue(entry.text("value").unwrap_or_default().to_owned()))));
-    Ok(Box::new(Driver { target, values }))
+    let convert_entry = ready_entries(|entry: &Entry| {
+        Ok((entry.key.clone(), EtcdValue(entry.text("value").unwrap_or_default().to_owned())))
+    });
+    Ok(Box::new(Driver { target, convert_entry }))
 }
 
 /// Connections of the steadfast client library, one for each endpoint.
@@ -108,13 +106,13 @@ struct EtcdConnections {
 
 impl EtcdClient for EtcdConnections {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, String> {
-        let (mut head, body) = request.into_parts();
-        let authority = head.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
-        let endpoint = format!("{}://{authority}", head.uri.scheme_str().unwrap_or_default());
+        let (mut parts, body) = request.into_parts();
+        let authority = parts.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+        let endpoint = format!("{}://{authority}", parts.uri.scheme_str().unwrap_or_default());
         let client = self.clients.get(&endpoint).ok_or_else(|| format!("no connection to {endpoint}"))?;
-        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        head.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
-        let sent = client.send(Request::from_parts(head, RequestBody::from(body))).await;
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        parts.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
+        let sent = client.send(Request::from_parts(parts, RequestBody::from(body))).await;
         let response = sent.map_err(|error| root_cause(&error))?;
         Ok(response.map(|body| body.map_err(|error| Box::from(root_cause(&*Box::from(error)))).boxed_unsync()))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use steadfast_targets::haproxy::{Haproxy, HaproxyError, Server, entry_name};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, all_entries};
 use crate::mirror::entry::Entry;
 
 pub(super) fn open(config: &mirrors::HaproxyConfig, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
@@ -15,15 +15,15 @@ pub(super) fn open(config: &mirrors::HaproxyConfig, folder: &Path) -> Result<Box
             HaproxyError::Name(name) if *name == config.backend => "haproxy.backend",
             _ => "haproxy.prefix",
         };
-        OpenError::at(field, error, "use the name in HAProxy's configuration")
+        OpenError::new(field, error, "use the name in HAProxy's configuration")
     })?;
     let options = config.server_options.text().parse();
     let options = options.map_err(|error| {
-        OpenError::at("haproxy.server_options", error, "use the syntax of a `server` line of HAProxy's configuration")
+        OpenError::new("haproxy.server_options", error, "use the syntax of a `server` line of HAProxy's configuration")
     })?;
     let prefix = config.prefix.clone();
-    let values = one_by_one(move |entry| Ok((entry_name(&prefix, &entry.key), server(entry)?)));
-    Ok(Box::new(Driver { target: target.server_options(options), values }))
+    let convert_entry = all_entries(move |entry| Ok((entry_name(&prefix, &entry.key), server(entry)?)));
+    Ok(Box::new(Driver { target: target.server_options(options), convert_entry }))
 }
 
 fn server(entry: &Entry) -> Result<Server, String> {

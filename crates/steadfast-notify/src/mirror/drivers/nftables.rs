@@ -3,15 +3,15 @@
 use steadfast_targets::nftables::{Backend, Nftables, TransportProtocol, entry_name};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, all_entries};
 use crate::mirror::entry::Entry;
 
 pub(super) fn open(name: &str, config: &mirrors::NftablesConfig) -> Result<Box<dyn AnyDriver>, OpenError> {
     let name = config.name.as_deref().unwrap_or(name);
     let target = Nftables::new(name, config.address);
-    let target = target.map_err(|error| OpenError::at("nftables.name", error, "use another name"))?;
+    let target = target.map_err(|error| OpenError::new("nftables.name", error, "use another name"))?;
     if config.command.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err(OpenError::at(
+        return Err(OpenError::new(
             "nftables.command",
             "the command is empty",
             "set a command such as [\"sudo\", \"nft\"]",
@@ -21,7 +21,7 @@ pub(super) fn open(name: &str, config: &mirrors::NftablesConfig) -> Result<Box<d
         mirrors::ProtocolConfig::Tcp => TransportProtocol::Tcp,
         mirrors::ProtocolConfig::Udp => TransportProtocol::Udp,
     });
-    Ok(Box::new(Driver { target: target.with_command(&config.command), values: one_by_one(value) }))
+    Ok(Box::new(Driver { target: target.with_command(&config.command), convert_entry: all_entries(value) }))
 }
 
 fn value(entry: &Entry) -> Result<(String, Backend), String> {

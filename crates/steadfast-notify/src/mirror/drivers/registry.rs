@@ -11,7 +11,7 @@ use steadfast_targets::registry::{Layout, Registry, RegistryClient, RegistryErro
 
 use crate::config::mirrors;
 use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, required};
-use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready_entries};
 use crate::server::{Server, ServerSettings};
 
 pub(crate) const ENTRY_FIELDS: EntryFields = &[KEY, required("value", FieldKind::Any), READY];
@@ -33,20 +33,20 @@ pub(super) async fn open(config: &mirrors::RegistryConfig, folder: &Path) -> Res
         proxy: config.proxy.as_deref(),
     };
     layout.check().map_err(|error| match error {
-        RegistryError::EmptyMark => OpenError::at("registry.mark", error, "set the owner of the items"),
-        _ => OpenError::at("registry", error, "correct the URL or the field names"),
+        RegistryError::EmptyMark => OpenError::new("registry.mark", error, "set the owner of the items"),
+        _ => OpenError::new("registry", error, "correct the URL or the field names"),
     })?;
-    let Server { connection, headers, .. } = settings.server(folder).await.map_err(|wrong| {
-        let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
+    let Server { connection, headers, .. } = settings.server(folder).await.map_err(|error| {
+        let path = if error.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", error.field) };
         // The configuration was checked before, so remaining errors are unreadable secrets and certificates.
-        OpenError::at(path, wrong.description, wrong.remedy).of_environment()
+        OpenError::new(path, error.description, error.remedy).with_external_cause()
     })?;
-    let requests = RegistryConnection { client: connection.client(), headers };
-    let target = Registry::new(requests, layout)
-        .map_err(|error| OpenError::at("registry", error, "correct the URL or the field names"))?;
+    let connection = RegistryConnection { client: connection.client(), headers };
+    let target = Registry::new(connection, layout)
+        .map_err(|error| OpenError::new("registry", error, "correct the URL or the field names"))?;
     // Registries have no disabled items: an entry that is not ready has no item.
-    let values = ready(|entry| Ok((entry.key.clone(), RegistryItem(entry.value("value")))));
-    Ok(Box::new(Driver { target, values }))
+    let convert_entry = ready_entries(|entry| Ok((entry.key.clone(), RegistryItem(entry.value("value")))));
+    Ok(Box::new(Driver { target, convert_entry }))
 }
 
 /// Connection of the steadfast client library to the registry, with additional headers.
@@ -57,13 +57,13 @@ struct RegistryConnection {
 
 impl RegistryClient for RegistryConnection {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
-        let (mut head, body) = request.into_parts();
-        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        head.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
-        head.headers.extend(self.headers.clone());
-        let answered = self.client.send(Request::from_parts(head, Body::from(body))).await;
-        let (head, body) = answered.map_err(|error| root_cause(&error))?.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        parts.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
+        parts.headers.extend(self.headers.clone());
+        let response = self.client.send(Request::from_parts(parts, Body::from(body))).await;
+        let (parts, body) = response.map_err(|error| root_cause(&error))?.into_parts();
         let body = Limited::new(body, MAX_LIST_BYTES).collect().await.map_err(|error| root_cause(&*error))?;
-        Ok(Response::from_parts(head, body.to_bytes().to_vec()))
+        Ok(Response::from_parts(parts, body.to_bytes().to_vec()))
     }
 }

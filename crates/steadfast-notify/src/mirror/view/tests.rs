@@ -12,16 +12,16 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::entry_fields::SERVER;
 use crate::plan::Plan;
-use crate::rule_source::LookedUp;
+use crate::rule_source::LookupResource;
 
 thread_local! {
-    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+    static CLOCK_START: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Returns a wall clock time that follows the runtime's virtual clock.
 fn clock() -> Timestamp {
-    let started = BEGUN.get().unwrap_or_else(|| {
-        BEGUN.set(Some(Instant::now()));
+    let started = CLOCK_START.get().unwrap_or_else(|| {
+        CLOCK_START.set(Some(Instant::now()));
         Instant::now()
     });
     let since = jiff::SignedDuration::try_from(started.elapsed()).expect("a short time");
@@ -32,15 +32,15 @@ fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
 }
 
-struct World {
+struct Fixture {
     server: ApiServer,
     factory: InformerFactory,
     view: MirrorView,
 }
 
-impl World {
+impl Fixture {
     async fn start(when: &str) -> Self {
-        BEGUN.set(None);
+        CLOCK_START.set(None);
         clock();
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let network = InMemory::default();
@@ -52,7 +52,7 @@ impl World {
         );
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         let rule = plan.rules[0].clone();
-        let lookups = rule.lookups().into_iter().map(|name| LookedUp {
+        let lookups = rule.lookups().into_iter().map(|name| LookupResource {
             name: name.to_owned(),
             resource: resource("Service"),
             is_namespaced: true,
@@ -66,24 +66,24 @@ impl World {
             lookups: lookups.collect(),
         };
         let (checkpoint, watermark_folder) = (None, None);
-        let (audit, memory_limit) = (Duration::from_secs(600), None);
+        let (audit_interval, memory_limit) = (Duration::from_secs(600), None);
         let watch_spec = WatchSpec {
-            connection: 0,
+            connection_id: 0,
             factory: factory.clone(),
             checkpoint,
             watermark_folder,
-            audit,
+            audit_interval,
             memory_limit,
             clock,
         };
         let view = MirrorView::start(&watch_spec, source, rule).expect("a running informer");
-        let mut world = Self { server, factory, view };
-        world.create("ConfigMap", "a");
-        world.create("ConfigMap", "b");
-        world.view.wait_until_fresh(Duration::from_secs(60)).await;
+        let mut fixture = Self { server, factory, view };
+        fixture.create("ConfigMap", "a");
+        fixture.create("ConfigMap", "b");
+        fixture.view.wait_until_fresh(Duration::from_secs(60)).await;
         sleep(Duration::from_secs(5)).await;
-        world.view.confirm();
-        world
+        fixture.view.confirm();
+        fixture
     }
 
     fn create(&mut self, kind: &str, name: &str) {
@@ -102,7 +102,7 @@ impl World {
     /// Evaluates changed objects. Returns true if any object was evaluated, and the number of entries of each object.
     /// The number is `None` for unknown entries.
     async fn entries(&mut self) -> (bool, Vec<(String, Option<usize>)>) {
-        let is_new = self.view.catch_up(SERVER, &Grouping::by(None)).await;
+        let is_new = self.view.catch_up(SERVER, &Grouping::new(None)).await;
         let object_claims = self.view.object_claims();
         let count = |object_claims: &ObjectClaims| {
             (object_claims.object.name.clone(), object_claims.entries.as_ref().ok().map(Vec::len))
@@ -117,28 +117,28 @@ fn counts(a: Option<usize>, b: Option<usize>) -> Vec<(String, Option<usize>)> {
 
 #[tokio::test(start_paused = true)]
 async fn entry_is_removed_at_its_instant() {
-    let mut world = World::start("object.metadata.name == 'b' || now < timestamp(object.data.until)").await;
-    assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
-    assert!(!world.entries().await.0, "no object has changed");
+    let mut fixture = Fixture::start("object.metadata.name == 'b' || now < timestamp(object.data.until)").await;
+    assert_eq!(fixture.entries().await, (true, counts(Some(1), Some(1))));
+    assert!(!fixture.entries().await.0, "no object has changed");
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.entries().await, (true, counts(Some(0), Some(1))));
+    assert_eq!(fixture.entries().await, (true, counts(Some(0), Some(1))));
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(world.entries().await, (false, counts(Some(0), Some(1))));
-    world.factory.shutdown();
+    assert_eq!(fixture.entries().await, (false, counts(Some(0), Some(1))));
+    fixture.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
 async fn entry_in_doubt_delays_no_other() {
-    let mut world =
-        World::start("object.metadata.name == 'b' || get('services', 'default', object.metadata.name) == null").await;
-    assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
-    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(503));
-    world.server.faults().end_watches();
+    let mut fixture =
+        Fixture::start("object.metadata.name == 'b' || get('services', 'default', object.metadata.name) == null").await;
+    assert_eq!(fixture.entries().await, (true, counts(Some(1), Some(1))));
+    fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(503));
+    fixture.server.faults().end_watches();
     sleep(Duration::from_secs(120)).await;
-    assert_eq!(world.entries().await, (true, counts(None, Some(1))));
-    world.create("Service", "a");
-    world.server.faults().clear_rules();
+    assert_eq!(fixture.entries().await, (true, counts(None, Some(1))));
+    fixture.create("Service", "a");
+    fixture.server.faults().clear_rules();
     sleep(Duration::from_secs(120)).await;
-    assert_eq!(world.entries().await, (true, counts(Some(0), Some(1))));
-    world.factory.shutdown();
+    assert_eq!(fixture.entries().await, (true, counts(Some(0), Some(1))));
+    fixture.factory.shutdown();
 }

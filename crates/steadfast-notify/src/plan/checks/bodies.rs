@@ -15,7 +15,7 @@ const DATA_FIELDS: [&str; 6] = ["apiVersion", "kind", "namespace", "name", "uid"
 
 impl Checks<'_> {
     /// Checks the fields of messages and secrets in the `body` of the sink `name`.
-    pub(super) fn body_fields(
+    pub(super) fn check_body_fields(
         &mut self,
         path: &str,
         name: &str,
@@ -28,7 +28,7 @@ impl Checks<'_> {
         let message: BTreeSet<String> = BODY_FIELDS.iter().map(|field| (*field).to_owned()).collect();
         let data = data_fields(name, config);
         for chain in &body.uses.chains {
-            let (known, at) = match (chain.root.as_str(), chain.steps.as_slice()) {
+            let (known_fields, step) = match (chain.root.as_str(), chain.steps.as_slice()) {
                 ("secrets", _) => (&secrets, 0),
                 ("message", [ChainStep::Field(field), _, ..]) if field == "data" => (&data, 1),
                 ("message", _) => (&message, 0),
@@ -36,37 +36,48 @@ impl Checks<'_> {
                 ("messages", [ChainStep::Item, _, ..]) => (&message, 1),
                 _ => continue,
             };
-            self.known_field(path, text, chain, at, known);
+            self.check_known_field(path, text, chain, step, known_fields);
         }
     }
 
     /// Checks the fields of entries in `guard.group` of a mirror.
-    pub(super) fn check_group_fields(&mut self, path: &str, text: &str, group: &Expression, known: EntryFields) {
-        let known: BTreeSet<String> = known.iter().map(|field| field.name.to_owned()).collect();
+    pub(super) fn check_group_fields(&mut self, path: &str, text: &str, group: &Expression, known_fields: EntryFields) {
+        let known_fields: BTreeSet<String> = known_fields.iter().map(|field| field.name.to_owned()).collect();
         for chain in group.uses.chains.iter().filter(|chain| chain.root == "entry") {
-            self.known_field(path, text, chain, 0, &known);
+            self.check_known_field(path, text, chain, 0, &known_fields);
         }
     }
 
-    /// Reports the step `at` of a chain if the field is not in `known`. An empty set allows any field.
-    fn known_field(&mut self, path: &str, text: &str, chain: &Chain, at: usize, known: &BTreeSet<String>) {
-        let Some(ChainStep::Field(field)) = chain.steps.get(at) else { return };
-        if known.is_empty() && chain.root != "secrets" || known.contains(field) {
+    /// Reports the step `at` of a chain if the field is not in `known_fields`. An empty set allows any field.
+    fn check_known_field(
+        &mut self,
+        path: &str,
+        text: &str,
+        chain: &Chain,
+        step_number: usize,
+        known_fields: &BTreeSet<String>,
+    ) {
+        let Some(ChainStep::Field(field)) = chain.steps.get(step_number) else { return };
+        if known_fields.is_empty() && chain.root != "secrets" || known_fields.contains(field) {
             return;
         }
-        let of: Vec<&str> = [chain.root.as_str()]
+        let parent_path: Vec<&str> = [chain.root.as_str()]
             .into_iter()
-            .chain(chain.steps[..at].iter().map(|step| if let ChainStep::Field(field) = step { field } else { "[]" }))
+            .chain(
+                chain.steps[..step_number]
+                    .iter()
+                    .map(|step| if let ChainStep::Field(field) = step { field } else { "[]" }),
+            )
             .collect();
-        let nearest = nearest(field, known.iter());
+        let nearest = nearest(field, known_fields.iter());
         let nearest = nearest.map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
-        let description = format!("{path}: `{}` has no `{field}`{nearest}", of.join(".").replace(".[]", "[]"));
-        let names: Vec<&str> = known.iter().map(String::as_str).collect();
+        let description = format!("{path}: `{}` has no `{field}`{nearest}", parent_path.join(".").replace(".[]", "[]"));
+        let names: Vec<&str> = known_fields.iter().map(String::as_str).collect();
         let remedy = match names[..] {
             [] => "add the secret to `secrets` of the webhook".to_owned(),
             _ => format!("known fields are {}", names.join(", ")),
         };
-        let problem = self.document.problem_within(path, text, offset(text, chain, at), description, remedy);
+        let problem = self.document.problem_within(path, text, offset(text, chain, step_number), description, remedy);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }

@@ -18,14 +18,14 @@ const MAX_PORT_NAME_LENGTH: usize = 63;
 impl Checks<'_> {
     /// Checks the source of a rule: either `resources` or `endpoints`, without keys that only apply to the other
     /// source.
-    pub(super) fn source(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
+    pub(super) fn check_source(&mut self, path: &str, rule: &RuleConfig, config: &Config) {
         let Some(endpoints) = &rule.endpoints else {
-            if rule.resources.is_empty() && !self.document.has(&format!("{path}.resources")) {
+            if rule.resources.is_empty() && !self.document.has_path(&format!("{path}.resources")) {
                 let remedy =
                     "add the field, such as [\"pods\"]; a rule for a load balancer can have `endpoints` instead";
                 self.report(path, "missing field `resources`", remedy);
             }
-            for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+            for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has_path(&format!("{path}.{field}"))) {
                 let description = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
                 self.report(
                     &format!("{path}.{field}"),
@@ -35,7 +35,7 @@ impl Checks<'_> {
             }
             return;
         };
-        for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+        for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has_path(&format!("{path}.{field}"))) {
             let description = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
             self.report(
                 &format!("{path}.{field}"),
@@ -47,9 +47,9 @@ impl Checks<'_> {
         if services.is_empty() {
             self.report(&format!("{path}.endpoints"), "the list of `endpoints` is empty", "add a Service");
         }
-        for (at, service) in services.into_iter().filter(|(_, service)| service_name(service).is_none()) {
+        for (index_path, service) in services.into_iter().filter(|(_, service)| service_name(service).is_none()) {
             let description = format!("{service:?} is not a valid NAMESPACE/SERVICE");
-            self.report(&format!("{path}.endpoints{at}"), description, "use a value such as \"shop/web\"");
+            self.report(&format!("{path}.endpoints{index_path}"), description, "use a value such as \"shop/web\"");
         }
         match &rule.port {
             Some(EndpointPort::Number(0)) => {

@@ -14,7 +14,7 @@ use crate::secret::Secret;
 pub(super) struct Content {
     pub(super) body: String,
     /// Content type.
-    pub(super) kind: String,
+    pub(super) content_type: String,
     /// True if the body may contain a secret. Such a body must not be sent to other origins.
     pub(super) is_secret: bool,
 }
@@ -30,19 +30,19 @@ pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Conte
 }
 
 /// Evaluates the `body` of a sink for the messages. Text is sent verbatim, other values as JSON.
-pub(super) fn evaluated(
+pub(super) fn evaluate_body(
     expression: &Expression,
     messages: &[Arc<Message>],
     is_batched: bool,
     secrets: &BTreeMap<String, Secret>,
     content_type: Option<&str>,
 ) -> Result<Content, String> {
-    let mut values: Vec<Value> = messages.iter().map(|message| variables(message)).collect();
-    let about =
+    let mut values: Vec<Value> = messages.iter().map(|message| message_fields(message)).collect();
+    let message_variable =
         if is_batched { ("messages", Value::Array(values)) } else { ("message", values.pop().unwrap_or_default()) };
     let secret = |(name, secret): (&String, &Secret)| Some((name.clone(), secret.text()?.to_owned().into()));
     let values = Value::Object(secrets.iter().filter_map(secret).collect());
-    let mut bindings = Bindings::of_values([about, ("secrets", values)]);
+    let mut bindings = Bindings::for_values([message_variable, ("secrets", values)]);
     let (body, default_type) =
         match expression.evaluate(&mut bindings).map_err(|reason| format!("`body` failed: {reason}"))? {
             Value::Null => return Err("`body` returned null; return text or JSON instead".to_owned()),
@@ -53,7 +53,7 @@ pub(super) fn evaluated(
 }
 
 /// Returns a message as a variable of `body`, with the time as numbers.
-fn variables(message: &Message) -> Value {
+fn message_fields(message: &Message) -> Value {
     let mut value = serde_json::to_value(message).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("unix_seconds".to_owned(), message.time.as_second().into());

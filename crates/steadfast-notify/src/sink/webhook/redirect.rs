@@ -53,11 +53,11 @@ impl RequestAddress {
 
     /// Resolves a `Location` header of a response from this address.
     pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
-        let to = self.resolve(location).map_err(|reason| format!("the `Location` header {reason}"))?;
-        if self.scheme == "https" && to.scheme == "http" {
-            return Err(format!("the redirect from https to {} would disable encryption", to.origin));
+        let redirect_target = self.resolve(location).map_err(|reason| format!("the `Location` header {reason}"))?;
+        if self.scheme == "https" && redirect_target.scheme == "http" {
+            return Err(format!("the redirect from https to {} would disable encryption", redirect_target.origin));
         }
-        Ok(to)
+        Ok(redirect_target)
     }
 
     fn resolve(&self, location: &str) -> Result<Self, &'static str> {
@@ -89,19 +89,19 @@ mod tests {
     #[test]
     fn locations_resolve_against_the_request() {
         let from = RequestAddress::parse("https://Example.com/a/b?q=1").expect("a URL");
-        let to =
+        let follow_redirect =
             |location| from.follow(location).map(|to| (to.is_same_origin(&from), format!("{}{}", to.origin, to.path)));
-        let same = |text: &str| Ok((true, text.to_owned()));
-        assert_eq!(to("/c?d#e"), same("https://Example.com/c?d"));
-        assert_eq!(to("c"), same("https://Example.com/a/c"));
-        assert_eq!(to("?x=1"), same("https://Example.com/a/b?x=1"));
-        assert_eq!(to("https://example.com:443/c"), same("https://example.com:443/c"));
-        assert_eq!(to("//other.test/c"), Ok((false, "https://other.test/c".to_owned())));
-        assert_eq!(to("https://example.com:8443/"), Ok((false, "https://example.com:8443/".to_owned())));
+        let same_origin = |text: &str| Ok((true, text.to_owned()));
+        assert_eq!(follow_redirect("/c?d#e"), same_origin("https://Example.com/c?d"));
+        assert_eq!(follow_redirect("c"), same_origin("https://Example.com/a/c"));
+        assert_eq!(follow_redirect("?x=1"), same_origin("https://Example.com/a/b?x=1"));
+        assert_eq!(follow_redirect("https://example.com:443/c"), same_origin("https://example.com:443/c"));
+        assert_eq!(follow_redirect("//other.test/c"), Ok((false, "https://other.test/c".to_owned())));
+        assert_eq!(follow_redirect("https://example.com:8443/"), Ok((false, "https://example.com:8443/".to_owned())));
         for bad in
             ["", "ftp://example.com/", "https://u:p@example.com/", "http://example.com/", "https://", "http:///x"]
         {
-            let reason = to(bad).expect_err(bad);
+            let reason = follow_redirect(bad).expect_err(bad);
             assert!(!reason.contains("u:p"), "{reason}");
         }
     }

@@ -37,21 +37,23 @@ pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, n
     if status.is_success() {
         return ResponseAction::Outcome(DeliveryOutcome::Delivered);
     }
-    let after = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?.trim(), now));
+    let requested_delay = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?.trim(), now));
     ResponseAction::Outcome(match status {
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => return ResponseAction::Redirect,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
             return ResponseAction::Unauthorized(reason);
         }
-        StatusCode::TOO_MANY_REQUESTS => DeliveryOutcome::Busy { retry_after: after, reason },
+        StatusCode::TOO_MANY_REQUESTS => DeliveryOutcome::Busy { retry_after: requested_delay, reason },
         // 408 and 425 ask the client to repeat the request.
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => DeliveryOutcome::Retry { retry_after: after, reason },
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => {
+            DeliveryOutcome::Retry { retry_after: requested_delay, reason }
+        }
         // Other client errors are permanent: a repetition would get the same response.
         _ if status.is_client_error() => DeliveryOutcome::Rejected { reason },
         _ if status.is_redirection() => DeliveryOutcome::Rejected {
             reason: format!("{reason}; only 307 and 308 are followed, so set `url` to the new address"),
         },
-        _ => DeliveryOutcome::Retry { retry_after: after, reason },
+        _ => DeliveryOutcome::Retry { retry_after: requested_delay, reason },
     })
 }
 
@@ -61,14 +63,14 @@ fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
         // A number beyond the range of `u64` is treated as the maximum.
         return Some(Duration::from_secs(requested.parse().unwrap_or(u64::MAX)));
     }
-    let obsolete = |format: &str| {
+    let parse_obsolete_date = |format: &str| {
         let time = strtime::parse(format, requested).ok()?.to_datetime().ok()?;
         Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
     };
     // RFC 9110, section 5.6.7: clients must accept two obsolete date formats, too.
     let until = (rfc2822::DateTimeParser::new().parse_timestamp(requested).ok())
-        .or_else(|| obsolete("%A, %d-%b-%y %H:%M:%S GMT"))
-        .or_else(|| obsolete("%a %b %e %H:%M:%S %Y"))?;
+        .or_else(|| parse_obsolete_date("%A, %d-%b-%y %H:%M:%S GMT"))
+        .or_else(|| parse_obsolete_date("%a %b %e %H:%M:%S %Y"))?;
     Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
 }
 
@@ -83,7 +85,7 @@ pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str
         return String::new();
     }
     let lowercase = text.to_lowercase();
-    if secrets.any(|secret| repeats(&lowercase, secret)) {
+    if secrets.any(|secret| contains_part_of(&lowercase, secret)) {
         return "(the response repeats a secret and is not shown)".to_owned();
     }
     let mut words = String::new();
@@ -94,7 +96,7 @@ pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str
 }
 
 /// Returns true if the lowercase `text` contains a part of a secret.
-fn repeats(text: &str, secret: &str) -> bool {
+fn contains_part_of(text: &str, secret: &str) -> bool {
     let secret = secret.to_lowercase();
     let is_separator = |letter: char| !(letter.is_alphanumeric() || letter == '-' || letter == '_');
     let mut words = secret.split(is_separator).filter(|word| word.chars().count() >= SECRET_MIN_WORD_CHARS).peekable();
@@ -103,11 +105,11 @@ fn repeats(text: &str, secret: &str) -> bool {
     }
     words.any(|word| {
         let letters: Vec<char> = word.chars().collect();
-        let has = |part: &[char]| text.contains(&part.iter().collect::<String>());
+        let contains_part = |part: &[char]| text.contains(&part.iter().collect::<String>());
         if letters.len() < SECRET_PART_CHARS {
             text.contains(word)
         } else {
-            letters.windows(SECRET_PART_CHARS).any(has)
+            letters.windows(SECRET_PART_CHARS).any(contains_part)
         }
     })
 }
@@ -116,10 +118,10 @@ fn repeats(text: &str, secret: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn action_after(status: u16, after: Option<&str>) -> ResponseAction {
+    fn action_for(status: u16, retry_after: Option<&str>) -> ResponseAction {
         let mut headers = HeaderMap::new();
-        if let Some(after) = after {
-            headers.insert(RETRY_AFTER, after.parse().expect("a value"));
+        if let Some(retry_after) = retry_after {
+            headers.insert(RETRY_AFTER, retry_after.parse().expect("a value"));
         }
         let now = "2026-01-02T03:04:05Z".parse().expect("a time");
         classify(StatusCode::from_u16(status).expect("a status"), &headers, "", now)
@@ -128,50 +130,50 @@ mod tests {
     #[test]
     fn status_determines_the_outcome() {
         for status in [200, 202, 204] {
-            assert_eq!(action_after(status, None), ResponseAction::Outcome(DeliveryOutcome::Delivered), "{status}");
+            assert_eq!(action_for(status, None), ResponseAction::Outcome(DeliveryOutcome::Delivered), "{status}");
         }
         for status in [400, 404, 410, 413, 422, 300, 301, 302, 303, 304] {
             assert!(
-                matches!(action_after(status, None), ResponseAction::Outcome(DeliveryOutcome::Rejected { .. })),
+                matches!(action_for(status, None), ResponseAction::Outcome(DeliveryOutcome::Rejected { .. })),
                 "{status}"
             );
         }
         for status in [408, 425, 500, 502, 503, 504] {
-            let action = action_after(status, None);
+            let action = action_for(status, None);
             assert!(
                 matches!(action, ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: None, .. })),
                 "{status}"
             );
         }
         assert!(matches!(
-            action_after(429, Some("7")),
+            action_for(429, Some("7")),
             ResponseAction::Outcome(DeliveryOutcome::Busy { retry_after: Some(_), .. })
         ));
         for status in [401, 403, 407] {
-            assert!(matches!(action_after(status, None), ResponseAction::Unauthorized(_)), "{status}");
+            assert!(matches!(action_for(status, None), ResponseAction::Unauthorized(_)), "{status}");
         }
         assert_eq!(
-            (action_after(307, None), action_after(308, None)),
+            (action_for(307, None), action_for(308, None)),
             (ResponseAction::Redirect, ResponseAction::Redirect)
         );
     }
 
     #[test]
     fn retry_after_accepts_seconds_and_dates() {
-        let after = |requested| match action_after(503, Some(requested)) {
-            ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: after, .. }) => after,
+        let requested_delay = |requested| match action_for(503, Some(requested)) {
+            ResponseAction::Outcome(DeliveryOutcome::Retry { retry_after: requested_delay, .. }) => requested_delay,
             other => panic!("{other:?}"),
         };
         let minute = Some(Duration::from_secs(60));
-        assert_eq!(after("60"), minute);
-        assert_eq!(after("Fri, 02 Jan 2026 03:05:05 GMT"), minute);
-        assert_eq!(after("Friday, 02-Jan-26 03:05:05 GMT"), minute);
-        assert_eq!(after("Fri Jan  2 03:05:05 2026"), minute);
+        assert_eq!(requested_delay("60"), minute);
+        assert_eq!(requested_delay("Fri, 02 Jan 2026 03:05:05 GMT"), minute);
+        assert_eq!(requested_delay("Friday, 02-Jan-26 03:05:05 GMT"), minute);
+        assert_eq!(requested_delay("Fri Jan  2 03:05:05 2026"), minute);
         // A date in the past.
-        assert_eq!(after("Fri, 02 Jan 2026 03:00:05 GMT"), Some(Duration::ZERO));
-        assert_eq!(after("18446744073709551616000"), Some(Duration::from_secs(u64::MAX)));
+        assert_eq!(requested_delay("Fri, 02 Jan 2026 03:00:05 GMT"), Some(Duration::ZERO));
+        assert_eq!(requested_delay("18446744073709551616000"), Some(Duration::from_secs(u64::MAX)));
         for nonsense in ["soon", "", "-5", "1.5", "+7"] {
-            assert_eq!(after(nonsense), None, "{nonsense:?}");
+            assert_eq!(requested_delay(nonsense), None, "{nonsense:?}");
         }
     }
 

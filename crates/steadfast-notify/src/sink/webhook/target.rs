@@ -33,51 +33,51 @@ pub(super) struct LoadedSecrets {
 impl LoadedSecrets {
     /// Reads all secrets and certificates. Blocks while reading.
     pub(super) fn read(webhook: &sinks::WebhookConfig, folder: &Path) -> Result<Self, ServerConfigError> {
-        let mut all = Vec::new();
-        let mut read = |field: String, from: &SecretFrom| {
+        let mut hashed_bytes = Vec::new();
+        let mut read_secret = |field: String, from: &SecretFrom| {
             let remedy = "store the secret there, or correct the reference";
             let secret =
                 Secret::read(from, folder).map_err(|description| ServerConfigError { field, description, remedy })?;
             // The length separates consecutive secrets.
-            all.extend_from_slice(&secret.bytes().len().to_be_bytes());
-            all.extend_from_slice(secret.bytes());
+            hashed_bytes.extend_from_slice(&secret.bytes().len().to_be_bytes());
+            hashed_bytes.extend_from_slice(secret.bytes());
             Ok::<_, ServerConfigError>(secret)
         };
-        let mut each = |field: &str, from: &BTreeMap<String, SecretFrom>| {
-            let secret = |(name, from): (&String, _)| Ok((name.clone(), read(format!("{field}.{name}"), from)?));
+        let mut read_map = |field: &str, from: &BTreeMap<String, SecretFrom>| {
+            let secret = |(name, from): (&String, _)| Ok((name.clone(), read_secret(format!("{field}.{name}"), from)?));
             from.iter().map(secret).collect::<Result<BTreeMap<_, _>, ServerConfigError>>()
         };
-        let secrets = each("secrets", &webhook.secrets)?;
-        let headers = each("secret_headers", &webhook.secret_headers)?;
+        let secrets = read_map("secrets", &webhook.secrets)?;
+        let headers = read_map("secret_headers", &webhook.secret_headers)?;
         let url = match &webhook.url {
             UrlFrom::Text(_) => None,
-            UrlFrom::Secret(from) => Some(read("url".to_owned(), from)?),
+            UrlFrom::Secret(from) => Some(read_secret("url".to_owned(), from)?),
         };
-        let hmac = webhook.hmac.as_ref().map(|from| read("hmac".to_owned(), from)).transpose()?;
+        let hmac = webhook.hmac.as_ref().map(|from| read_secret("hmac".to_owned(), from)).transpose()?;
         for path in [&webhook.ca_file, &webhook.certificate_file, &webhook.key_file].into_iter().flatten() {
             // An unreadable certificate is reported while connecting.
             let bytes = std::fs::read(folder.join(path)).unwrap_or_default();
-            all.extend_from_slice(&bytes.len().to_be_bytes());
-            all.extend_from_slice(&bytes);
+            hashed_bytes.extend_from_slice(&bytes.len().to_be_bytes());
+            hashed_bytes.extend_from_slice(&bytes);
         }
-        let hash = digest(&SHA256, &all).as_ref().to_vec();
+        let hash = digest(&SHA256, &hashed_bytes).as_ref().to_vec();
         Ok(Self { url, secrets, headers, hmac, hash })
     }
 
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn has_same_content(&self, other: &Self) -> bool {
         self.hash == other.hash
     }
 
     /// Returns all secrets that are text.
     fn texts(&self) -> impl Iterator<Item = &str> {
-        let all = self.secrets.values().chain(self.headers.values()).chain(&self.url).chain(&self.hmac);
-        all.filter_map(Secret::text)
+        let all_secrets = self.secrets.values().chain(self.headers.values()).chain(&self.url).chain(&self.hmac);
+        all_secrets.filter_map(Secret::text)
     }
 }
 
 /// Receiver of requests.
 pub(super) struct WebhookTarget {
-    pub(super) loaded: LoadedSecrets,
+    pub(super) loaded_secrets: LoadedSecrets,
     pub(super) address: RequestAddress,
     client: Client,
     method: Method,
@@ -85,7 +85,7 @@ pub(super) struct WebhookTarget {
     secret_headers: HeaderMap,
     key: Option<hmac::Key>,
     /// Connection to the origin of the last redirect.
-    redirected: Mutex<Option<(String, Client)>>,
+    redirect_client: Mutex<Option<(String, Client)>>,
 }
 
 impl WebhookTarget {
@@ -93,43 +93,56 @@ impl WebhookTarget {
     pub(super) async fn new(
         webhook: &sinks::WebhookConfig,
         folder: &Path,
-        loaded: LoadedSecrets,
+        loaded_secrets: LoadedSecrets,
     ) -> Result<Self, ServerConfigError> {
-        let wrong = |field: &str, description: String| ServerConfigError {
+        let setting_error = |field: &str, description: String| ServerConfigError {
             field: field.to_owned(),
             description,
             remedy: "correct the setting",
         };
-        let url = match (&webhook.url, &loaded.url) {
-            (UrlFrom::Text(text), _) => fill(text, &loaded.secrets).map_err(|description| wrong("url", description))?.0,
+        let url = match (&webhook.url, &loaded_secrets.url) {
+            (UrlFrom::Text(text), _) => {
+                fill(text, &loaded_secrets.secrets).map_err(|description| setting_error("url", description))?.0
+            }
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
             (UrlFrom::Secret(_), None) => String::new(),
         };
-        let address = RequestAddress::parse(&url).map_err(|reason| wrong("url", format!("the URL {reason}")))?;
+        let address =
+            RequestAddress::parse(&url).map_err(|reason| setting_error("url", format!("the URL {reason}")))?;
         let (mut headers, mut secret_headers) = (HeaderMap::new(), HeaderMap::new());
         for (name, value) in &webhook.headers {
             let field = format!("headers.{name}");
-            let (value, is_secret) = fill(value, &loaded.secrets).map_err(|description| wrong(&field, description))?;
-            let to = if is_secret { &mut secret_headers } else { &mut headers };
-            insert_header(to, &field, name, value.as_bytes(), is_secret)?;
+            let (value, is_secret) =
+                fill(value, &loaded_secrets.secrets).map_err(|description| setting_error(&field, description))?;
+            let header_map = if is_secret { &mut secret_headers } else { &mut headers };
+            insert_header(header_map, &field, name, value.as_bytes(), is_secret)?;
         }
-        for (name, secret) in &loaded.headers {
+        for (name, secret) in &loaded_secrets.headers {
             insert_header(&mut secret_headers, &format!("secret_headers.{name}"), name, secret.bytes(), true)?;
         }
-        let client = client(webhook, &address.origin, folder, true).await?;
-        let key = loaded.hmac.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
+        let client = build_client(webhook, &address.origin, folder, true).await?;
+        let key = loaded_secrets.hmac.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
         let method = webhook.method.into();
-        Ok(Self { loaded, address, client, method, headers, secret_headers, key, redirected: Mutex::default() })
+        Ok(Self {
+            loaded_secrets,
+            address,
+            client,
+            method,
+            headers,
+            secret_headers,
+            key,
+            redirect_client: Mutex::default(),
+        })
     }
 
     pub(super) fn secrets(&self) -> &BTreeMap<String, Secret> {
-        &self.loaded.secrets
+        &self.loaded_secrets.secrets
     }
 
     /// Returns all text secrets that must not appear in errors.
     pub(super) fn secret_texts(&self) -> impl Iterator<Item = &str> {
         // A URL that is a secret is treated as a single secret.
-        self.loaded.texts()
+        self.loaded_secrets.texts()
     }
 
     /// Returns the request to an address. Secret headers are only sent to the configured origin.
@@ -156,7 +169,7 @@ impl WebhookTarget {
     }
 
     /// Returns the connection to an address. The client certificate is not used for other origins.
-    pub(super) async fn client(
+    pub(super) async fn client_for(
         &self,
         webhook: &sinks::WebhookConfig,
         folder: &Path,
@@ -165,12 +178,12 @@ impl WebhookTarget {
         if to.is_same_origin(&self.address) {
             return Ok(self.client.clone());
         }
-        let known = self.redirected.lock().clone();
-        if let Some((_, client)) = known.filter(|(origin, _)| *origin == to.origin) {
+        let cached = self.redirect_client.lock().clone();
+        if let Some((_, client)) = cached.filter(|(origin, _)| *origin == to.origin) {
             return Ok(client);
         }
-        let client = client(webhook, &to.origin, folder, false).await.map_err(|wrong| wrong.description)?;
-        *self.redirected.lock() = Some((to.origin.clone(), client.clone()));
+        let client = build_client(webhook, &to.origin, folder, false).await.map_err(|error| error.description)?;
+        *self.redirect_client.lock() = Some((to.origin.clone(), client.clone()));
         Ok(client)
     }
 }
@@ -191,17 +204,17 @@ fn insert_header(
     Ok(())
 }
 
-async fn client(
+async fn build_client(
     webhook: &sinks::WebhookConfig,
     origin: &str,
     folder: &Path,
     with_certificate: bool,
 ) -> Result<Client, ServerConfigError> {
-    let nothing = (BTreeMap::new(), BTreeMap::new());
+    let no_headers = (BTreeMap::new(), BTreeMap::new());
     let settings = ServerSettings {
         url: origin,
-        headers: &nothing.0,
-        secret_headers: &nothing.1,
+        headers: &no_headers.0,
+        secret_headers: &no_headers.1,
         ca_file: webhook.ca_file.as_deref(),
         certificate_file: webhook.certificate_file.as_deref().filter(|_| with_certificate),
         key_file: webhook.key_file.as_deref().filter(|_| with_certificate),

@@ -4,9 +4,9 @@ use steadfast_notify::{Term, TermKeeper};
 
 use super::*;
 
-struct Open(u64);
+struct OpenTerm(u64);
 
-impl Term for Open {
+impl Term for OpenTerm {
     fn is_open(&self) -> bool {
         true
     }
@@ -23,53 +23,53 @@ struct Replica {
 }
 
 impl Replica {
-    async fn start(world: &World, folder: &Folder, when: &str, receiver: &Arc<Receiver>) -> Self {
+    async fn start(fixture: &Fixture, folder: &Folder, when: &str, receiver: &Arc<Receiver>) -> Self {
         let (keeper, gate) = TermKeeper::new();
         let replication = Replication::new(gate);
         let settings =
             Settings { when, folder: Some((folder, 0)), replication: replication.clone(), ..Settings::default() };
-        let run = Run::start_with(&world.server, receiver.clone(), settings).await;
+        let run = Run::start_with(&fixture.server, receiver.clone(), settings).await;
         Self { run, replication, keeper }
     }
 
     /// Applies the settled positions of `leader`, as after a read of the shared state.
-    fn read(&self, leader: &Self) {
+    fn read_positions_of(&self, leader: &Self) {
         let positions = leader.run.subscriptions.iter();
-        let positions = positions.flat_map(|(sink, following)| following.positions(&leader.run.source, sink));
+        let positions = positions.flat_map(|(sink, subscription)| subscription.positions(&leader.run.source, sink));
         self.replication.set_settled(positions.collect());
     }
 }
 
 /// Starts a leader and a standby, with one object and the Service that the rule looks up for it.
-async fn pair(name: &str, when: &str) -> (World, [Folder; 2], Arc<Receiver>, [Replica; 2]) {
-    let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
+async fn start_leader_and_standby(name: &str, when: &str) -> (Fixture, [Folder; 2], Arc<Receiver>, [Replica; 2]) {
+    let (mut fixture, receiver) = (Fixture::new().await, Arc::<Receiver>::default());
     let folders = ["leader", "standby"].map(|role| Folder::new(&format!("{name}-{role}")));
-    world.set_service("s", 1);
-    let leader = Replica::start(&world, &folders[0], when, &receiver).await;
-    leader.keeper.open(Arc::new(Open(1)));
-    let standby = Replica::start(&world, &folders[1], when, &receiver).await;
+    fixture.set_service("s", 1);
+    let leader = Replica::start(&fixture, &folders[0], when, &receiver).await;
+    leader.keeper.open(Arc::new(OpenTerm(1)));
+    let standby = Replica::start(&fixture, &folders[1], when, &receiver).await;
     sleep(Duration::from_secs(5)).await;
-    world.set("a", 1, clock(), "s");
+    fixture.set("a", 1, clock(), "s");
     for _ in 0..10 {
         sleep(Duration::from_secs(1)).await;
-        standby.read(&leader);
+        standby.read_positions_of(&leader);
     }
-    (world, folders, receiver, [leader, standby])
+    (fixture, folders, receiver, [leader, standby])
 }
 
 #[tokio::test(start_paused = true)]
 async fn standby_sends_no_time_messages() {
-    let (_world, _folders, receiver, [leader, standby]) = pair("replica-time", OLD_ENOUGH).await;
+    let (_fixture, _folders, receiver, [leader, standby]) = start_leader_and_standby("replica-time", OLD_ENOUGH).await;
     for _ in 0..60 {
         sleep(Duration::from_secs(1)).await;
-        standby.read(&leader);
+        standby.read_positions_of(&leader);
     }
-    receiver.until(1).await;
+    receiver.wait_for_messages(1).await;
     assert_eq!(receiver.messages().len(), 1);
     // The new leader may only repeat messages of the last ten seconds before the settled instant. This message is
     // older.
     leader.keeper.close();
-    standby.keeper.open(Arc::new(Open(2)));
+    standby.keeper.open(Arc::new(OpenTerm(2)));
     sleep(Duration::from_secs(60)).await;
     assert_eq!(receiver.messages().len(), 1, "{:?}", receiver.messages());
     leader.run.factory.shutdown();
@@ -78,13 +78,13 @@ async fn standby_sends_no_time_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn next_leader_sends_missed_instant() {
-    let (_world, _folders, receiver, [leader, standby]) = pair("replica-gap", OLD_ENOUGH).await;
+    let (_fixture, _folders, receiver, [leader, standby]) = start_leader_and_standby("replica-gap", OLD_ENOUGH).await;
     leader.keeper.close();
     sleep(Duration::from_secs(60)).await;
     assert!(receiver.messages().is_empty(), "{:?}", receiver.messages());
-    standby.keeper.open(Arc::new(Open(2)));
+    standby.keeper.open(Arc::new(OpenTerm(2)));
     sleep(Duration::from_secs(20)).await;
-    let messages = receiver.until(1).await;
+    let messages = receiver.wait_for_messages(1).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
     assert!(message.id.contains(&format!("~{}", message.time)), "{}", message.id);
     leader.run.factory.shutdown();
@@ -93,27 +93,27 @@ async fn next_leader_sends_missed_instant() {
 
 #[tokio::test(start_paused = true)]
 async fn next_leader_sends_missed_lookup_change() {
-    let (mut world, _folders, receiver, [leader, standby]) = pair("replica-lookup", "true").await;
-    assert_eq!(receiver.until(1).await.len(), 1);
+    let (mut fixture, _folders, receiver, [leader, standby]) = start_leader_and_standby("replica-lookup", "true").await;
+    assert_eq!(receiver.wait_for_messages(1).await.len(), 1);
     leader.keeper.close();
     sleep(Duration::from_secs(20)).await;
-    world.set_service("s", 7);
+    fixture.set_service("s", 7);
     sleep(Duration::from_secs(20)).await;
     assert_eq!(receiver.messages().len(), 1);
-    standby.keeper.open(Arc::new(Open(2)));
+    standby.keeper.open(Arc::new(OpenTerm(2)));
     sleep(Duration::from_secs(20)).await;
-    receiver.until(2).await;
+    receiver.wait_for_messages(2).await;
     assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
     // Restores the value of the first message. The first leader, elected again, must know the message of the other
     // leader in between, and must send this change.
     standby.keeper.close();
-    leader.read(&standby);
+    leader.read_positions_of(&standby);
     sleep(Duration::from_secs(20)).await;
-    leader.read(&standby);
-    world.set_service("s", 1);
-    leader.keeper.open(Arc::new(Open(3)));
+    leader.read_positions_of(&standby);
+    fixture.set_service("s", 1);
+    leader.keeper.open(Arc::new(OpenTerm(3)));
     sleep(Duration::from_secs(20)).await;
-    receiver.until(3).await;
+    receiver.wait_for_messages(3).await;
     assert_eq!(receiver.messages_after(2), [("a".to_owned(), json!({"value": "1", "of": "1"}))]);
     leader.run.factory.shutdown();
     standby.run.factory.shutdown();

@@ -17,11 +17,11 @@ struct Object {
 }
 
 /// Clusters with their entries. Each group has its own cluster; all clusters have one name.
-struct World {
+struct SourceState {
     objects: BTreeMap<(usize, String), Object>,
     stale: BTreeSet<usize>,
     failing: BTreeSet<(usize, String)>,
-    uids: u32,
+    last_uid: u32,
 }
 
 fn origin(group: usize, name: &str, uid: u32) -> Arc<Origin> {
@@ -30,7 +30,7 @@ fn origin(group: usize, name: &str, uid: u32) -> Arc<Origin> {
     Arc::new(Origin { group, object, uid: uid.to_string() })
 }
 
-impl World {
+impl SourceState {
     fn desired(&self, is_prefixed: bool) -> DesiredState<Backend> {
         let mut desired = DesiredState::default();
         for ((group, name), object) in &self.objects {
@@ -63,7 +63,7 @@ impl World {
 }
 
 /// Mirror that makes and applies one plan at a time, with the state that it keeps between plans.
-struct Mirrored {
+struct SimulatedMirror {
     record: MirrorRecord,
     draining: DrainState,
     found: ActualState<Backend>,
@@ -71,17 +71,20 @@ struct Mirrored {
     seconds: u64,
 }
 
-impl Mirrored {
+impl SimulatedMirror {
     fn new() -> Self {
         let found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let (record, draining) = (MirrorRecord::default(), DrainState::default());
         Self { record, draining, found, started: Instant::now(), seconds: 0 }
     }
 
-    fn read(&mut self, desired: &DesiredState<Backend>, plan_settings: &PlanSettings) -> Plan<Backend> {
-        let now = Now { unix: 1_000_000 + self.seconds, instant: self.started + Duration::from_secs(self.seconds) };
+    fn reconcile(&mut self, desired: &DesiredState<Backend>, plan_settings: &PlanSettings) -> Plan<Backend> {
+        let now = PlanTime {
+            unix_seconds: 1_000_000 + self.seconds,
+            instant: self.started + Duration::from_secs(self.seconds),
+        };
         let plan = plan(desired, &self.found, &accept_all, plan_settings, (&mut self.record, &mut self.draining), now);
-        self.found = after(&self.found, &steps(&plan));
+        self.found = apply_steps(&self.found, &steps(&plan));
         plan
     }
 
@@ -91,43 +94,48 @@ impl Mirrored {
     }
 }
 
-/// Runs one history. With `tenant`, the third group behaves at random; otherwise the group is idle.
-fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
-    let (mut rng, mut chaos) = (Rng::with_seed(seed), Rng::with_seed(!seed));
-    let mut world = World { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), uids: 0 };
-    let mut mirrored = Mirrored::new();
-    world.objects.insert((3, "0".to_owned()), Object { uid: 0, is_ready: true });
+/// Runs one history. With `has_misbehaving_group`, the third group behaves at random; otherwise the group is idle.
+fn simulate_history(seed: u64, has_misbehaving_group: bool) -> Vec<BTreeMap<String, Backend>> {
+    let (mut rng, mut misbehaving_rng) = (Rng::with_seed(seed), Rng::with_seed(!seed));
+    let mut source =
+        SourceState { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), last_uid: 0 };
+    let mut mirror = SimulatedMirror::new();
+    source.objects.insert((3, "0".to_owned()), Object { uid: 0, is_ready: true });
     let (plan_settings, mut states) = (plan_settings(1.0 / 3.0, false), Vec::new());
     for _ in 0..60 {
-        // The UIDs of the others do not depend on the tenant.
-        let uid = world.uids + 1;
-        world.uids = uid;
-        change(&mut world, &mut rng, 0..2, uid);
-        if tenant {
-            change(&mut world, &mut chaos, 2..3, 1_000_000 + uid);
-            change(&mut world, &mut chaos, 2..3, 2_000_000 + uid);
+        // The UIDs of the others do not depend on the misbehaving group.
+        let uid = source.last_uid + 1;
+        source.last_uid = uid;
+        change_source(&mut source, &mut rng, 0..2, uid);
+        if has_misbehaving_group {
+            change_source(&mut source, &mut misbehaving_rng, 2..3, 1_000_000 + uid);
+            change_source(&mut source, &mut misbehaving_rng, 2..3, 2_000_000 + uid);
         }
         if rng.u32(0..20) == 0 {
-            mirrored.found.own.clear();
+            mirror.found.own.clear();
         }
-        let before: Vec<usize> = GROUPS.iter().map(|group| mirrored.serving(group)).collect();
-        let is_stale = |group: usize| world.stale.contains(&group);
-        let desired = world.desired(true);
-        let plan = mirrored.read(&desired, &plan_settings);
+        let before: Vec<usize> = GROUPS.iter().map(|group| mirror.serving(group)).collect();
+        let is_stale = |group: usize| source.stale.contains(&group);
+        let desired = source.desired(true);
+        let plan = mirror.reconcile(&desired, &plan_settings);
         for (number, group) in GROUPS.iter().enumerate() {
-            let gone = |name: &str| {
-                desired.exists.as_ref().and_then(|exists| exists.check(mirrored.record.origin(name)?)) == Some(false)
+            let is_deleted = |name: &str| {
+                desired.exists.as_ref().and_then(|exists| exists.check(mirror.record.origin(name)?)) == Some(false)
             };
-            let lost = plan.removals.iter().filter(|step| matches!(step, Step::Change { name, from, to } if name.starts_with(group) && from.serves() && !to.serves() && !gone(name)));
+            let is_lost = |step: &&Step<Backend>| {
+                matches!(step, Step::Change { name, from, to }
+                    if name.starts_with(group) && from.serves() && !to.serves() && !is_deleted(name))
+            };
+            let lost = plan.removals.iter().filter(is_lost);
             let lost = lost.count();
             assert!(lost == 0 || !is_stale(number), "seed {seed}: {group} is stale and loses {lost}");
-            let may = (before[number] / 3).max(1);
+            let max_lost = (before[number] / 3).max(1);
             // Granted removals within the window: at most a third of the peak.
-            assert!(lost <= may.max(3), "seed {seed}: {group} loses {lost} of {}", before[number]);
+            assert!(lost <= max_lost.max(3), "seed {seed}: {group} loses {lost} of {}", before[number]);
         }
-        mirrored.seconds += rng.u64(1..90);
+        mirror.seconds += rng.u64(1..90);
         states.push(
-            mirrored
+            mirror
                 .found
                 .own
                 .iter()
@@ -139,28 +147,28 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
     states
 }
 
-fn change(world: &mut World, rng: &mut Rng, groups: std::ops::Range<usize>, uid: u32) {
+fn change_source(source: &mut SourceState, rng: &mut Rng, groups: std::ops::Range<usize>, uid: u32) {
     let key = (rng.usize(groups.clone()), rng.u32(0..9).to_string());
     match rng.u32(0..12) {
-        0..4 => _ = world.objects.insert(key, Object { uid, is_ready: true }),
-        4..6 => _ = world.objects.remove(&key),
+        0..4 => _ = source.objects.insert(key, Object { uid, is_ready: true }),
+        4..6 => _ = source.objects.remove(&key),
         6..8 => {
-            if let Some(object) = world.objects.get_mut(&key) {
+            if let Some(object) = source.objects.get_mut(&key) {
                 object.is_ready = !object.is_ready;
             }
         }
-        8 => world.objects.retain(|(group, _), _| *group != key.0 || rng.bool()),
+        8 => source.objects.retain(|(group, _), _| *group != key.0 || rng.bool()),
         9 => {
-            if !world.stale.remove(&key.0) {
-                world.stale.insert(key.0);
+            if !source.stale.remove(&key.0) {
+                source.stale.insert(key.0);
             }
         }
         10 => {
-            if !world.failing.remove(&key) {
-                world.failing.insert(key);
+            if !source.failing.remove(&key) {
+                source.failing.insert(key);
             }
         }
-        _ => world.objects.values_mut().for_each(|object| _ = object),
+        _ => source.objects.values_mut().for_each(|object| _ = object),
     }
 }
 
@@ -168,129 +176,129 @@ fn change(world: &mut World, rng: &mut Rng, groups: std::ops::Range<usize>, uid:
 fn group_misbehaving_changes_nothing_for_others() {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
     for seed in 0..seeds {
-        let (alone, next_to_it) = (history(seed, false), history(seed, true));
+        let (alone, next_to_it) = (simulate_history(seed, false), simulate_history(seed, true));
         for (step, (alone, next_to_it)) in alone.iter().zip(&next_to_it).enumerate() {
-            // An empty mirror would need approval, and the tenant's entries may prevent an empty mirror.
+            // An empty mirror would need approval, and the misbehaving group's entries may prevent an empty mirror.
             let is_same = alone == next_to_it;
             assert!(is_same, "seed {seed}, step {step}:\n{alone:?}\n{next_to_it:?}");
         }
     }
 }
 
-fn ready(world: &mut World, group: usize, names: std::ops::Range<u32>) {
+fn add_ready_objects(source: &mut SourceState, group: usize, names: std::ops::Range<u32>) {
     for name in names {
-        world.uids += 1;
-        world.objects.insert((group, format!("{name:02}")), Object { uid: world.uids, is_ready: true });
+        source.last_uid += 1;
+        source.objects.insert((group, format!("{name:02}")), Object { uid: source.last_uid, is_ready: true });
     }
 }
 
-fn world() -> World {
-    World { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), uids: 0 }
+fn source() -> SourceState {
+    SourceState { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), last_uid: 0 }
 }
 
 #[test]
 fn rolling_update_needs_no_approval() {
-    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 0, 0..10);
-    mirrored.read(&world.desired(true), &plan_settings);
+    let (mut source, mut mirror, plan_settings) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 0, 0..10);
+    mirror.reconcile(&source.desired(true), &plan_settings);
     for old in 0..10 {
-        ready(&mut world, 0, 10 + old..11 + old);
-        mirrored.read(&world.desired(true), &plan_settings);
-        world.objects.remove(&(0, format!("{old:02}")));
+        add_ready_objects(&mut source, 0, 10 + old..11 + old);
+        mirror.reconcile(&source.desired(true), &plan_settings);
+        source.objects.remove(&(0, format!("{old:02}")));
         for _ in 0..3 {
-            let plan = mirrored.read(&world.desired(true), &plan_settings);
+            let plan = mirror.reconcile(&source.desired(true), &plan_settings);
             assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
         }
-        mirrored.seconds += 2;
-        assert_eq!(mirrored.serving("a"), 10);
+        mirror.seconds += 2;
+        assert_eq!(mirror.serving("a"), 10);
     }
-    assert_eq!(mirrored.found.own.len(), 10);
+    assert_eq!(mirror.found.own.len(), 10);
 }
 
 #[test]
 fn partial_scale_down_needs_no_approval() {
-    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 0, 0..10);
-    ready(&mut world, 1, 0..1);
-    mirrored.read(&world.desired(true), &plan_settings);
-    world.objects.retain(|(_, name), _| name.as_str() < "03");
-    assert!(mirrored.read(&world.desired(true), &plan_settings).approvals.is_empty());
-    assert_eq!(mirrored.serving("a"), 3);
+    let (mut source, mut mirror, plan_settings) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 0, 0..10);
+    add_ready_objects(&mut source, 1, 0..1);
+    mirror.reconcile(&source.desired(true), &plan_settings);
+    source.objects.retain(|(_, name), _| name.as_str() < "03");
+    assert!(mirror.reconcile(&source.desired(true), &plan_settings).approvals.is_empty());
+    assert_eq!(mirror.serving("a"), 3);
     // One of three entries is not ready. The guard compares with three entries, not with the earlier ten.
-    world.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
-    assert!(mirrored.read(&world.desired(true), &plan_settings).approvals.is_empty());
-    assert_eq!(mirrored.serving("a"), 2);
+    source.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
+    assert!(mirror.reconcile(&source.desired(true), &plan_settings).approvals.is_empty());
+    assert_eq!(mirror.serving("a"), 2);
     // Removing all entries of a group at once exceeds `min_missing`, although their objects were deleted.
-    world.objects.retain(|(group, _), _| *group != 0);
-    let requests = mirrored.read(&world.desired(true), &plan_settings).approvals;
+    source.objects.retain(|(group, _), _| *group != 0);
+    let requests = mirror.reconcile(&source.desired(true), &plan_settings).approvals;
     assert_eq!((requests.len(), &*requests[0].group, requests[0].names.len()), (1, "a", 2));
     // The only entry of a group may be removed; the last entry of the mirror may not.
-    world.objects.clear();
-    mirrored.read(&world.desired(true), &plan_settings);
-    assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (2, 0));
+    source.objects.clear();
+    mirror.reconcile(&source.desired(true), &plan_settings);
+    assert_eq!((mirror.serving("a"), mirror.serving("b")), (2, 0));
 }
 
 #[test]
 fn last_entry_of_mirror_needs_approval() {
-    let (mut world, mut mirrored, strict) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 0, 0..1);
-    mirrored.read(&world.desired(true), &strict);
-    world.objects.clear();
-    let requests = mirrored.read(&world.desired(true), &strict).approvals;
-    assert_eq!((requests.len(), mirrored.serving("a")), (1, 1));
-    mirrored.record.guard.approve(&requests[0].id).expect("a pending approval");
-    mirrored.read(&world.desired(true), &strict);
-    assert_eq!(mirrored.serving("a"), 0);
+    let (mut source, mut mirror, strict) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 0, 0..1);
+    mirror.reconcile(&source.desired(true), &strict);
+    source.objects.clear();
+    let requests = mirror.reconcile(&source.desired(true), &strict).approvals;
+    assert_eq!((requests.len(), mirror.serving("a")), (1, 1));
+    mirror.record.guard.approve(&requests[0].id).expect("a pending approval");
+    mirror.reconcile(&source.desired(true), &strict);
+    assert_eq!(mirror.serving("a"), 0);
 
-    let (mut mirrored, lax) = (Mirrored::new(), plan_settings(1.0 / 3.0, true));
-    ready(&mut world, 0, 0..1);
-    mirrored.read(&world.desired(true), &lax);
-    world.objects.clear();
-    assert!(mirrored.read(&world.desired(true), &lax).approvals.is_empty());
-    assert_eq!(mirrored.serving("a"), 0);
+    let (mut mirror, lax) = (SimulatedMirror::new(), plan_settings(1.0 / 3.0, true));
+    add_ready_objects(&mut source, 0, 0..1);
+    mirror.reconcile(&source.desired(true), &lax);
+    source.objects.clear();
+    assert!(mirror.reconcile(&source.desired(true), &lax).approvals.is_empty());
+    assert_eq!(mirror.serving("a"), 0);
 }
 
 #[test]
 fn mass_unreadiness_needs_group_approval() {
-    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 0, 0..9);
-    ready(&mut world, 1, 0..9);
-    mirrored.read(&world.desired(true), &plan_settings);
-    for ((group, name), object) in &mut world.objects {
+    let (mut source, mut mirror, plan_settings) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 0, 0..9);
+    add_ready_objects(&mut source, 1, 0..9);
+    mirror.reconcile(&source.desired(true), &plan_settings);
+    for ((group, name), object) in &mut source.objects {
         object.is_ready = !(*group == 0 && name.as_str() < "05" || *group == 1 && name.as_str() < "02");
     }
-    let requests = mirrored.read(&world.desired(true), &plan_settings).approvals;
+    let requests = mirror.reconcile(&source.desired(true), &plan_settings).approvals;
     assert_eq!(
         requests.iter().map(|request| (&*request.group, request.names.len(), request.serving)).collect::<Vec<_>>(),
         [("a", 5, 9)]
     );
-    assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (9, 7));
+    assert_eq!((mirror.serving("a"), mirror.serving("b")), (9, 7));
 }
 
 #[test]
 fn flapping_readiness_stays_within_share() {
-    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 0, 0..99);
-    mirrored.read(&world.desired(true), &plan_settings);
-    let mut flap = |mirrored: &mut Mirrored, out: std::ops::Range<usize>, seconds: u64| {
-        for (number, object) in world.objects.values_mut().enumerate() {
+    let (mut source, mut mirror, plan_settings) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 0, 0..99);
+    mirror.reconcile(&source.desired(true), &plan_settings);
+    let mut flap = |mirror: &mut SimulatedMirror, out: std::ops::Range<usize>, seconds: u64| {
+        for (number, object) in source.objects.values_mut().enumerate() {
             object.is_ready = !out.contains(&number);
         }
-        mirrored.read(&world.desired(true), &plan_settings);
-        mirrored.read(&world.desired(true), &plan_settings);
-        mirrored.seconds += seconds;
-        mirrored.serving("a")
+        mirror.reconcile(&source.desired(true), &plan_settings);
+        mirror.reconcile(&source.desired(true), &plan_settings);
+        mirror.seconds += seconds;
+        mirror.serving("a")
     };
-    assert_eq!(flap(&mut mirrored, 0..33, 1), 66);
-    assert_eq!(flap(&mut mirrored, 0..0, 298), 99);
-    assert_eq!(flap(&mut mirrored, 0..33, 3), 66);
-    assert_eq!(flap(&mut mirrored, 0..55, 3), 66);
-    assert_eq!(flap(&mut mirrored, 22..55, 3), 66);
+    assert_eq!(flap(&mut mirror, 0..33, 1), 66);
+    assert_eq!(flap(&mut mirror, 0..0, 298), 99);
+    assert_eq!(flap(&mut mirror, 0..33, 3), 66);
+    assert_eq!(flap(&mut mirror, 0..55, 3), 66);
+    assert_eq!(flap(&mut mirror, 22..55, 3), 66);
 }
 
 #[test]
 fn moved_addresses_need_no_approval() {
-    let (mut mirrored, plan_settings) = (Mirrored::new(), plan_settings(1.0 / 3.0, false));
+    let (mut mirror, plan_settings) = (SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
     let desired = |suffix: &str| {
         let mut desired = DesiredState::default();
         for number in 0..8 {
@@ -301,63 +309,64 @@ fn moved_addresses_need_no_approval() {
         desired.exists = Some(ExistenceCheck::new(|_| Some(true)));
         desired
     };
-    mirrored.read(&desired("old"), &plan_settings);
+    mirror.reconcile(&desired("old"), &plan_settings);
     for _ in 0..4 {
-        let plan = mirrored.read(&desired("new"), &plan_settings);
+        let plan = mirror.reconcile(&desired("new"), &plan_settings);
         assert!(plan.approvals.is_empty(), "{:?}", plan.approvals);
-        assert!(mirrored.serving("a") >= 8);
+        assert!(mirror.serving("a") >= 8);
     }
-    assert!(mirrored.found.own.keys().all(|name| name.ends_with("new")), "{:?}", mirrored.found.own);
+    assert!(mirror.found.own.keys().all(|name| name.ends_with("new")), "{:?}", mirror.found.own);
     // Recovery, then a loss of half: five of eight are in service.
     let mut half = desired("old");
     half.entries.retain(|name, _| name.as_str() < "a-4");
     for _ in 0..3 {
-        assert_eq!(mirrored.read(&half, &plan_settings).approvals.len(), 1);
+        assert_eq!(mirror.reconcile(&half, &plan_settings).approvals.len(), 1);
     }
 }
 
 #[test]
 fn contested_entry_stays_with_holder() {
-    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 1, 0..3);
-    mirrored.read(&world.desired(false), &plan_settings);
+    let (mut source, mut mirror, plan_settings) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 1, 0..3);
+    mirror.reconcile(&source.desired(false), &plan_settings);
     // A group that sorts first claims the names, while the holder's objects are not ready.
-    ready(&mut world, 0, 0..3);
-    world.objects.get_mut(&(1, "00".to_owned())).expect("the object exists").is_ready = false;
-    let plan = mirrored.read(&world.desired(false), &plan_settings);
+    add_ready_objects(&mut source, 0, 0..3);
+    source.objects.get_mut(&(1, "00".to_owned())).expect("the object exists").is_ready = false;
+    let plan = mirror.reconcile(&source.desired(false), &plan_settings);
     let conflict = |name: &str| matches!(&plan.skipped[name], SkipReason::Conflict(conflict) if conflict.holder == "b");
     assert!(["00", "01", "02"].into_iter().all(conflict), "{:?}", plan.skipped);
-    let holders =
-        |mirrored: &Mirrored| mirrored.record.entries().map(|(_, held)| held.origin.group.clone()).collect::<Vec<_>>();
-    assert_eq!(holders(&mirrored), ["b", "b", "b"]);
+    let holders = |mirror: &SimulatedMirror| {
+        mirror.record.entries().map(|(_, held)| held.origin.group.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(holders(&mirror), ["b", "b", "b"]);
     // The target was restarted, and the holder's cluster is stale: the holder keeps its names.
-    mirrored.found.own.clear();
-    world.stale.insert(1);
-    mirrored.read(&world.desired(false), &plan_settings);
-    assert_eq!(holders(&mirrored), ["b", "b", "b"]);
+    mirror.found.own.clear();
+    source.stale.insert(1);
+    mirror.reconcile(&source.desired(false), &plan_settings);
+    assert_eq!(holders(&mirror), ["b", "b", "b"]);
     // The holder releases one name.
-    world.stale.clear();
-    world.objects.remove(&(1, "02".to_owned()));
+    source.stale.clear();
+    source.objects.remove(&(1, "02".to_owned()));
     for _ in 0..4 {
-        mirrored.read(&world.desired(false), &plan_settings);
-        mirrored.seconds += 60;
+        mirror.reconcile(&source.desired(false), &plan_settings);
+        mirror.seconds += 60;
     }
-    assert_eq!(holders(&mirrored), ["b", "b", "a"]);
+    assert_eq!(holders(&mirror), ["b", "b", "a"]);
 }
 
 #[test]
 fn failing_object_keeps_only_its_entry() {
-    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
-    ready(&mut world, 0, 0..4);
-    mirrored.read(&world.desired(true), &plan_settings);
-    world.failing.insert((0, "00".to_owned()));
-    world.objects.remove(&(0, "01".to_owned()));
+    let (mut source, mut mirror, plan_settings) = (source(), SimulatedMirror::new(), plan_settings(1.0 / 3.0, false));
+    add_ready_objects(&mut source, 0, 0..4);
+    mirror.reconcile(&source.desired(true), &plan_settings);
+    source.failing.insert((0, "00".to_owned()));
+    source.objects.remove(&(0, "01".to_owned()));
     for _ in 0..3 {
-        let plan = mirrored.read(&world.desired(true), &plan_settings);
+        let plan = mirror.reconcile(&source.desired(true), &plan_settings);
         assert_eq!(plan.skipped.get("a-00"), Some(&SkipReason::Doubt));
         assert_eq!(plan.uncertain.as_deref(), Some("fails"));
     }
-    assert_eq!(mirrored.found.own.keys().collect::<Vec<_>>(), ["a-00", "a-02", "a-03"]);
+    assert_eq!(mirror.found.own.keys().collect::<Vec<_>>(), ["a-00", "a-02", "a-03"]);
 }
 
 #[test]
@@ -371,7 +380,7 @@ fn invalid_entry_affects_only_itself() {
         BTreeMap::from([("b".to_owned(), "the name is too long".to_owned())])
     };
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
-    let now = Now { unix: 0, instant: Instant::now() };
+    let now = PlanTime { unix_seconds: 0, instant: Instant::now() };
     let plan = plan(&desired, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
     assert_eq!(steps(&plan).iter().map(Step::name).collect::<Vec<_>>(), ["a", "c", "old"]);
     assert_eq!(plan.skipped["b"].to_string(), "the name is too long");

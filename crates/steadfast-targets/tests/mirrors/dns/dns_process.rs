@@ -43,8 +43,8 @@ impl DnsKind {
     /// Returns the configuration of a server with its files in `folder`, on this port of 127.0.0.1.
     pub(crate) fn configuration(self, folder: &Path, port: u16, settings: &DnsSettings) -> String {
         match self {
-            Self::Knot => knot(folder, port, settings),
-            Self::Bind => bind(folder, port, settings),
+            Self::Knot => knot_configuration(folder, port, settings),
+            Self::Bind => bind_configuration(folder, port, settings),
         }
     }
 
@@ -60,9 +60,9 @@ impl DnsKind {
     }
 }
 
-fn knot(folder: &Path, port: u16, settings: &DnsSettings) -> String {
+fn knot_configuration(folder: &Path, port: u16, settings: &DnsSettings) -> String {
     let folder = folder.display();
-    let keys = keys(settings)
+    let keys = all_keys(settings)
         .map(|(name, secret)| format!("  - id: {name}\n    algorithm: hmac-sha256\n    secret: {secret}\n"));
     let readers =
         settings.keys.iter().filter(|(name, _)| settings.zones.iter().any(|zone| zone.readers.contains(name)));
@@ -87,9 +87,9 @@ fn knot(folder: &Path, port: u16, settings: &DnsSettings) -> String {
     )
 }
 
-fn bind(folder: &Path, port: u16, settings: &DnsSettings) -> String {
+fn bind_configuration(folder: &Path, port: u16, settings: &DnsSettings) -> String {
     let folder = folder.display();
-    let keys = keys(settings)
+    let keys = all_keys(settings)
         .map(|(name, secret)| format!("key \"{name}\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n"));
     let zones = settings.zones.iter().map(|DnsZone { domain, file, readers }| {
         let readers: Vec<String> = readers.iter().map(|name| format!(" key {name};")).collect();
@@ -108,6 +108,6 @@ fn bind(folder: &Path, port: u16, settings: &DnsSettings) -> String {
     )
 }
 
-fn keys(settings: &DnsSettings) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn all_keys(settings: &DnsSettings) -> impl Iterator<Item = (&'static str, &'static str)> {
     [MIRROR].into_iter().chain(settings.keys.iter().copied())
 }

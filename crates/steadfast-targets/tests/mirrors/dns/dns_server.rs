@@ -16,11 +16,11 @@ use super::dns_process::{DnsSettings, DnsZone};
 use super::{Result, TIMEOUT};
 
 /// Known key without permissions.
-pub(crate) const OTHER: (&str, &str) = ("other", "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3Q=");
+pub(crate) const OTHER_KEY: (&str, &str) = ("other", "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3Q=");
 /// Key that may transfer the zone, but not update it.
-pub(crate) const READER: (&str, &str) = ("reader", "cmVhZGVyIHJlYWRlciByZWFkZXIgcmVhZGVyIHJlYWQ=");
+pub(crate) const READER_KEY: (&str, &str) = ("reader", "cmVhZGVyIHJlYWRlciByZWFkZXIgcmVhZGVyIHJlYWQ=");
 
-const ZONE: &str = "\
+const ZONE_FILE: &str = "\
 $ORIGIN example.org.
 $TTL 300
 @ SOA ns hostmaster 1 3600 600 86400 60
@@ -33,7 +33,7 @@ _steadfast.foreign 60 TXT \"steadfast:two\"
 _steadfast.promised 60 TXT \"steadfast:two\"
 ";
 
-const OTHER_ZONE: &str = "\
+const OTHER_ZONE_FILE: &str = "\
 $ORIGIN example.net.
 $TTL 300
 @ SOA ns hostmaster 1 3600 600 86400 60
@@ -42,16 +42,16 @@ ns A 127.0.0.1
 ";
 
 /// Key in the format of `nsupdate -y`.
-pub(crate) fn key(name: &str, secret: &str) -> String {
+pub(crate) fn key_text(name: &str, secret: &str) -> String {
     format!("hmac-sha256:{name}:{secret}")
 }
 
 /// Zones and keys of the server.
-const SETTINGS: DnsSettings = DnsSettings {
-    keys: &[OTHER, READER],
+const SERVER_SETTINGS: DnsSettings = DnsSettings {
+    keys: &[OTHER_KEY, READER_KEY],
     zones: &[
-        DnsZone { domain: "example.org", file: "zone", readers: &[READER.0] },
-        DnsZone { domain: "example.net", file: "other", readers: &[READER.0] },
+        DnsZone { domain: "example.org", file: "zone", readers: &[READER_KEY.0] },
+        DnsZone { domain: "example.net", file: "other", readers: &[READER_KEY.0] },
     ],
     ignores_file_serials: true,
 };
@@ -59,10 +59,10 @@ const SETTINGS: DnsSettings = DnsSettings {
 impl DnsKind {
     /// Returns the available servers. A missing server is printed, or fails the test if skips are forbidden.
     pub(crate) fn available() -> Result<Vec<Self>> {
-        let tools = ["dig", "nsupdate"].into_iter().find(|tool| found(tool).is_none());
+        let tools = ["dig", "nsupdate"].into_iter().find(|tool| find_program(tool).is_none());
         let mut available = Vec::new();
         for kind in [Self::Knot, Self::Bind] {
-            match tools.or(Some(kind.program()).filter(|program| found(program).is_none())) {
+            match tools.or(Some(kind.program()).filter(|program| find_program(program).is_none())) {
                 None => available.push(kind),
                 Some(missing) if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") => {
                     return Err(format!(
@@ -81,7 +81,7 @@ impl DnsKind {
     }
 }
 
-fn found(program: &str) -> Option<PathBuf> {
+fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     folders.map(|folder| folder.join(program)).find(|path| path.is_file())
@@ -99,16 +99,16 @@ impl RunningServer {
         let folder = std::env::temp_dir().join(format!("steadfast-{kind:?}-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        std::fs::write(folder.join("conf"), kind.configuration(&folder, address.port(), &SETTINGS))?;
-        std::fs::write(folder.join("zone"), ZONE)?;
-        std::fs::write(folder.join("other"), OTHER_ZONE)?;
+        std::fs::write(folder.join("conf"), kind.configuration(&folder, address.port(), &SERVER_SETTINGS))?;
+        std::fs::write(folder.join("zone"), ZONE_FILE)?;
+        std::fs::write(folder.join("other"), OTHER_ZONE_FILE)?;
         let mut running = Self { kind, folder, address, process: None };
         running.restart().await?;
         Ok(running)
     }
 
     pub(crate) async fn restart(&mut self) -> Result {
-        let program = found(self.kind.program()).ok_or("the program is missing")?;
+        let program = find_program(self.kind.program()).ok_or("the program is missing")?;
         self.process = Some(self.kind.spawn(&program, &self.folder)?);
         let target = self.target("nobody")?;
         let ready = async {
@@ -139,16 +139,16 @@ impl RunningServer {
                 std::fs::remove_file(path)?;
             }
         }
-        std::fs::write(self.folder.join("other"), OTHER_ZONE)?;
-        Ok(std::fs::write(self.folder.join("zone"), ZONE)?)
+        std::fs::write(self.folder.join("other"), OTHER_ZONE_FILE)?;
+        Ok(std::fs::write(self.folder.join("zone"), ZONE_FILE)?)
     }
 
     pub(crate) fn target(&self, mark: &str) -> Result<Zone> {
-        self.target_of("example.org", mark)
+        self.zone_target("example.org", mark)
     }
 
-    pub(crate) fn target_of(&self, zone: &str, mark: &str) -> Result<Zone> {
-        Ok(Zone::new(&self.address.to_string(), zone, key(MIRROR.0, MIRROR.1).parse()?, mark)?)
+    pub(crate) fn zone_target(&self, zone: &str, mark: &str) -> Result<Zone> {
+        Ok(Zone::new(&self.address.to_string(), zone, key_text(MIRROR.0, MIRROR.1).parse()?, mark)?)
     }
 
     /// Returns the response, one line per record, without names and classes; addresses of a name are sorted.
@@ -163,7 +163,7 @@ impl RunningServer {
 
     /// Returns all records of the zone except for the serial.
     pub(crate) fn zone(&self) -> Result<BTreeSet<String>> {
-        let lines = self.dig_records(&["-y", &key(MIRROR.0, MIRROR.1), "example.org", "AXFR"])?;
+        let lines = self.dig_records(&["-y", &key_text(MIRROR.0, MIRROR.1), "example.org", "AXFR"])?;
         // The ownership record is not an entry of the mirror.
         let is_content = |line: &String| !line.contains(" SOA ") && !line.contains("._steadfast-owner.");
         Ok(lines.into_iter().filter(is_content).collect())
@@ -195,7 +195,7 @@ impl RunningServer {
     /// Passes these lines to nsupdate unchanged.
     pub(crate) fn run_nsupdate(&self, lines: &[String]) -> Result {
         let mut command = Command::new("nsupdate");
-        command.args(["-v", "-y", &key(MIRROR.0, MIRROR.1)]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["-v", "-y", &key_text(MIRROR.0, MIRROR.1)]).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         child.stdin.take().ok_or("a pipe")?.write_all((lines.join("\n") + "\n").as_bytes())?;
         let output = child.wait_with_output()?;

@@ -27,7 +27,7 @@ pub(crate) struct TreeState {
     pub(crate) checks_conditions: bool,
     /// Required `authorization` header, if set.
     pub(crate) token: Option<String>,
-    changes: u64,
+    change_count: u64,
 }
 
 /// Server that runs until its runtime ends. Items are under `/services/`, and listed at `/services`.
@@ -80,60 +80,60 @@ impl TreeState {
 
     /// Adds an item as another client.
     pub(crate) fn put(&mut self, path: &str, item: Value) {
-        self.changes += 1;
-        self.items.insert(path.to_owned(), (self.changes, item));
+        self.change_count += 1;
+        self.items.insert(path.to_owned(), (self.change_count, item));
     }
 
     fn respond(&mut self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let (method, path) = (request.method(), request.uri().path().to_owned());
         self.requests.push(format!("{method} {path}"));
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let answered = |status: u16, body: Option<&Value>| {
+        let response = |status: u16, body: Option<&Value>| {
             let body = body.map(ToString::to_string).unwrap_or_default();
             let response = Response::builder().status(status);
             response.body(Full::new(Bytes::from(body))).expect("an answer")
         };
         if let Some(status) = self.status_override {
-            return answered(status, None);
+            return response(status, None);
         }
         if self.token.as_deref().is_some_and(|token| header("authorization") != Some(token)) {
-            return answered(401, None);
+            return response(401, None);
         }
         if path == "/services" {
             let all: Vec<_> = self.items.values().map(|(_, item)| item.clone()).collect();
-            return answered(200, Some(&json!({ "services": all })));
+            return response(200, Some(&json!({ "services": all })));
         }
-        let there = self.items.get(&path).cloned();
+        let existing_item = self.items.get(&path).cloned();
         let tag = |number: u64| format!("\"{number}\"");
         let condition_holds = match (header("if-match"), header("if-none-match")) {
-            (Some(desired), _) => there.as_ref().is_some_and(|(number, _)| tag(*number) == desired),
-            (None, Some("*")) => there.is_none(),
+            (Some(desired), _) => existing_item.as_ref().is_some_and(|(number, _)| tag(*number) == desired),
+            (None, Some("*")) => existing_item.is_none(),
             _ => true,
         };
         if self.checks_conditions && !condition_holds {
-            return answered(412, None);
+            return response(412, None);
         }
-        match (method, there) {
+        match (method, existing_item) {
             (&Method::GET, Some((number, item))) => {
-                let mut response = answered(200, Some(&item));
+                let mut response = response(200, Some(&item));
                 if self.checks_conditions {
                     response.headers_mut().insert("etag", tag(number).parse().expect("a tag"));
                 }
                 response
             }
-            (&Method::PUT, there) => match serde_json::from_slice(request.body()) {
+            (&Method::PUT, existing_item) => match serde_json::from_slice(request.body()) {
                 Ok(item) => {
                     self.put(&path, item);
-                    answered(if there.is_some() { 200 } else { 201 }, None)
+                    response(if existing_item.is_some() { 200 } else { 201 }, None)
                 }
-                Err(_) => answered(400, None),
+                Err(_) => response(400, None),
             },
             (&Method::DELETE, Some(_)) => {
                 self.items.remove(&path);
-                answered(204, None)
+                response(204, None)
             }
-            (&Method::GET | &Method::DELETE, None) => answered(404, None),
-            _ => answered(405, None),
+            (&Method::GET | &Method::DELETE, None) => response(404, None),
+            _ => response(405, None),
         }
     }
 }

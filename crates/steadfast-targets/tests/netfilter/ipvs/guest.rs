@@ -20,20 +20,20 @@ pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Erro
 const GUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Environment variable of a copy of this program in a guest, with the path of its modules.
-const GUEST: &str = "STEADFAST_IPVS_GUEST";
+const MODULES_VARIABLE: &str = "STEADFAST_IPVS_GUEST";
 
 /// Line that the copy prints at its end.
-const PASSED: &str = "all of it held in the guest";
+const PASSED_MESSAGE: &str = "all of it held in the guest";
 
 /// Message of Debian's kernel, which exits at once on a processor with more registers than the kernel supports, such as
 /// AMX.
-const UNKNOWN_REGISTERS: &str = "ptrace set fp regs failed";
+const UNKNOWN_REGISTERS_MESSAGE: &str = "ptrace set fp regs failed";
 
 /// Runs `test` in a copy of this program in a guest, and checks the result; or prints that the test is skipped.
 pub(crate) fn run_in_guest(test: &str) -> Result {
     let Some(guest) = Guest::start(test)? else { return Ok(()) };
     let output = guest.output()?;
-    if output.contains(UNKNOWN_REGISTERS) {
+    if output.contains(UNKNOWN_REGISTERS_MESSAGE) {
         // Skipped even if skips are forbidden, because no other kernel of this kind is available. The reason is
         // printed.
         writeln!(
@@ -42,15 +42,15 @@ pub(crate) fn run_in_guest(test: &str) -> Result {
         )?;
         return Ok(());
     }
-    assert!(output.contains(PASSED), "{output}");
+    assert!(output.contains(PASSED_MESSAGE), "{output}");
     Ok(())
 }
 
-/// Runs `what` with the folder of the modules, if this process is the copy in the guest. Otherwise does nothing.
-pub(crate) fn as_guest(what: impl FnOnce(&OsStr) -> Result) -> Result {
-    if let Some(modules) = env::var_os(GUEST) {
-        what(&modules)?;
-        println!("{PASSED}");
+/// Runs `check` with the folder of the modules, if this process is the copy in the guest. Otherwise does nothing.
+pub(crate) fn as_guest(check: impl FnOnce(&OsStr) -> Result) -> Result {
+    if let Some(modules) = env::var_os(MODULES_VARIABLE) {
+        check(&modules)?;
+        println!("{PASSED_MESSAGE}");
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ pub(crate) fn load(modules: &OsStr, module: &str) -> Result {
 
 /// Folders of programs, including those for root: the search path in the guest, and part of the search path on this
 /// machine.
-const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+const PROGRAM_FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Kernel that runs as a process, and its folder. Both are removed on drop.
 struct Guest {
@@ -76,18 +76,18 @@ impl Guest {
     /// allowed.
     fn start(test: &str) -> Result<Option<Self>> {
         let path = env::var_os("PATH").unwrap_or_default();
-        let folders: Vec<_> = env::split_paths(&path).chain(env::split_paths(FOLDERS)).collect();
+        let folders: Vec<_> = env::split_paths(&path).chain(env::split_paths(PROGRAM_FOLDERS)).collect();
         let program = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-        // Only `PATH` is searched, not `FOLDERS`, so that changing `PATH` skips the test.
+        // Only `PATH` is searched, not `PROGRAM_FOLDERS`, so that changing `PATH` skips the test.
         let kernel = env::split_paths(&path).map(|folder| folder.join("linux.uml")).find(|path| path.is_file());
-        let Some(kernel) = kernel else { return Self::skipped("there is no linux.uml on the path") };
+        let Some(kernel) = kernel else { return Self::skip("there is no linux.uml on the path") };
         if let Some(missing) = ["ipvsadm", "modprobe", "ip"].into_iter().find(|name| program(name).is_none()) {
-            return Self::skipped(&format!("there is no {missing}"));
+            return Self::skip(&format!("there is no {missing}"));
         }
         let versions = fs::read_dir("/usr/lib/uml/modules").into_iter().flatten().flatten();
         let with_ipvs = |path: &PathBuf| path.join("kernel/net/netfilter/ipvs").is_dir();
         let Some(modules) = versions.map(|entry| entry.path()).find(with_ipvs) else {
-            return Self::skipped("linux.uml has no module ip_vs");
+            return Self::skip("linux.uml has no module ip_vs");
         };
         let folder = env::temp_dir().join(format!("steadfast-ipvs-{}", process::id()));
         fs::create_dir_all(folder.join("lib/modules"))?;
@@ -98,7 +98,7 @@ impl Guest {
         Ok(Some(Self { process: process?, folder }))
     }
 
-    fn skipped(reason: &str) -> Result<Option<Self>> {
+    fn skip(reason: &str) -> Result<Option<Self>> {
         if env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
             return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: {reason}").into());
         }
@@ -112,7 +112,7 @@ impl Guest {
         symlink(modules, folder.join("lib/modules").join(modules.file_name().unwrap_or_default()))?;
         let init = folder.join("init");
         let script = format!(
-            "#!/bin/sh\nexport PATH={FOLDERS} {GUEST}='{}'\nmount -t proc proc /proc\nmount -t sysfs sys /sys\nmount -t tmpfs tmp /mnt\n\
+            "#!/bin/sh\nexport PATH={PROGRAM_FOLDERS} {MODULES_VARIABLE}='{}'\nmount -t proc proc /proc\nmount -t sysfs sys /sys\nmount -t tmpfs tmp /mnt\n\
              # Nothing is loaded but by hand.\necho /bin/false >/proc/sys/kernel/modprobe\n\
              ip link set lo up\nfor address in 10.9.0.1 10.8.0.2 10.8.0.3 10.8.0.4; do ip addr add $address/32 dev lo; done\n\
              '{}' --exact '{test}' --nocapture 2>&1\necho o >/proc/sysrq-trigger\nsleep 10\n",

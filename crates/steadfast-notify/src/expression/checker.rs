@@ -4,7 +4,7 @@ use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, MapEntry, Operator};
 
 use super::error::{ExpressionError, Purpose, chars_before};
-use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
+use super::kind::{EVENT_FIELDS, FUNCTIONS, Kind, VARIABLE_NAMES};
 use crate::entry_fields::{EntryFields, FieldKind, names};
 use crate::path::ValuePath;
 
@@ -12,7 +12,7 @@ use crate::path::ValuePath;
 pub(super) struct Checker<'e> {
     text: &'e str,
     /// Variables of macros, innermost last.
-    bound: Vec<&'e str>,
+    bound_names: Vec<&'e str>,
     /// Variables available to the expression.
     names: &'static [&'static str],
     pub(super) errors: Vec<ExpressionError>,
@@ -30,8 +30,8 @@ impl<'e> Checker<'e> {
     pub(super) fn new(text: &'e str) -> Self {
         Self {
             text,
-            bound: Vec::new(),
-            names: &NAMES,
+            bound_names: Vec::new(),
+            names: &VARIABLE_NAMES,
             errors: Vec::new(),
             paths: Vec::new(),
             reads_old: false,
@@ -51,8 +51,9 @@ impl<'e> Checker<'e> {
                 self.report(root, format!("the result is {}, expected true or false", kind.name()));
             }
             Purpose::Entries(entry_fields) => {
-                let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
-                if !fits {
+                let may_be_entries =
+                    [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
+                if !may_be_entries {
                     let description = format!("the result is {}, expected an entry or a list of entries", kind.name());
                     self.report(root, description);
                 }
@@ -103,7 +104,7 @@ impl<'e> Checker<'e> {
                 FieldKind::Bool => Kind::Bool,
                 FieldKind::Any => Kind::Any,
             };
-            let kind = if *optional { Kind::Any } else { obvious(value) };
+            let kind = if *optional { Kind::Any } else { evident_kind(value) };
             if !kind.may_be(expected_kind) {
                 let description = format!("`{}` is {}, expected {}", field.name, kind.name(), expected_kind.name());
                 self.report(value, description);
@@ -127,7 +128,7 @@ impl<'e> Checker<'e> {
 
     fn kind(&mut self, expr: &'e Expr) -> Kind {
         match &expr.kind {
-            ExprKind::Literal(_) => obvious(expr),
+            ExprKind::Literal(_) => evident_kind(expr),
             ExprKind::Name(name) => self.name(expr, name),
             ExprKind::Select { of, field, optional } => {
                 let kind = self.field(expr, of, field);
@@ -164,7 +165,7 @@ impl<'e> Checker<'e> {
                 Kind::Any
             }
             ExprKind::Not(of) => {
-                self.needs_bool(of);
+                self.require_bool(of);
                 Kind::Bool
             }
             ExprKind::Negate(of) => {
@@ -174,43 +175,43 @@ impl<'e> Checker<'e> {
                 }
                 kind
             }
-            ExprKind::Chain { first, rest } => self.chain(first, rest),
+            ExprKind::Chain { first, rest } => self.chain_kind(first, rest),
             ExprKind::And(operands) | ExprKind::Or(operands) => {
                 for operand in operands {
-                    self.needs_bool(operand);
+                    self.require_bool(operand);
                 }
                 Kind::Bool
             }
             ExprKind::Conditional { condition, yes, no } => {
-                self.needs_bool(condition);
+                self.require_bool(condition);
                 let (yes, no) = (self.kind(yes), self.kind(no));
                 // Branches of different kinds are valid CEL. The kind of the result is then unknown.
                 if yes == no { yes } else { Kind::Any }
             }
-            ExprKind::Comprehension(of) => self.comprehension(of),
+            ExprKind::Comprehension(of) => self.comprehension_kind(of),
             ExprKind::Bind { name, value, body } => {
                 self.kind(value);
-                self.within(&[name], |checker| checker.kind(body))
+                self.with_bound_names(&[name], |checker| checker.kind(body))
             }
             ExprKind::OptionalMap { of, name, body, .. } => {
                 self.kind(of);
-                self.within(&[name], |checker| checker.kind(body));
+                self.with_bound_names(&[name], |checker| checker.kind(body));
                 Kind::Any
             }
         }
     }
 
     /// Runs `check` with further variables bound.
-    fn within<T>(&mut self, names: &[&'e String], check: impl FnOnce(&mut Self) -> T) -> T {
-        let bound_before = self.bound.len();
-        self.bound.extend(names.iter().map(|name| name.as_str()));
+    fn with_bound_names<T>(&mut self, names: &[&'e String], check: impl FnOnce(&mut Self) -> T) -> T {
+        let bound_before = self.bound_names.len();
+        self.bound_names.extend(names.iter().map(|name| name.as_str()));
         let result = check(self);
-        self.bound.truncate(bound_before);
+        self.bound_names.truncate(bound_before);
         result
     }
 
     fn is_bound(&self, name: &str) -> bool {
-        self.bound.contains(&name)
+        self.bound_names.contains(&name)
     }
 
     fn name(&mut self, expr: &Expr, name: &str) -> Kind {
@@ -240,10 +241,10 @@ impl<'e> Checker<'e> {
             && matches!(&of.kind, ExprKind::Name(name) if name == "event")
             && !self.is_bound("event")
         {
-            if let Some((_, kind)) = EVENT.iter().find(|(name, _)| *name == field) {
+            if let Some((_, kind)) = EVENT_FIELDS.iter().find(|(name, _)| *name == field) {
                 return *kind;
             }
-            let fields: Vec<&str> = EVENT.iter().map(|(field, _)| *field).collect();
+            let fields: Vec<&str> = EVENT_FIELDS.iter().map(|(field, _)| *field).collect();
             self.report(expr, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
             return Kind::Any;
         }
@@ -253,27 +254,27 @@ impl<'e> Checker<'e> {
         Kind::Any
     }
 
-    fn needs_bool(&mut self, operand: &'e Expr) {
+    fn require_bool(&mut self, operand: &'e Expr) {
         let kind = self.kind(operand);
         if !kind.may_be(Kind::Bool) {
             self.report(operand, format!("the value is {}, expected true or false", kind.name()));
         }
     }
 
-    fn comprehension(&mut self, of: &'e Comprehension) -> Kind {
+    fn comprehension_kind(&mut self, of: &'e Comprehension) -> Kind {
         let range = self.kind(&of.range);
         if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
             self.report(&of.range, format!("{} has no items to iterate over", range.name()));
         }
         let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
-        self.within(&names, |checker| {
+        self.with_bound_names(&names, |checker| {
             if let Some(condition) = &of.condition {
-                checker.needs_bool(condition);
+                checker.require_bool(condition);
             }
             if let Some(body) = &of.body {
                 match of.kind {
                     ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
-                        checker.needs_bool(body);
+                        checker.require_bool(body);
                     }
                     _ => {
                         checker.kind(body);
@@ -288,32 +289,33 @@ impl<'e> Checker<'e> {
         }
     }
 
-    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
+    fn chain_kind(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
         let (mut left_offset, mut left) = (first.offset, self.kind(first));
         for Link { operator, offset, right } in rest {
             let kind = self.kind(right);
-            let differ = !left.may_be(kind);
+            let kinds_differ = !left.may_be(kind);
             let are_times = left.is_time_or_duration() && kind.is_time_or_duration();
-            let mut never = |word: &str| self.report_at(*offset, format!("{} {word} {}", left.name(), kind.name()));
+            let mut report_mismatch =
+                |word: &str| self.report_at(*offset, format!("{} {word} {}", left.name(), kind.name()));
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
                     // A comparison with null is a common check for absence.
-                    if differ && left != Kind::Null && kind != Kind::Null {
-                        never("is never equal to");
+                    if kinds_differ && left != Kind::Null && kind != Kind::Null {
+                        report_mismatch("is never equal to");
                     }
                     Kind::Bool
                 }
                 Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
-                    if differ {
-                        never("cannot be compared to");
+                    if kinds_differ {
+                        report_mismatch("cannot be compared to");
                     }
                     Kind::Bool
                 }
                 Operator::In => Kind::Bool,
                 Operator::Add | Operator::Subtract if are_times => Kind::Any,
                 Operator::Add => {
-                    if differ {
-                        never("cannot be added to");
+                    if kinds_differ {
+                        report_mismatch("cannot be added to");
                     }
                     if left == Kind::Any { kind.sum_kind() } else { left.sum_kind() }
                 }
@@ -362,7 +364,7 @@ impl<'e> Checker<'e> {
             self.report(expr, "`get` is only available in `when` and `send` of a rule".to_owned());
             return Kind::Any;
         }
-        let takes = "`get` needs a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
+        let usage = "`get` needs a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
                      'web'); for a resource without namespaces only the name: get('nodes', object.spec.nodeName)";
         match arguments {
             [Expr { kind: ExprKind::Literal(Literal::String(resource)), offset }, rest @ ..]
@@ -378,7 +380,7 @@ impl<'e> Checker<'e> {
                     }
                 }
             }
-            _ => self.report(expr, takes.to_owned()),
+            _ => self.report(expr, usage.to_owned()),
         }
         Kind::Any
     }
@@ -403,7 +405,7 @@ impl<'e> Checker<'e> {
 }
 
 /// Returns the kind of a literal value.
-fn obvious(expr: &Expr) -> Kind {
+fn evident_kind(expr: &Expr) -> Kind {
     match &expr.kind {
         ExprKind::Literal(literal) => match literal {
             Literal::Bool(_) => Kind::Bool,

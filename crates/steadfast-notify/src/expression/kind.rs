@@ -58,10 +58,10 @@ impl Kind {
 }
 
 /// Variables of rules.
-pub(super) const NAMES: [&str; 5] = ["old", "new", "object", "event", "now"];
+pub(super) const VARIABLE_NAMES: [&str; 5] = ["old", "new", "object", "event", "now"];
 
 /// Fields of `event`.
-pub(super) const EVENT: [(&str, Kind); 11] = [
+pub(super) const EVENT_FIELDS: [(&str, Kind); 11] = [
     ("id", Kind::Text),
     ("type", Kind::Text),
     ("initial", Kind::Bool),
