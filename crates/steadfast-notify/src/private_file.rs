@@ -23,8 +23,8 @@ pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = private_options().write(true).create_new(true).file(&staged)?;
-    file.write_all(text.as_bytes())?;
-    drop(file);
+    let mut staged_file = private_options().write(true).create_new(true).open(&staged)?;
+    staged_file.write_all(text.as_bytes())?;
+    drop(staged_file);
     fs::rename(&staged, file)
 }

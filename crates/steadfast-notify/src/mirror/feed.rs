@@ -49,15 +49,15 @@ impl MirrorFeed {
     /// are dropped.
     pub fn expect<'a>(&self, clusters: impl IntoIterator<Item = &'a str>) {
         {
-            let mut clusters = self.lock();
+            let mut views = self.lock();
             // Clusters that left the configuration are dropped with their views.
-            let mut previous = std::mem::take(&mut *clusters);
+            let mut previous = std::mem::take(&mut *views);
             for cluster in clusters {
                 let cluster_views = previous.remove(cluster).unwrap_or_else(|| ClusterViews {
                     missing: Some("the cluster has not responded yet".to_owned()),
                     ..ClusterViews::default()
                 });
-                clusters.insert(cluster.to_owned(), cluster_views);
+                views.insert(cluster.to_owned(), cluster_views);
             }
         }
         self.changed();

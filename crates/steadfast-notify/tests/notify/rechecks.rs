@@ -69,8 +69,8 @@ fn clock() -> Timestamp {
 }
 
 async fn real_pause() {
-    let real_pause = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)));
-    real_pause.await.expect("a pause");
+    let pause = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)));
+    pause.await.expect("a pause");
 }
 
 /// Recording receiver.

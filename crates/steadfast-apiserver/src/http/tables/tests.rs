@@ -7,8 +7,8 @@ use crate::clock::Clock;
 /// Returns the cells of a kind's table without the columns of `-o wide`.
 fn cells(group: &str, kind: &str, object: &Value) -> Vec<String> {
     let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());
-    let row_text = columns::for_kind(group, kind).iter().filter(|column| !column.is_wide);
-    shown
+    let shown_columns = columns::for_kind(group, kind).iter().filter(|column| !column.is_wide);
+    shown_columns
         .map(|column| column.cell(object, &clock))
         .map(|cell| cell.as_str().map_or(cell.to_string(), str::to_owned))
         .collect()

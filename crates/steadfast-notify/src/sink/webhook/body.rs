@@ -26,7 +26,7 @@ pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Conte
         (false, [event]) => (event.to_string(), "application/cloudevents+json; charset=utf-8"),
         _ => (Value::Array(events).to_string(), "application/cloudevents-batch+json; charset=utf-8"),
     };
-    Content { body, kind: content_type.to_owned(), is_secret: false }
+    Content { body, content_type: content_type.to_owned(), is_secret: false }
 }
 
 /// Evaluates the `body` of a sink for the messages. Text is sent verbatim, other values as JSON.
@@ -49,7 +49,7 @@ pub(super) fn evaluate_body(
             Value::String(text) => (text, "text/plain; charset=utf-8"),
             value => (value.to_string(), "application/json"),
         };
-    Ok(Content { body, kind: content_type.unwrap_or(default_type).to_owned(), is_secret: !secrets.is_empty() })
+    Ok(Content { body, content_type: content_type.unwrap_or(default_type).to_owned(), is_secret: !secrets.is_empty() })
 }
 
 /// Returns a message as a variable of `body`, with the time as numbers.

@@ -132,7 +132,7 @@ async fn seconds_of_a_suspend_are_skipped() {
         if reached.is_some_and(|second| second + 2 >= clock().as_second()) {
             break;
         }
-        pause().await;
+        real_pause().await;
     }
     let seconds: Vec<i64> = receiver
         .messages_after(messages_before_suspend)
