@@ -97,7 +97,7 @@ impl Notes {
 /// Checks that `informer` is not synced during a fault, and that the informer reports the reason. Its error, its
 /// freshness and its diagnostics must contain each of `names`, within a timeout for a busy machine.
 async fn assert_reports_fault<K: Cacheable>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
-    let started = Instant::now();
+    let start = Instant::now();
     loop {
         let Err(error) = informer.wait_for_sync(MIN_FAULT_TIME).await else {
             panic!("the informer must not sync: {}\n{}", informer.freshness(), notes.text());
@@ -108,7 +108,7 @@ async fn assert_reports_fault<K: Cacheable>(informer: &Informer<K>, notes: &Note
         if missing.is_empty() {
             return;
         }
-        assert!(started.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
+        assert!(start.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
     }
 }
 
@@ -125,8 +125,8 @@ async fn assert_recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -
 async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), TestError> {
     let mut changed = informer.changed();
     let fresh = async { while !informer.freshness().is_fresh() && changed.changed().await.is_ok() {} };
-    let waited = tokio::time::timeout(TIMEOUT, fresh).await;
-    waited.map_err(|_| format!("not fresh after {TIMEOUT:?}: {}", informer.freshness()).into())
+    let result = tokio::time::timeout(TIMEOUT, fresh).await;
+    result.map_err(|_| format!("not fresh after {TIMEOUT:?}: {}", informer.freshness()).into())
 }
 
 /// Checks that nothing has panicked, and that no output contains a secret.
@@ -325,9 +325,9 @@ async fn unreadable_watch_is_reported_without_loss() -> Result<(), TestError> {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let waited = tokio::time::timeout(TIMEOUT, named).await;
+        let result = tokio::time::timeout(TIMEOUT, named).await;
         let _ = writeln!(OutputWriter, "{}", notes.text());
-        waited.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
+        result.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
         server.faults().clear_rules();
         recorder.fault("corrupt", false);
 
@@ -360,9 +360,9 @@ async fn undecodable_objects_are_named_without_content() -> Result<(), TestError
     assert_eq!(named, ["default/a", "default/b"]);
     let lister = informer.lister()?;
     assert_eq!(lister.get("default", "empty")?.map(|empty| empty.data.len()), Some(0));
-    let unknown = lister.get("default", "a").expect_err("the object must be unknown").to_string();
-    assert!(unknown.contains("default/a") && unknown.contains("could not be decoded"), "{unknown}");
-    let _ = writeln!(OutputWriter, "{unknown} {}", informer.freshness());
+    let error = lister.get("default", "a").expect_err("the object must be unknown").to_string();
+    assert!(error.contains("default/a") && error.contains("could not be decoded"), "{error}");
+    let _ = writeln!(OutputWriter, "{error} {}", informer.freshness());
     let logged = output().lines().filter(|line| line.contains("WARN") && line.contains("default/a at version")).count();
     assert!(logged > 0, "the unknown object must be logged");
     assert_no_secret_in_output();

@@ -336,13 +336,13 @@ async fn drained_shutdown_persists_acknowledgements() -> Result<(), TestError> {
 async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), TestError> {
     let folder = Folder::new("durable-rejected")?;
     let (_server, program, log) = first_run(&folder).await?;
-    let again = mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
-    assert!(matches!(&again, HandlerError::Taken { name, .. } if name == "mirror"), "{again}");
+    let error = mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
+    assert!(matches!(&error, HandlerError::Taken { name, .. } if name == "mirror"), "{error}");
     let done = |_| async { Ok::<(), String>(()) };
     let nameless = program.informer.durable("").on_event(done).expect_err("the name is empty");
     assert!(matches!(nameless, HandlerError::Name { .. }), "{nameless}");
-    let elsewhere = InformerFactory::new(program.factory.connection());
-    let unkept = elsewhere.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
+    let other_factory = InformerFactory::new(program.factory.connection());
+    let unkept = other_factory.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
     let rejected = unkept.durable("mirror").on_event(done).expect_err("no checkpoint is configured");
     assert!(matches!(rejected, HandlerError::CheckpointUnsupported { .. }), "{rejected}");
     program.informer.stop();

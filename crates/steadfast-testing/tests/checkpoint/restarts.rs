@@ -159,8 +159,8 @@ async fn other_cluster_at_address_is_detected() -> Result<(), TestError> {
     assert_eq!(events.len(), 40);
     assert!(events.iter().all(|events| events.starts_with("= n-")), "{events:?}");
     assert_eq!(program.cached_objects().len(), 40);
-    let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
-    assert_eq!(why, ["the checkpoint belongs to another cluster than the server; listing all objects"]);
+    let notes = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
+    assert_eq!(notes, ["the checkpoint belongs to another cluster than the server; listing all objects"]);
 
     // From here on, the checkpoint belongs to the new cluster.
     let path = program.simulate_kill(&folder)?;
@@ -186,8 +186,8 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), TestError> {
     let mut events = program.events();
     events.sort();
     assert_eq!(events, ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"], "only the current objects");
-    let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
-    assert!(why.contains("403") && why.contains("`get`"), "{why}");
+    let notes = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
+    assert!(notes.contains("403") && notes.contains("`get`"), "{notes}");
 
     // A checkpoint without the identity of its cluster records that the identity is missing. The next run may then
     // identify the cluster.
@@ -251,10 +251,10 @@ async fn many_objects_are_restored_without_list() -> Result<(), TestError> {
     assert!(counts.rows >= objects as u64 && counts.commits < 20, "{counts:?}");
     let path = program.simulate_kill(&folder)?;
     let sent = server.request_counts().bytes;
-    let started = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let program = ProgramRun::start(&server, &path, 2).await?;
     program.informer.wait_for_sync(Duration::from_secs(20)).await?;
-    let readable = started.elapsed();
+    let readable = start.elapsed();
     assert_eq!(program.informer.snapshot().len(), objects);
     program.settle(&server).await?;
     assert_eq!(lists(&server), 1);

@@ -50,8 +50,8 @@ impl EventsFixture {
         let known = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 5, settings: known, network: network.clone(), ..InMemory::default() };
         let connection = memory.connection(&server).await?;
-        let started = Instant::now();
-        let clock = move || BEGIN + SignedDuration::try_from(started.elapsed()).expect("the duration fits");
+        let start = Instant::now();
+        let clock = move || BEGIN + SignedDuration::try_from(start.elapsed()).expect("the duration fits");
         let recorder = EventRecorder::builder(&connection, "example.com/web").instance("web-1");
         let events = recorder.settings(settings).wall_clock(clock).start()?;
         Ok(Self { server, network, connection, events })

@@ -104,10 +104,10 @@ async fn program_output(program: &str, last: &str) -> Result<String, TestError> 
         .env("KUBECONFIG", &kubeconfig)
         .stdout(Stdio::piped())
         .spawn()?;
-    let started = Instant::now();
+    let start = Instant::now();
     let ended = loop {
         match running.try_wait()? {
-            None if started.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
+            None if start.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
             ended => break ended,
         }
     };

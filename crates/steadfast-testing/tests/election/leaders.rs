@@ -103,15 +103,15 @@ async fn cut_off_leader_ends_and_stops_sending() -> Result<(), TestError> {
     process.network.black_hole(Direction::Both, true);
     let cut = Instant::now();
     leader.lost().await;
-    let took = cut.elapsed();
+    let elapsed = cut.elapsed();
     assert!(
-        (8 * SECOND..=10 * SECOND).contains(&took),
-        "the term ends one renew deadline after the last renewal, not after {took:?}"
+        (8 * SECOND..=10 * SECOND).contains(&elapsed),
+        "the term ends one renew deadline after the last renewal, not after {elapsed:?}"
     );
     assert!(!leader.is_leader() && !election.is_leader() && leader.remaining().is_zero());
     process.network.black_hole(Direction::Both, false);
-    let refused = write(leader.client(), "after").await.expect_err("the term has expired").to_string();
-    assert!(refused.contains("may send no further requests") && refused.contains("did not execute"), "{refused}");
+    let error = write(leader.client(), "after").await.expect_err("the term has expired").to_string();
+    assert!(error.contains("may send no further requests") && error.contains("did not execute"), "{error}");
     assert_eq!(changes(&server), 1);
     write(connection.client(), "by an ordinary client").await?;
     let again = self::leader(&election).await?;
@@ -129,14 +129,10 @@ async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     let slow_patch = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     server.faults().delay_matching(slow_patch, 60 * SECOND);
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(500));
-    let started = Instant::now();
+    let start = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
     assert!(failed.contains("may send no further requests") && failed.contains("check the object first"), "{failed}");
-    assert!(
-        started.elapsed() <= 10 * SECOND,
-        "the server's timeout of a minute must not apply: {:?}",
-        started.elapsed()
-    );
+    assert!(start.elapsed() <= 10 * SECOND, "the server's timeout of a minute must not apply: {:?}", start.elapsed());
     sleep(120 * SECOND).await;
     let object = server.get("configmaps", "default", OBJECT)?;
     assert_ne!(object["data"]["holder"], "late", "the server must discard the aborted request");
@@ -154,8 +150,8 @@ async fn thawed_process_no_longer_leads() -> Result<(), TestError> {
     // Longer than the renew deadline of 10 s.
     sleep(11 * SECOND).await;
     // The process is still frozen: not even a timer has run. Only the comparison with the clock can reject the write.
-    let refused = write(client, "after").await.expect_err("the term has expired").to_string();
-    assert!(refused.contains("may send no further requests"), "{refused}");
+    let error = write(client, "after").await.expect_err("the term has expired").to_string();
+    assert!(error.contains("may send no further requests"), "{error}");
     assert!(!leader.is_leader());
     process.freeze(false);
     self::leader(&election).await?;
@@ -302,8 +298,8 @@ async fn forbidden_candidate_keeps_retrying() -> Result<(), TestError> {
     let election = candidate(&connection, "a")?;
     sleep(600 * SECOND).await;
     assert!(!election.is_leader() && election.holder().is_none());
-    let asked = server.requests().len();
-    assert!((136..=300).contains(&asked), "one attempt per 2 to 4.4 s, not {asked}");
+    let requests = server.requests().len();
+    assert!((136..=300).contains(&requests), "one attempt per 2 to 4.4 s, not {requests}");
     server.faults().clear_rules();
     leader(&election).await?;
     Ok(())
@@ -369,7 +365,7 @@ async fn fail_over(seed: u64, stop: bool) -> Result<Duration, TestError> {
         others.push((candidate(&connection, "other")?, process));
     }
     sleep(20 * SECOND + Duration::from_millis(seed % 97 * 97)).await;
-    let started = Instant::now();
+    let start = Instant::now();
     if stop {
         leading.stop().await;
     } else {
@@ -381,7 +377,7 @@ async fn fail_over(seed: u64, stop: bool) -> Result<Duration, TestError> {
         next = leader(other) => next?,
     };
     write(next.client(), "next").await?;
-    Ok(started.elapsed())
+    Ok(start.elapsed())
 }
 
 /// Log lines at warning level or above, while the value exists.
@@ -427,18 +423,18 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), TestErr
     let election = candidate(&connection, "a")?;
     assert_eq!(election.trouble(), None);
     sleep(60 * SECOND).await;
-    let trouble = election.trouble().ok_or("it has no rights")?;
-    assert_eq!((trouble.verb, trouble.resource, trouble.code), ("get", "leases", Some(403)));
+    let error = election.trouble().ok_or("it has no rights")?;
+    assert_eq!((error.verb, error.resource, error.code), ("get", "leases", Some(403)));
     let rule = "grant the verb `get` on `leases` in the API group `coordination.k8s.io` in the namespace `default`";
-    assert!(trouble.to_string().ends_with(rule), "{trouble}");
+    assert!(error.to_string().ends_with(rule), "{error}");
     assert_eq!(warnings.with(rule), 1, "logged once");
 
     // The candidate may now read leases, but not create them.
     server.faults().clear_rules();
     server.faults().respond(RequestRule::any().resource("leases").verb(Verb::Create), InjectedResponse::code(403));
     sleep(60 * SECOND).await;
-    let trouble = election.trouble().ok_or("it may not create")?;
-    assert_eq!((trouble.verb, trouble.code), ("create", Some(403)));
+    let error = election.trouble().ok_or("it may not create")?;
+    assert_eq!((error.verb, error.code), ("create", Some(403)));
     assert_eq!(warnings.with("grant the verb `create` on `leases`"), 1, "logged once");
     server.faults().clear_rules();
     leader(&election).await?;
@@ -453,10 +449,10 @@ async fn candidate_names_missing_namespace() -> Result<(), TestError> {
     let (_process, connection) = process(&server, 1).await?;
     let election = LeaderElection::builder(&connection, "absent", "it").start()?;
     sleep(60 * SECOND).await;
-    let trouble = election.trouble().ok_or("the namespace is missing")?;
-    assert_eq!((trouble.verb, trouble.code), ("create", Some(404)));
+    let error = election.trouble().ok_or("the namespace is missing")?;
+    assert_eq!((error.verb, error.code), ("create", Some(404)));
     let advice = "create the namespace `absent`, or name another one";
-    assert!(trouble.to_string().ends_with(advice), "{trouble}");
+    assert!(error.to_string().ends_with(advice), "{error}");
     assert_eq!(warnings.with(advice), 1, "logged once");
     server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "absent" } }))?;
     leader(&election).await?;
@@ -472,8 +468,8 @@ async fn sharding_without_rights_names_missing_rule() -> Result<(), TestError> {
     server.faults().respond(RequestRule::any().resource("leases").verb(Verb::List), InjectedResponse::code(403));
     let shares = Sharding::builder(&connection, "default", "it").start()?;
     sleep(60 * SECOND).await;
-    let trouble = shares.trouble().ok_or("it has no rights")?;
-    assert_eq!((trouble.verb, trouble.code), ("list", Some(403)));
+    let error = shares.trouble().ok_or("it has no rights")?;
+    assert_eq!((error.verb, error.code), ("list", Some(403)));
     assert_eq!(warnings.with("grant the verb `list` on `leases`"), 1, "logged once");
     server.faults().clear_rules();
     sleep(60 * SECOND).await;

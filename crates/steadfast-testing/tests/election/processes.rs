@@ -140,7 +140,7 @@ async fn kill_and_stop() -> Result<(), TestError> {
     let mut takeover_times = Vec::new();
     let mut previous_holder = None;
     for kill in 0..kills {
-        let started = Instant::now();
+        let start = Instant::now();
         let (leader, number) = loop {
             let holder = leases.get_opt("it").await?.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
             let process = holder.split('_').next().unwrap_or_default();
@@ -148,13 +148,13 @@ async fn kill_and_stop() -> Result<(), TestError> {
             if let Some(number) = number.filter(|_| previous_holder.as_ref() != Some(&holder)) {
                 break (holder, number);
             }
-            if started.elapsed() > EVENT_TIMEOUT {
+            if start.elapsed() > EVENT_TIMEOUT {
                 return Err(format!("no process leads after {EVENT_TIMEOUT:?}: the lease holder is {holder}").into());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         if previous_holder.is_some() {
-            takeover_times.push(started.elapsed());
+            takeover_times.push(start.elapsed());
         }
         // Kills or stops the leader in the middle of its work.
         tokio::time::sleep(random.between(Duration::from_millis(300), Duration::from_secs(2))).await;

@@ -97,7 +97,7 @@ fn one_seed() -> Result<(), TestkitError> {
 
 #[test]
 fn exclusive_fault_is_not_combined() {
-    let rejected =
+    let error =
         run(0, &[CatalogFault::GoAway, CatalogFault::HugeList]).expect_err("a huge list is not a switch").to_string();
-    assert!(rejected.contains("F25") && rejected.contains("alone"), "{rejected}");
+    assert!(error.contains("F25") && error.contains("alone"), "{error}");
 }

@@ -159,8 +159,8 @@ async fn panicking_index_function_omits_one_object() -> Result<(), TestError> {
     };
     let (picky, lazy) = (informer.index(picky), informer.index(lazy));
     fixture.write("a", "2")?;
-    let written = fixture.write("b", "2")?;
-    informer.wait_for(&written).await?;
+    let written_object = fixture.write("b", "2")?;
+    informer.wait_for(&written_object).await?;
     assert_eq!(names(&picky.get(&())), ["b"]);
     assert_eq!(names(&lazy.get(&())), ["b"]);
     Ok(())

@@ -54,8 +54,8 @@ async fn run_with_helpers(seed: usize, helpers: HelperThreads) -> Result<[Vec<St
             fixture.server.compact();
             fixture.server.faults().heal();
         }
-        let written = fixture.write(&name(round), &format!("end of {round}"))?;
-        informer.wait_for(&written).await?;
+        let written_object = fixture.write(&name(round), &format!("end of {round}"))?;
+        informer.wait_for(&written_object).await?;
     }
     settle().await;
     let held = informer.snapshot();

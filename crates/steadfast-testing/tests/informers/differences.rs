@@ -73,7 +73,7 @@ async fn relisted<K: Cacheable>(
     let notes = Arc::new(Mutex::new(Vec::new()));
     let log = notes.clone();
     informer.on_diagnostic(move |note: &Diagnostic| log.lock().push(note.to_string()));
-    let before = fixture.server.requests().len();
+    let requests_before = fixture.server.requests().len();
 
     fixture.server.faults().cut();
     fixture.write(&named(10), "changed")?;
@@ -87,7 +87,7 @@ async fn relisted<K: Cacheable>(
     fixture.server.faults().heal();
     informer.wait_for_version(&fixture.server.revision().to_string().as_str().into(), EVENT_TIMEOUT * 60).await?;
 
-    let requests = fixture.server.requests().split_off(before);
+    let requests = fixture.server.requests().split_off(requests_before);
     let notes = notes.lock().clone();
     let mut names: Vec<String> = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
     names.sort();

@@ -255,7 +255,7 @@ async fn filtered_handler_keeps_contract() -> Result<(), TestError> {
     let informer = builder_with_form(&fixture.factory, Scope::all()).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
-    let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
+    let recording = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
     settle().await;
     for (name, app, value) in [("b", "web", "1"), ("a", "db", "2"), ("a", "web", "3"), ("b", "db", "2")] {
         fixture.put(name, app, value)?;
@@ -263,7 +263,7 @@ async fn filtered_handler_keeps_contract() -> Result<(), TestError> {
     }
     fixture.server.delete_named("configmaps", "default", "a")?;
     recorder.settle(&fixture.server).await;
-    assert_eq!(seen.descriptions("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
+    assert_eq!(recording.descriptions("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
     steadfast_contract::check(&history(&fixture.server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }

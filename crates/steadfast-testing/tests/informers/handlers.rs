@@ -107,9 +107,9 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
     let registration = informer.add_async_handler(slow)?;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(registration.stats().running, 3);
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     assert_eq!(registration.remove_and_wait().await, 3, "the number of undelivered events");
-    assert_eq!(started.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
+    assert_eq!(start.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
     let counts = registration.stats();
     assert_eq!((counts.running, counts.returned), (0, 6));
     fixture.server.create(&config_map("late", "1"))?;
@@ -272,14 +272,14 @@ async fn handler_concurrency_applies_across_names() -> Result<(), TestError> {
     let informer = fixture.synced().await?;
     let most = Arc::new(AtomicUsize::new(0));
     let registration = informer.add_async_handler(Slow { now: AtomicUsize::new(0), most: most.clone() })?;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     registration.until_synced().await;
     assert_eq!(most.load(Ordering::Relaxed), 3);
-    assert_eq!(started.elapsed().as_secs(), 3, "nine calls of a second, three at a time");
+    assert_eq!(start.elapsed().as_secs(), 3, "nine calls of a second, three at a time");
 
     for value in ["2", "3", "4"] {
-        let written = fixture.write("c-0", value)?;
-        informer.wait_for(&written).await?;
+        let written_object = fixture.write("c-0", value)?;
+        informer.wait_for(&written_object).await?;
     }
     assert_eq!(registration.stats().running, 1, "calls for one name never overlap");
     Ok(())

@@ -77,18 +77,18 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError>
     fixture.server.faults().expire_events();
     fixture.server.compact();
     fixture.server.faults().heal();
-    let written = fixture.write("b", "3")?;
-    informer.wait_for(&written).await?;
+    let written_object = fixture.write("b", "3")?;
+    informer.wait_for(&written_object).await?;
     assert!(notes.all().iter().any(|note| note.contains("410")), "a relist must happen: {:?}", notes.all());
     assert!(lister.get("default", "a").is_err());
     let named = notes.all().iter().filter(|note| note.contains("default/a")).count();
     assert_eq!(named, 1, "one diagnostic per version: {:?}", notes.all());
 
     fixture.server.faults().undecodable("default", "a", false);
-    let written = fixture.write("a", "2")?;
-    informer.wait_for(&written).await?;
+    let written_object = fixture.write("a", "2")?;
+    informer.wait_for(&written_object).await?;
     let a = lister.get("default", "a")?.ok_or("it fits again")?;
-    assert_eq!(a.get()?.data, written.data);
+    assert_eq!(a.get()?.data, written_object.data);
     assert_eq!(lister.snapshot().tainted().len(), 0);
     Ok(())
 }

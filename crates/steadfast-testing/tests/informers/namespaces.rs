@@ -51,9 +51,9 @@ fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(EventL
 }
 
 fn sorted(log: &EventLog) -> Vec<String> {
-    let mut all = log.all();
-    all.sort_unstable();
-    all
+    let mut entries = log.all();
+    entries.sort_unstable();
+    entries
 }
 
 #[tokio::test(start_paused = true)]

@@ -75,9 +75,9 @@ async fn until_object_waits_for_each_state() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn until_timeout_reports_last_state() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "s3cr3t"))?)?;
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "s3cr3t"))?)?;
     let informer = fixture.synced().await?;
-    let version = written.resource_version().unwrap_or_default();
+    let version = created.resource_version().unwrap_or_default();
     let error = informer
         .until_object(&key("a"), holds("2"), EVENT_TIMEOUT)
         .await

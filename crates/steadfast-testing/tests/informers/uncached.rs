@@ -69,9 +69,9 @@ async fn watch_from_version_delivers_later_changes() -> Result<(), TestError> {
     let mut changes = fixture.changes_from(&version(&before));
     assert_eq!(log(&mut changes).await?, "Modified a", "the stream starts after this version");
     assert_eq!(log(&mut changes).await?, "Deleted a");
-    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     assert_eq!(log(&mut changes).await?, "Added b");
-    assert_eq!(changes.version().as_str(), version(&written));
+    assert_eq!(changes.version().as_str(), version(&created));
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
     assert_eq!(fixture.server.request_counts().full_transfers(), 0);
     Ok(())
@@ -113,9 +113,9 @@ async fn repeated_events_are_delivered_once() -> Result<(), TestError> {
     let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
     let mut changes = fixture.changes_from(&version(&first));
     for number in 1..=6 {
-        let written = fixture.write("a", &number.to_string())?;
+        let written_object = fixture.write("a", &number.to_string())?;
         assert_eq!(log(&mut changes).await?, "Modified a");
-        assert_eq!(changes.version().as_str(), version(&written));
+        assert_eq!(changes.version().as_str(), version(&written_object));
         fixture.server.faults().repeat_events(3);
         fixture.server.faults().end_watches();
         settle().await;
@@ -140,9 +140,9 @@ async fn error_without_status_keeps_stream() -> Result<(), TestError> {
         (change, changes.version())
     });
     settle().await;
-    let written = fixture.write("a", "1")?;
+    let written_object = fixture.write("a", "1")?;
     let (change, at) = reading.await?;
-    assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written).as_str()));
+    assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written_object).as_str()));
     Ok(())
 }
 
@@ -204,10 +204,10 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     assert_eq!(log(&mut changes).await?, "Modified a");
     fixture.server.faults().stall_streams(true);
     fixture.write("a", "2")?;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let next = timeout(3 * MINUTE, changes.next()).await?.ok_or("it has ended")??;
     assert!(matches!(next, WatchEvent::Modified(_)), "{next:?}");
-    assert!(started.elapsed() < Duration::from_secs(130), "{:?}", started.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(130), "{:?}", start.elapsed());
 
     fixture.server.faults().cut();
     assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage must not end the stream");
@@ -241,16 +241,16 @@ async fn undecodable_object_does_not_end_stream() -> Result<(), TestError> {
     fixture.server.faults().undecodable("default", "a", true);
     fixture.server.create(&config_map("b", "1"))?;
     let (mut list, mut changes) = (fixture.list(), fixture.changes_from(&version(&first)));
-    let unread = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
-    assert!(matches!(unread, StreamError::Unreadable { .. }), "{unread}");
-    assert!(unread.to_string().contains("default/a") && !unread.to_string().contains("s3cr3t"), "{unread}");
+    let error = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
+    assert!(matches!(error, StreamError::Unreadable { .. }), "{error}");
+    assert!(error.to_string().contains("default/a") && !error.to_string().contains("s3cr3t"), "{error}");
     assert_eq!(list_names(&mut list).await?, ["b"]);
 
     assert_eq!(log(&mut changes).await?, "Added b");
-    let written = fixture.write("a", "2")?;
-    let unread = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
-    assert!(unread.to_string().contains("default/a"), "{unread}");
-    assert_eq!(changes.version().as_str(), version(&written), "the stream must not request the object again");
+    let written_object = fixture.write("a", "2")?;
+    let error = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
+    assert!(error.to_string().contains("default/a"), "{error}");
+    assert_eq!(changes.version().as_str(), version(&written_object), "the stream must not request the object again");
     fixture.write("b", "2")?;
     assert_eq!(log(&mut changes).await?, "Modified b");
     Ok(())
@@ -333,10 +333,10 @@ async fn broken_page_is_retried_without_duplicates() -> Result<(), TestError> {
 async fn unavailable_list_times_out_with_cause() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().cut();
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let error = list_names(&mut fixture.list()).await.expect_err("the network is down");
     assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
-    assert!(started.elapsed() > Duration::from_secs(30) && started.elapsed() < MINUTE, "{:?}", started.elapsed());
+    assert!(start.elapsed() > Duration::from_secs(30) && start.elapsed() < MINUTE, "{:?}", start.elapsed());
     fixture.server.faults().heal();
     assert_eq!(list_names(&mut fixture.list()).await?, Vec::<String>::new());
     Ok(())

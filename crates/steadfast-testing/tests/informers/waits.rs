@@ -21,10 +21,10 @@ async fn write_wait_returns_when_cached() -> Result<(), TestError> {
     informer.wait_for(&inside).await?;
     assert!(informer.lister()?.get("default", "a")?.is_some());
 
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let outside: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     informer.wait_for(&outside).await?;
-    assert!(started.elapsed() < Duration::from_secs(6), "a write outside the selector: {:?}", started.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(6), "a write outside the selector: {:?}", start.elapsed());
 
     fixture.server.delete_named("configmaps", "default", "a")?;
     informer.wait_for_deletion(&inside, EVENT_TIMEOUT).await?;

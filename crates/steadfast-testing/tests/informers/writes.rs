@@ -85,8 +85,8 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
             Ok::<_, TestError>(())
         })
         .await?;
-    let elsewhere = InMemory::default().connection(&fixture.server).await?;
-    let other = Api::<ConfigMap>::namespaced(elsewhere.client(), "default");
+    let other_connection = InMemory::default().connection(&fixture.server).await?;
+    let other = Api::<ConfigMap>::namespaced(other_connection.client(), "default");
     recording.scope(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
     assert_eq!(recording.writes().len(), 2, "the rejected write and the secret: {recording:?}");
     assert!(informer.has_writes(&recording.writes()));
@@ -123,13 +123,13 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let (connection, maps) = connected(&fixture);
     let informer = fixture.synced().await?;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     informer.wait_for_writes(&informer.written_so_far(), EVENT_TIMEOUT).await?;
     let faults = fixture.server.faults();
     faults.lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
-    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     // From now on, probes fail. The last server version that the informer has learned is from before the write.
     faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), InjectedResponse::code(503));
     let timeout_result = informer.wait_for_writes(&recording.writes(), LATER).await;
@@ -200,9 +200,9 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
     }
     fixture.server.faults().restore(backup);
     fixture.server.faults().lag(false);
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     informer.wait_for_writes(&recording.writes(), LATER).await?;
-    assert!(started.elapsed() < LATER / 2, "{:?}", started.elapsed());
+    assert!(start.elapsed() < LATER / 2, "{:?}", start.elapsed());
     assert!(informer.snapshot().is_empty());
     Ok(())
 }
@@ -271,7 +271,7 @@ async fn subresource_patch_counts_as_write() -> Result<(), TestError> {
 async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let informer = fixture.synced().await?;
-    let elsewhere = InMemory::default().connection(&fixture.server).await?;
+    let other_connection = InMemory::default().connection(&fixture.server).await?;
     let other_factory = steadfast::InformerFactory::new(fixture.factory.connection());
     let other = other_factory.informer::<ConfigMap>(Scope::all())?;
     other.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -281,7 +281,7 @@ async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
     assert!(other.lister()?.get("default", "a")?.is_some());
     // The versions of one connection are meaningless on another, which may lead to another server. So they are not
     // awaited.
-    let third = steadfast::InformerFactory::new(&elsewhere).informer::<ConfigMap>(Scope::all())?;
+    let third = steadfast::InformerFactory::new(&other_connection).informer::<ConfigMap>(Scope::all())?;
     assert!(third.has_writes(&informer.seen()));
     Ok(())
 }

@@ -62,9 +62,9 @@ async fn synced<K: Cacheable>(builder: InformerBuilder<'_, K>) -> Result<Informe
 
 /// Returns the sequence of state names within `time`. Checks that no state is fresh with an age above two periods.
 async fn states<K: Cacheable>(informer: &Informer<K>, time: Duration) -> Vec<&'static str> {
-    let started = Instant::now();
+    let start = Instant::now();
     let mut states: Vec<&'static str> = Vec::new();
-    while started.elapsed() < time {
+    while start.elapsed() < time {
         let state = informer.freshness();
         if let Freshness::Fresh { age, .. } = &state {
             assert!(*age <= 2 * PERIOD, "fresh at the age of {age:?}");
@@ -96,11 +96,11 @@ async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), TestError> {
 async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), TestError> {
     let fixture = BoundsFixture::new().await?;
     let informer = fixture.synced().await?;
-    let before = fixture.server.request_counts();
+    let counts_before = fixture.server.request_counts();
     assert_eq!(states(&informer, 60 * PERIOD).await, ["fresh"]);
-    let after = fixture.server.request_counts();
-    assert_eq!(after.full_transfers(), before.full_transfers());
-    let (watches, probes) = (after.watches - before.watches, after.probes - before.probes);
+    let counts_after = fixture.server.request_counts();
+    assert_eq!(counts_after.full_transfers(), counts_before.full_transfers());
+    let (watches, probes) = (counts_after.watches - counts_before.watches, counts_after.probes - counts_before.probes);
     assert!((6..=12).contains(&watches), "a watch lasts five to ten minutes: {watches}");
     assert!(probes <= 60, "at most one probe a period: {probes}");
     let open = fixture.factory.connection().connections().len();
@@ -171,10 +171,10 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), TestError> {
     let connection = fixture.factory.connection().clone();
     fixture.server.faults().accept_and_close(true);
     fixture.server.faults().reset();
-    let before = steadfast::unstable::dial_count(&connection);
-    until(Duration::from_millis(250), || steadfast::unstable::dial_count(&connection) > before).await?;
+    let dials_before = steadfast::unstable::dial_count(&connection);
+    until(Duration::from_millis(250), || steadfast::unstable::dial_count(&connection) > dials_before).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let dialled = steadfast::unstable::dial_count(&connection) - before;
+    let dialled = steadfast::unstable::dial_count(&connection) - dials_before;
     assert!((5..=100).contains(&dialled), "{dialled} dials in the first minute");
     let dialled = steadfast::unstable::dial_count(&connection);
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -280,8 +280,8 @@ async fn r10_stop_while_cut_cancels_requests() -> Result<(), TestError> {
         fault(&fixture.server);
         tokio::time::sleep(Duration::from_secs(20)).await;
         informer.stop();
-        let took = until(TIMEOUT, || matches!(informer.freshness(), Freshness::Stopped(_))).await?;
-        assert!(took <= Duration::from_millis(20), "{name}: {took:?}");
+        let elapsed = until(TIMEOUT, || matches!(informer.freshness(), Freshness::Stopped(_))).await?;
+        assert!(elapsed <= Duration::from_millis(20), "{name}: {elapsed:?}");
         if name != "black hole" {
             until(Duration::from_millis(100), || fixture.server.open_watches(0) == 0)
                 .await
@@ -318,10 +318,10 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), TestError> {
             let fixture = BoundsFixture::new().await?;
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
             fixture.server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(asked)));
-            let started = Instant::now();
+            let start = Instant::now();
             let streamed = builder_with_form(&fixture.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
-            delays.push(started.elapsed());
+            delays.push(start.elapsed());
         }
         for delay in delays {
             // The jitter is at most a tenth, and never shortens the delay that the server requires.

@@ -109,10 +109,10 @@ async fn rejected_selector_keeps_streamed_lists() -> Result<(), TestError> {
     let bad = fixture.informer(Scope::all().labels("a in (b"))?;
     tokio::time::sleep(REACTION_TIME).await;
     assert!(matches!(bad.freshness(), Freshness::Failed(_)), "{}", bad.freshness());
-    let before = fixture.request_count(Verb::StreamedList);
+    let requests_before = fixture.request_count(Verb::StreamedList);
     let good = fixture.informer(Scope::all())?;
     good.wait_for_sync(REACTION_TIME).await?;
-    assert_eq!(fixture.request_count(Verb::StreamedList), before + 1, "the first list must be streamed");
+    assert_eq!(fixture.request_count(Verb::StreamedList), requests_before + 1, "the first list must be streamed");
     Ok(())
 }
 
@@ -148,8 +148,8 @@ async fn list_only_cache_polls_every_minute() -> Result<(), TestError> {
         fixture.request_count(Verb::List),
         fixture.request_count(Verb::Watch) + fixture.request_count(Verb::StreamedList),
     );
-    let started = tokio::time::Instant::now();
-    while started.elapsed() < HOUR {
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < HOUR {
         let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
         assert!(age <= 2 * MINUTE, "{age:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -188,10 +188,10 @@ async fn write_wait_triggers_early_poll() -> Result<(), TestError> {
     let informer = fixture.informer(Scope::all())?;
     informer.wait_for_sync(REACTION_TIME).await?;
     tokio::time::sleep(REACTION_TIME).await;
-    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
-    let started = tokio::time::Instant::now();
-    informer.wait_for(&written).await?;
-    assert!(is_cached(&informer, "b") && started.elapsed() < 2 * REACTION_TIME, "{:?}", started.elapsed());
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    let start = tokio::time::Instant::now();
+    informer.wait_for(&created).await?;
+    assert!(is_cached(&informer, "b") && start.elapsed() < 2 * REACTION_TIME, "{:?}", start.elapsed());
     Ok(())
 }
 
@@ -309,10 +309,10 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
     let fixture = metrics().await?;
     let informer = fixture.informer(Scope::all())?;
     informer.wait_for_sync(REACTION_TIME).await?;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     // The wait must work for the response of the server, and for the sent object without a version.
-    let mut written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
-    informer.wait_for(&written).await?;
+    let mut created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    informer.wait_for(&created).await?;
     assert!(is_cached(&informer, "b"));
     let bare = config_map("c", "1");
     fixture.server.create(&bare)?;
@@ -322,14 +322,10 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), TestError> {
     fixture.server.delete_named("configmaps", "default", "c")?;
     informer.wait_for_deletion(&bare, MINUTE).await?;
     assert!(!is_cached(&informer, "c"));
-    (written.metadata.uid, written.metadata.resource_version) = (None, None);
+    (created.metadata.uid, created.metadata.resource_version) = (None, None);
     fixture.server.delete_named("configmaps", "default", "b")?;
-    informer.wait_for_deletion(&written, MINUTE).await?;
-    assert!(
-        started.elapsed() < MINUTE,
-        "the waits must cause polls before the next regular one: {:?}",
-        started.elapsed()
-    );
+    informer.wait_for_deletion(&created, MINUTE).await?;
+    assert!(start.elapsed() < MINUTE, "the waits must cause polls before the next regular one: {:?}", start.elapsed());
     let never = informer.wait_for_deletion(&config_map("a", "1"), REACTION_TIME).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())

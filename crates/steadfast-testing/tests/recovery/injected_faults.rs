@@ -64,8 +64,8 @@ impl Fixture {
     }
 
     fn report(&self) -> Report {
-        let terms = Bounds { period: Duration::from_millis(400), ..Bounds::default() };
-        terms.report(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
+        let bounds = Bounds { period: Duration::from_millis(400), ..Bounds::default() };
+        bounds.report(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
     }
 }
 
@@ -133,17 +133,17 @@ async fn cut_off(
 
 async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
-    let seen = fixture.recorder.record_as(&fixture.informer, NAME);
-    seen.until_synced().await;
+    let recording = fixture.recorder.record_as(&fixture.informer, NAME);
+    recording.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
         fixture.update(value)?;
-        until(EVENT_TIMEOUT, || seen.descriptions("default/a").len() > before).await?;
+        until(EVENT_TIMEOUT, || recording.descriptions("default/a").len() > before).await?;
     }
     fixture.server.faults().repeat_events(3);
     fixture.server.faults().reset();
     // An event after the repeated ones shows that those were processed.
     fixture.server.create(&config_map("b", "1"))?;
-    until(EVENT_TIMEOUT, || !seen.descriptions("default/b").is_empty()).await?;
+    until(EVENT_TIMEOUT, || !recording.descriptions("default/b").is_empty()).await?;
     Ok(fixture.check().await)
 }
 
@@ -229,10 +229,10 @@ async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Repor
     let server = server().start().await?;
     server.faults().delay(Duration::from_millis(300));
     let fixture = Fixture::on(server, fault).await?;
-    let seen = fixture.recorder.record_as(&fixture.informer, NAME);
+    let recording = fixture.recorder.record_as(&fixture.informer, NAME);
     pause(600).await;
     fixture.server.faults().delay(Duration::ZERO);
-    seen.until_synced().await;
+    recording.until_synced().await;
     Ok(fixture.check().await)
 }
 

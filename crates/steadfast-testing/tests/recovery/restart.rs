@@ -95,14 +95,14 @@ async fn restart_of_single_replica_lists_once_each() -> Result<(), TestError> {
     let server = builder().start().await?;
     let fleet = fleet(&server, kube_config(&server).await?).await?;
     assert!(fleet.connection.connections().iter().all(|c| c.protocol == Some(Protocol::Http2)));
-    let before = server.request_counts();
+    let counts_before = server.request_counts();
 
     server.faults().stop();
     change_everything(&server, "2")?;
     server.faults().start();
     all_fresh_and_right(&server, &fleet).await?;
 
-    let lists = server.request_counts().full_transfers() - before.full_transfers();
+    let lists = server.request_counts().full_transfers() - counts_before.full_transfers();
     // A restarted server has an empty watch window, so a watch from an older version expires and needs a list.
     assert!((1..=INFORMERS).contains(&lists), "{lists} lists for {INFORMERS} informers");
     assert!(server.request_counts().most_concurrent_transfers <= 4);
@@ -117,7 +117,7 @@ async fn restart_with_second_replica_resumes_without_list() -> Result<(), TestEr
     let mut config = kube_config(&server).await?;
     config.cluster_url = format!("https://{}", proxy.address()).parse()?;
     let fleet = fleet(&server, config).await?;
-    let before = server.request_counts();
+    let counts_before = server.request_counts();
 
     // The second replica has the full window of events, so each watch resumes from its version.
     proxy.faults().send_to(1);
@@ -128,7 +128,7 @@ async fn restart_with_second_replica_resumes_without_list() -> Result<(), TestEr
 
     assert_eq!(
         server.request_counts().full_transfers(),
-        before.full_transfers(),
+        counts_before.full_transfers(),
         "every watch must resume without a list"
     );
     no_request_on_a_dead_connection(&server);

@@ -91,15 +91,15 @@ async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
     // The collection is small, and its metadata are transferred in protobuf.
     let settings =
         ReflectorSettings { delta_min_objects: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
-    let others = InformerFactory::with_settings(&connection, settings);
-    let custom = others.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
+    let other_factory = InformerFactory::with_settings(&connection, settings);
+    let custom = other_factory.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
     let of_custom = listened(&custom);
     let (dynamic, of_dynamic) = recorded(&recorder, &dynamic, "dynamic");
     let (typed, of_typed) = recorded(&recorder, &typed, "typed");
     let (lazy, of_lazy) = recorded(&recorder, &lazy, "lazy");
     let (full, of_full) = recorded(&recorder, &full, "full");
     factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    others.wait_for_sync(EVENT_TIMEOUT).await?;
+    other_factory.wait_for_sync(EVENT_TIMEOUT).await?;
     until_fresh(dynamic.informer()).await?;
 
     // A restarted server has no events from before its start, and the compacted etcd has none either.

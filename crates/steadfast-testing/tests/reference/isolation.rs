@@ -95,12 +95,12 @@ async fn dead_conversion_webhook(reference: &Reference) -> Result<(), TestError>
         kinds.iter().map(|kind| factory.informer_with(kind, scope())).collect::<Result<_, _>>()?;
     // These informers send their requests before the others.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let started = Instant::now();
+    let start = Instant::now();
     let others = [factory.informer::<ConfigMap>(scope())?, factory.informer::<ConfigMap>(Scope::all())?];
     for other in &others {
         other.wait_for_sync(UNRELATED_MAX_DELAY).await?;
     }
-    println!("a dead webhook: others synced after {:.1?}", started.elapsed());
+    println!("a dead webhook: others synced after {:.1?}", start.elapsed());
     assert!(hanging.iter().all(|informer| !informer.has_synced()), "the informers must not sync with a dead webhook");
     drop(webhook);
     Ok(())
@@ -116,7 +116,7 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     let connection = reference.connection().await?;
     let factory = InformerFactory::new(&connection);
     let informer = factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     until_fresh(&informer).await?;
 
@@ -145,16 +145,16 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     until_fresh(&informer).await?;
     reference.settle(&recorder).await?;
     check(&reference.history("", "configmaps").await?, &recorder.trace())?;
-    let events = seen.descriptions("default/gone");
+    let events = recording.descriptions("default/gone");
     assert_eq!(events, ["Added", "Deleted Inferred Deleted"]);
     Ok(())
 }
 
 async fn until_namespace(reference: &Reference, name: &str) -> Result<(), TestError> {
     let namespaces = Api::<Namespace>::all(reference.connection().await?.client());
-    let started = Instant::now();
+    let start = Instant::now();
     while namespaces.get_opt(name).await?.is_none() {
-        assert!(started.elapsed() < EVENT_TIMEOUT, "the namespace {name} does not exist");
+        assert!(start.elapsed() < EVENT_TIMEOUT, "the namespace {name} does not exist");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())

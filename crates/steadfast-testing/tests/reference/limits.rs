@@ -121,8 +121,8 @@ async fn until_delivered(recording: &EventRecording<ConfigMap>, key: &str, times
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
-    waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(key)).into())
+    let result = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
+    result.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(key)).into())
 }
 
 fn assert_fresh(recording: &EventRecording<ConfigMap>) {

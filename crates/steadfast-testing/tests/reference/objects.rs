@@ -38,8 +38,8 @@ pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), Te
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         let lister = informer.lister()?;
         assert!(lister.get("default", "shallow")?.is_some());
-        let unknown = lister.get("default", "deep").expect_err("the object is too deep").to_string();
-        assert!(unknown.contains("default/deep"), "{unknown}");
+        let error = lister.get("default", "deep").expect_err("the object is too deep").to_string();
+        assert!(error.contains("default/deep"), "{error}");
         until_fresh(&informer).await?;
         assert!(informer.freshness().to_string().contains("default/deep"), "{}", informer.freshness());
         informers.push(informer);

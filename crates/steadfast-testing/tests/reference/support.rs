@@ -45,9 +45,9 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
     let kind = kind_of(GROUP, "v1", &definition.spec.names.kind);
     Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &definition).await?;
     let served: Api<DynamicObject> = Api::all_with(client, &kind);
-    let started = Instant::now();
+    let start = Instant::now();
     while let Err(error) = served.list(&ListParams::default()).await {
-        if started.elapsed() > EVENT_TIMEOUT {
+        if start.elapsed() > EVENT_TIMEOUT {
             return Err(error.into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -70,9 +70,9 @@ pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result
 }
 
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), TestError> {
-    let started = Instant::now();
+    let start = Instant::now();
     while !holds() {
-        if started.elapsed() > EVENT_TIMEOUT {
+        if start.elapsed() > EVENT_TIMEOUT {
             return Err(format!("timeout after {EVENT_TIMEOUT:?} for the condition: {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

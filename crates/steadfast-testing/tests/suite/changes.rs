@@ -77,9 +77,9 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
         until_delivered(cluster, &selected, "web", 2 * round + 2).await?;
         let entered = writer.label("web", "web").await?;
         recorder.wait_for(selected.informer(), "selected", &entered).await?;
-        let changed = writer.set("a", &format!("again {round}")).await?;
-        recorder.wait_for(streamed.informer(), "streamed", &changed).await?;
-        recorder.wait_for(paged.informer(), "paged", &changed).await?;
+        let changed_object = writer.set("a", &format!("again {round}")).await?;
+        recorder.wait_for(streamed.informer(), "streamed", &changed_object).await?;
+        recorder.wait_for(paged.informer(), "paged", &changed_object).await?;
     }
     until_delivered(cluster, &selected, "web", 7).await?;
     let recreated = writer.recreate("b", "2").await?;
@@ -109,18 +109,18 @@ async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut 
     }
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
+    let recording = recorder.record(&informer);
+    recording.until_synced().await;
     let cached = informer.lister()?.all();
     let own_objects = cached.iter().filter(|object| object.key().name().starts_with("c-")).count();
     assert_eq!(own_objects, 25);
-    let changed = writer.set("c-24", "2").await?;
-    recorder.wait_for(&informer, informer.name(), &changed).await?;
+    let changed_object = writer.set("c-24", "2").await?;
+    recorder.wait_for(&informer, informer.name(), &changed_object).await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("c-00")), ["Added"]);
-    assert_eq!(seen.descriptions(&cluster.key("c-24")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("c-00")), ["Added"]);
+    assert_eq!(recording.descriptions(&cluster.key("c-24")), ["Added", "Updated"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -178,8 +178,8 @@ async fn metadata_informer_follows_changes(cluster: &mut TestCluster) -> Result<
     writer.create("a", "1").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
     let streamed = factory.informer::<PartialObjectMeta<ConfigMap>>(cluster.scope())?;
-    let other = InformerFactory::new(factory.connection());
-    let paged = other.builder::<PartialObjectMeta<ConfigMap>>(cluster.scope()).streamed_lists(false).start()?;
+    let other_factory = InformerFactory::new(factory.connection());
+    let paged = other_factory.builder::<PartialObjectMeta<ConfigMap>>(cluster.scope()).streamed_lists(false).start()?;
     let all = [recorder.record_as(&streamed, "streamed"), recorder.record_as(&paged, "in pages")];
     for seen in &all {
         seen.until_synced().await;
@@ -210,8 +210,8 @@ async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut Test
     let same = writer.set("a", "1").await?;
     assert_eq!(same.metadata.resource_version, created.metadata.resource_version, "the server keeps its version");
     recorder.wait_for(informer, informer.name(), &same).await?;
-    let changed = writer.set("a", "2").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = writer.set("a", "2").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
@@ -232,24 +232,25 @@ async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut TestC
     ];
     let mut all = Vec::new();
     for scope in scopes {
-        let seen = recorder.record(&build::<K>(&factory, scope).start()?);
-        seen.until_synced().await;
-        all.push(seen);
+        let recording = recorder.record(&build::<K>(&factory, scope).start()?);
+        recording.until_synced().await;
+        all.push(recording);
     }
     // Moves the object within the second scope, and from there into the third.
     writer.label("one", "db").await?;
-    for (seen, times) in all.iter().zip([2, 2, 1]) {
-        until_delivered(cluster, seen, "one", times).await?;
+    for (recording, times) in all.iter().zip([2, 2, 1]) {
+        until_delivered(cluster, recording, "one", times).await?;
     }
     // `notin (web),app` requires the label to exist, because `notin` alone also matches objects without the label.
     writer.label("one", "batch").await?;
-    for (seen, times) in all.iter().zip([3, 3, 2]) {
-        until_delivered(cluster, seen, "one", times).await?;
+    for (recording, times) in all.iter().zip([3, 3, 2]) {
+        until_delivered(cluster, recording, "one", times).await?;
     }
     writer.delete("two").await?;
 
     check_contract(cluster, &recorder).await?;
-    let delivered = |name: &str| all.iter().map(|seen| seen.descriptions(&cluster.key(name))).collect::<Vec<_>>();
+    let delivered =
+        |name: &str| all.iter().map(|recording| recording.descriptions(&cluster.key(name))).collect::<Vec<_>>();
     let gone = "Deleted Observed DeletedOrLeft";
     let wanted = [&["Added", "Updated", "Updated"][..], &["Added", "Updated", gone], &["Added", "Updated"]];
     assert_eq!(delivered("one"), wanted);

@@ -47,9 +47,9 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut TestC
     // More events than sockets and stream windows can buffer.
     for change in 1..=CHANGES {
         let large = change.to_string().repeat(10_000);
-        let changed = writer.set("a", &large).await?;
+        let changed_object = writer.set("a", &large).await?;
         if change % 20 == 0 {
-            recorder.wait_for(informer, informer.name(), &changed).await?;
+            recorder.wait_for(informer, informer.name(), &changed_object).await?;
         }
     }
     until_delivered(cluster, seen, "a", 2).await?;
@@ -70,13 +70,13 @@ async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut TestClus
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope().labels("app")).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let clumsy = recorder.handle(&informer, informer.name(), move |_| {
         assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "injected panic");
     });
-    seen.until_synced().await;
+    recording.until_synced().await;
     writer.create_labelled("a", "web").await?;
     until_delivered(cluster, &clumsy, "a", 2).await?;
     writer.delete("a").await?;
@@ -85,8 +85,8 @@ async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut TestClus
     let gone = "Deleted Observed DeletedOrLeft";
     // The panicked delivery is repeated.
     assert_eq!(clumsy.descriptions(&cluster.key("a")), ["Added", "Added", gone]);
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", gone], "no other handler is affected");
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", gone], "no other handler is affected");
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -126,13 +126,13 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut TestClus
     until_fresh(informer, false, EVENT_TIMEOUT).await?;
     // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
-    let started = Instant::now();
+    let start = Instant::now();
     let undelivered = factory.shutdown();
     while !matches!(informer.freshness(), Freshness::Stopped(_)) {
-        assert!(started.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
+        assert!(start.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
         sleep(Duration::from_millis(2)).await;
     }
-    println!("stopped after {:.1?}", started.elapsed());
+    println!("stopped after {:.1?}", start.elapsed());
     assert_eq!(undelivered.events, 0);
     let attempts = steadfast::unstable::dial_count(&connection);
     network.heal();
@@ -161,9 +161,9 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
     network.cut();
     until_fresh(informer, false, EVENT_TIMEOUT).await?;
     let rejected = config_map_in(cluster.namespace(), "refused", "1");
-    let started = Instant::now();
+    let start = Instant::now();
     let error = config_maps.create(&PostParams::default(), &rejected).await.expect_err("the server is unreachable");
-    assert!(started.elapsed() < deadline + EVENT_TIMEOUT, "it ended after {:?}", started.elapsed());
+    assert!(start.elapsed() < deadline + EVENT_TIMEOUT, "it ended after {:?}", start.elapsed());
     let mut reported = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
@@ -201,7 +201,7 @@ async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
     let connection = Connection::builder(wrong_config).loader(load).build()?;
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     let not_synced = informer.wait_for_sync(Duration::from_secs(2)).await.expect_err("the token is invalid");
     assert!(matches!(not_synced.state, Freshness::Failed(_)), "{not_synced}");
     assert!(not_synced.to_string().contains("401"), "{not_synced}");
@@ -212,8 +212,8 @@ async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
     writer.set("a", "2").await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("a")).first().map(String::as_str), Some("Added"));
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")).first().map(String::as_str), Some("Added"));
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -228,10 +228,10 @@ async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut TestCl
         // A premature sync occurs before the list arrives.
         cluster.network().delay(Duration::from_millis(200));
         let informer = build::<K>(&factory, cluster.scope()).inject_fault(fault).start()?;
-        let seen = recorder.record(&informer);
+        let recording = recorder.record(&informer);
         sleep(Duration::from_secs(1)).await;
         cluster.network().heal();
-        all.push((factory, seen, recorder, clause));
+        all.push((factory, recording, recorder, clause));
     }
     for number in 0..10 {
         writer.create(&format!("c-{number}"), "1").await?;

@@ -68,8 +68,8 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut TestC
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create_labelled("a", "web").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&build::<K>(&factory, cluster.scope().labels("app=web")).start()?);
-    seen.until_synced().await;
+    let recording = recorder.record(&build::<K>(&factory, cluster.scope().labels("app=web")).start()?);
+    recording.until_synced().await;
 
     cluster.network().cut();
     writer.label("a", "db").await?;
@@ -78,8 +78,8 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut TestC
 
     check_contract(cluster, &recorder).await?;
     // A watch with a selector sends DELETED also for an object that leaves the selector, so the reason is ambiguous.
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -139,12 +139,12 @@ async fn vanish<K: CachedConfigMap>(
 
     network.black_hole(direction, true);
     // A black hole sends neither FIN nor RST, so only a missing ping response shows the loss.
-    let noticed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
+    let elapsed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
     until_delivered(cluster, seen, "a", 2).await?;
     let recovered = until_fresh(informer, true, EVENT_TIMEOUT).await?;
-    println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
+    println!("{direction:?} vanish: noticed after {elapsed:.1?}, recovered after {recovered:.1?}");
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
@@ -162,7 +162,7 @@ async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
     let connection = cluster.connection().await?;
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     let absent =
         informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the server is unreachable").to_string();
     for part in ["configmaps", "127.0.0.1", "refused"] {
@@ -173,8 +173,8 @@ async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -185,12 +185,12 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
     writer.create("a", "1").await?;
     let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
-    let before = network.connections().len();
+    let connections_before = network.connections().len();
     network.accept_and_close(true);
     network.reset();
     writer.set("a", "2").await?;
     sleep(Duration::from_secs(4)).await;
-    let attempts = network.connections().len() - before;
+    let attempts = network.connections().len() - connections_before;
     network.heal();
     // Twelve is the bound of the catalog. A busy machine makes fewer attempts.
     assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
@@ -233,13 +233,13 @@ async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut TestCluster) -> R
     network.jitter(Duration::from_millis(20));
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     network.heal();
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("c-19")), ["Added"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("c-19")), ["Added"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -248,11 +248,11 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
     let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;
     let honest = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&build::<K>(&honest, cluster.scope()).start()?);
-    let other = InformerFactory::new(&cluster.connection().await?);
-    let broken = build::<K>(&other, cluster.scope()).inject_fault(InjectedFault::AlwaysFresh).start()?;
+    let recording = recorder.record(&build::<K>(&honest, cluster.scope()).start()?);
+    let other_factory = InformerFactory::new(&cluster.connection().await?);
+    let broken = build::<K>(&other_factory, cluster.scope()).inject_fault(InjectedFault::AlwaysFresh).start()?;
     let broken = of_broken.record(&broken);
-    seen.until_synced().await;
+    recording.until_synced().await;
     broken.until_synced().await;
 
     cluster.network().cut();

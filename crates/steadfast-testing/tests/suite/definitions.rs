@@ -33,10 +33,10 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster)
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer_with::<DynamicObject>(&kind, cluster.scope())?;
-    let seen = recorder.record_as(&informer, "widgets");
-    let not_there = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the resource is not defined");
-    assert!(matches!(not_there.state, Freshness::Failed(_)), "{not_there}");
-    assert!(not_there.to_string().contains("404"), "{not_there}");
+    let recording = recorder.record_as(&informer, "widgets");
+    let error = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the resource is not defined");
+    assert!(matches!(error.state, Freshness::Failed(_)), "{error}");
+    assert!(error.to_string().contains("404"), "{error}");
 
     cluster.define(widget_definition(&group)).await?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -46,8 +46,8 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster)
     widgets.create(&PostParams::default(), &widget("a", 1, &kind)).await?;
     let b = widgets.create(&PostParams::default(), &widget("b", 1, &kind)).await?;
     recorder.wait_for(&informer, "widgets", &b).await?;
-    until_delivered(cluster, &seen, "a", 1).await?;
-    until_delivered(cluster, &seen, "b", 1).await?;
+    until_delivered(cluster, &recording, "a", 1).await?;
+    until_delivered(cluster, &recording, "b", 1).await?;
     let larger = Patch::Merge(json!({ "spec": { "size": 2 } }));
     let larger = widgets.patch("a", &PatchParams::default(), &larger).await?;
     recorder.wait_for(&informer, "widgets", &larger).await?;
@@ -55,9 +55,9 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster)
 
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(seen.descriptions(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(recording.descriptions(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -76,12 +76,12 @@ async fn only_undecodable_object_is_unknown(cluster: &mut TestCluster) -> Result
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer::<Widget>(cluster.scope())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    let seen = recorder.record_as(&informer, "widgets");
+    let recording = recorder.record_as(&informer, "widgets");
     cluster.follow(&kind).await?;
     let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
     for name in ["good", "spoiled"] {
         widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
-        until_delivered(cluster, &seen, name, 1).await?;
+        until_delivered(cluster, &recording, name, 1).await?;
     }
 
     let spoil = Patch::Merge(json!({ "spec": { "size": "large" } }));
@@ -96,12 +96,12 @@ async fn only_undecodable_object_is_unknown(cluster: &mut TestCluster) -> Result
     assert_eq!(tainted.len(), 1, "{tainted:?}");
 
     widgets.patch("spoiled", &PatchParams::default(), &grow).await?;
-    until_delivered(cluster, &seen, "spoiled", 2).await?;
+    until_delivered(cluster, &recording, "spoiled", 2).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.descriptions(&cluster.key("spoiled")), ["Added", "Updated"]);
-    assert_eq!(seen.descriptions(&cluster.key("good")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("spoiled")), ["Added", "Updated"]);
+    assert_eq!(recording.descriptions(&cluster.key("good")), ["Added", "Updated"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -124,11 +124,11 @@ async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Resu
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer_with::<DynamicObject>(&older, cluster.scope())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    let seen = recorder.record_as(&informer, "widgets");
+    let recording = recorder.record_as(&informer, "widgets");
     let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
     for name in ["kept", "deleted"] {
         widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
-        until_delivered(cluster, &seen, name, 1).await?;
+        until_delivered(cluster, &recording, name, 1).await?;
     }
 
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
@@ -137,9 +137,9 @@ async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Resu
         definitions.patch(&format!("widgets.{group}"), &PatchParams::default(), &patch).await
     };
     serve(false).await?;
-    let started = Instant::now();
+    let start = Instant::now();
     while !matches!(informer.freshness(), Freshness::Failed(_)) {
-        assert!(started.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
+        assert!(start.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
         // A server may let a watch run to its end, and reject the next one.
         cluster.network().reset();
         sleep(Duration::from_secs(1)).await;
@@ -150,16 +150,16 @@ async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Resu
     sleep(Duration::from_secs(1)).await;
     for name in ["kept", "deleted"] {
         assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "a deletion must not be inferred");
-        assert_eq!(seen.descriptions(&cluster.key(name)), ["Added"]);
+        assert_eq!(recording.descriptions(&cluster.key(name)), ["Added"]);
     }
 
     serve(true).await?;
     until_fresh(&informer, true, EVENT_TIMEOUT).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.descriptions(&cluster.key("kept")), ["Added", "Updated"]);
-    let deleted = seen.descriptions(&cluster.key("deleted"));
+    assert_eq!(recording.descriptions(&cluster.key("kept")), ["Added", "Updated"]);
+    let deleted = recording.descriptions(&cluster.key("deleted"));
     assert!(deleted.len() == 2 && deleted[1].starts_with("Deleted"), "{deleted:?}");
-    assert_fresh(&seen);
+    assert_fresh(&recording);
     Ok(())
 }

@@ -86,7 +86,7 @@ fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), TestError> {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("unknown scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let started = Instant::now();
+        let start = Instant::now();
         let mut cluster = match TestCluster::start(&ServerKind::from_env(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(reason) => {
@@ -96,11 +96,11 @@ fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), TestError> {
                 return Ok(());
             }
         };
-        let (ready, started) = (started.elapsed(), Instant::now());
+        let (ready, start) = (start.elapsed(), Instant::now());
         let result = AssertUnwindSafe((scenario.run)(&mut cluster)).catch_unwind().await;
         match result {
             Ok(Ok(())) => {
-                println!("{name}: {:.1?}, after {ready:.1?}", started.elapsed());
+                println!("{name}: {:.1?}, after {ready:.1?}", start.elapsed());
                 Ok(cluster.end().await?)
             }
             Ok(Err(error)) => {
@@ -173,9 +173,9 @@ async fn watched<K: CachedConfigMap>(
     recorder: &Recorder,
 ) -> Watched<K> {
     let diagnostics = DiagnosticLog::by(&informer);
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
-    Watched { factory, informer, diagnostics, seen }
+    let recording = recorder.record(&informer);
+    recording.until_synced().await;
+    Watched { factory, informer, diagnostics, seen: recording }
 }
 
 /// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
@@ -207,8 +207,8 @@ async fn until_delivered<K: Cacheable>(
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
-    waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(&key)).into())
+    let result = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
+    result.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(&key)).into())
 }
 
 /// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.
@@ -217,14 +217,14 @@ async fn until_fresh<K: Cacheable>(
     fresh: bool,
     limit: Duration,
 ) -> Result<Duration, TestError> {
-    let started = Instant::now();
+    let start = Instant::now();
     while informer.freshness().is_fresh() != fresh {
-        if started.elapsed() > limit {
+        if start.elapsed() > limit {
             return Err(format!("{}: still {} after {limit:?}", informer.name(), informer.freshness()).into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(started.elapsed())
+    Ok(start.elapsed())
 }
 
 fn assert_fresh<K: Cacheable>(recording: &EventRecording<K>) {

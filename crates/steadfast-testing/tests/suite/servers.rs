@@ -48,8 +48,8 @@ async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     recorder.fault("killed", false);
-    let changed = cluster.writer().set("a", "2").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = cluster.writer().set("a", "2").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
@@ -187,8 +187,8 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
     cluster.start_again(1).await?;
     recorder.fault("shut down", false);
     writer.recreate("a", "2").await?;
-    let changed = writer.set("a", "3").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = writer.set("a", "3").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
 
     check_contract(cluster, &recorder).await?;
     assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
@@ -321,8 +321,8 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut TestC
     for _ in 0..200 {
         writer.write_unrelated().await?;
     }
-    let changed = writer.set("kept", "2").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = writer.set("kept", "2").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
     recorder.fault("restored", true);
     cluster.restore().await?;
     recorder.fault("restored", false);
@@ -388,7 +388,7 @@ async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut TestC
     cluster.network().delay(Duration::from_millis(200));
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     sleep(Duration::from_secs(3)).await;
     assert!(!informer.has_synced(), "the list must still be in progress");
     writer.delete("c-39").await?;
@@ -397,9 +397,9 @@ async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut TestC
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("c-38")), ["Added"]);
+    assert_eq!(recording.descriptions(&cluster.key("c-38")), ["Added"]);
     // If the first list had completed, the object would have been added and deleted.
-    assert_eq!(seen.descriptions(&cluster.key("c-39")), [""; 0], "the list is a newer one");
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("c-39")), [""; 0], "the list is a newer one");
+    assert_fresh(&recording);
     Ok(())
 }

@@ -26,12 +26,12 @@ async fn own_authorization_of_a_request_is_kept() -> Outcome {
     server.faults().replace_tokens(&[SECRET]);
     for (token, expected) in [(SECRET, StatusCode::OK), ("unknown", StatusCode::UNAUTHORIZED)] {
         let request = || Request::get(PODS).header(AUTHORIZATION, format!("Bearer {token}"));
-        let before = server.requests().len();
+        let requests_before = server.requests().len();
         let response = connection.send(request().body(Body::empty())?).await?;
         assert_eq!(response.status(), expected, "{token}");
         let response = connection.client().send(request().body(Body::empty())?).await?;
         assert_eq!(response.status(), expected, "{token}, by the client");
-        assert_eq!(server.requests().len(), before + 2, "the server's verdict is final: {token}");
+        assert_eq!(server.requests().len(), requests_before + 2, "the server's verdict is final: {token}");
     }
     Ok(())
 }

@@ -137,9 +137,9 @@ async fn rotated_token_is_read_within_minute() -> Outcome {
     fs::write(&token, "second\n")?;
     tokio::time::sleep(Duration::from_secs(61)).await;
     server.faults().replace_tokens(&["second"]);
-    let before = server.requests().len();
+    let requests_before = server.requests().len();
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "the file must be read before the request is sent");
+    assert_eq!(server.requests().len(), requests_before + 1, "the file must be read before the request is sent");
 
     fs::remove_file(&token)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
@@ -159,8 +159,8 @@ async fn rotated_authority_is_trusted_after_failure() -> Outcome {
     let connection = Connection::builder(config).environment(environment_of(&server)).build()?;
     let mut watched = watch(&connection).await?;
     server.rotate_authority()?;
-    let refused = list_pods(&connection).await.expect_err("the authority is unknown");
-    assert!(refused.to_string().contains("certificate-authority"), "{refused}");
+    let error = list_pods(&connection).await.expect_err("the authority is unknown");
+    assert!(error.to_string().contains("certificate-authority"), "{error}");
 
     fs::write(&authority, server.ca_pem().ok_or("no TLS")?)?;
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -201,9 +201,13 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
     server.faults().replace_tokens(&["second", "third"]);
     tokio::time::sleep(Duration::from_secs(301)).await;
     server.faults().replace_tokens(&["third"]);
-    let before = server.requests().len();
+    let requests_before = server.requests().len();
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "the kubeconfig must be loaded before the request is sent");
+    assert_eq!(
+        server.requests().len(),
+        requests_before + 1,
+        "the kubeconfig must be loaded before the request is sent"
+    );
     assert_watch_continues(&server, &mut watched, "to-the-end").await
 }
 
@@ -231,9 +235,9 @@ async fn panicking_loader_fails_no_request() -> Outcome {
     server.faults().replace_tokens(&["first", "second"]);
     tokio::time::sleep(Duration::from_secs(301)).await;
     server.faults().replace_tokens(&["second"]);
-    let before = server.requests().len();
+    let requests_before = server.requests().len();
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "the check after the failed one must load the kubeconfig");
+    assert_eq!(server.requests().len(), requests_before + 1, "the check after the failed one must load the kubeconfig");
     Ok(())
 }
 

@@ -62,9 +62,9 @@ impl NetworkFixture {
 async fn bytes_pass_unchanged_and_are_counted() -> Result<(), TestError> {
     let network = NetworkFixture::new();
     let (mut client, mut server) = network.pair().await?;
-    let started = Instant::now();
+    let start = Instant::now();
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
-    assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
+    assert_eq!(start.elapsed(), Duration::ZERO, "no byte was delayed");
     assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Closed);
     let report = &network.faults.connections()[0];
     assert_eq!((report.to_server, report.to_client), (300_000, 700_001));
@@ -216,16 +216,16 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
     let network = NetworkFixture::new();
     let (mut client, mut server) = network.pair().await?;
     network.faults.delay(Duration::from_millis(250));
-    let started = Instant::now();
+    let start = Instant::now();
     client.write_all(b"a").await?;
     read_exactly(&mut server, 1).await?;
     server.write_all(b"b").await?;
     read_exactly(&mut client, 1).await?;
-    assert_eq!(started.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
+    assert_eq!(start.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
 
     network.faults.jitter(Duration::from_secs(1));
     let sent = bytes(2000);
-    let started = Instant::now();
+    let start = Instant::now();
     let sending = async {
         for piece in sent.chunks(20) {
             server.write_all(piece).await?;
@@ -235,8 +235,8 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
     };
     let (received, ()) = tokio::try_join!(read_exactly(&mut client, 2000), sending)?;
     assert!(received == sent, "bytes were reordered");
-    let took = started.elapsed();
-    assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&took), "{took:?}");
+    let elapsed = start.elapsed();
+    assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&elapsed), "{elapsed:?}");
     Ok(())
 }
 
@@ -247,12 +247,15 @@ async fn throttle_limits_bytes_per_second() -> Result<(), TestError> {
         let (mut client, mut server) = network.pair().await?;
         network.faults.throttle(Some(rate));
         let sent = bytes(rate as usize * 20);
-        let started = Instant::now();
+        let start = Instant::now();
         let mut received = vec![0; sent.len()];
         tokio::try_join!(client.read_exact(&mut received), server.write_all(&sent))?;
         assert!(received == sent, "bytes differ");
-        let took = started.elapsed();
-        assert!((Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&took), "{rate}: {took:?}");
+        let elapsed = start.elapsed();
+        assert!(
+            (Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&elapsed),
+            "{rate}: {elapsed:?}"
+        );
     }
     Ok(())
 }
@@ -344,8 +347,8 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), TestErro
 async fn unreachable_server_is_reported() -> Result<(), TestError> {
     let network = NetworkFixture::new();
     network.served.lock().await.close();
-    let rejected = network.client().await.err().ok_or("the connection was admitted")?;
-    assert_eq!(rejected.kind(), ErrorKind::ConnectionRefused);
+    let error = network.client().await.err().ok_or("the connection was admitted")?;
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Unreachable);
     Ok(())
 }
@@ -359,9 +362,9 @@ async fn fault_of_one_connection_affects_no_other() -> Result<(), TestError> {
     network.faults.connection(1).delay(Duration::from_secs(1));
     first.write_all(b"a").await?;
     second.write_all(b"b").await?;
-    let started = Instant::now();
+    let start = Instant::now();
     assert_eq!(read_exactly(&mut of_second, 1).await?, b"b");
-    assert_eq!(started.elapsed(), Duration::from_secs(1));
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
     assert!(read_within(&mut of_first, Duration::from_secs(60)).await.is_none());
     network.faults.connection(1).reset();
     assert!(!read_to_end(&mut second).await?.1);
@@ -403,12 +406,12 @@ async fn equal_seeds_have_equal_jitter() -> Result<(), TestError> {
         let network = NetworkFixture::of(NetworkFaults::seeded(seed));
         let (mut client, mut server) = network.pair().await?;
         network.faults.jitter(Duration::from_secs(1));
-        let started = Instant::now();
+        let start = Instant::now();
         let mut times = Vec::new();
         for _ in 0..20 {
             client.write_all(b"a").await?;
             read_exactly(&mut server, 1).await?;
-            times.push(started.elapsed());
+            times.push(start.elapsed());
         }
         runs.push(times);
     }

@@ -50,12 +50,12 @@ where
 
 /// Changes the healthy object, and checks that a reconcile follows promptly.
 async fn assert_healthy_key_reconciled(fixture: &ControllerFixture, log: &EventLog) -> Result<(), TestError> {
-    let before = log.times("call good").len();
+    let calls_before = log.times("call good").len();
     for round in 0..5 {
         fixture.write("good", &format!("round {round}"))?;
         advance(Duration::from_millis(100)).await;
     }
-    assert_eq!(log.times("call good").len(), before + 5, "{:?}", log.all());
+    assert_eq!(log.times("call good").len(), calls_before + 5, "{:?}", log.all());
     Ok(())
 }
 
@@ -251,10 +251,10 @@ fn blocking_reconcile_is_reported_and_replaced() -> Result<(), TestError> {
         until(limit, || controller.stats().blocked == 1).await?;
         until(limit, || !log.times("reconcile of default/bad has blocked its thread").is_empty()).await?;
         for round in 0..20 {
-            let before = log.times("call good").len();
+            let calls_before = log.times("call good").len();
             let patch = serde_json::json!({ "data": { "value": round.to_string() } });
             server.merge_patch("configmaps", "default", "good", patch)?;
-            until(limit, || log.times("call good").len() > before).await?;
+            until(limit, || log.times("call good").len() > calls_before).await?;
         }
         assert_eq!(log.times("call bad").len(), 1);
         release.send(())?;

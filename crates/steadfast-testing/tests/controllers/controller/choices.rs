@@ -81,8 +81,8 @@ async fn controller_type_selects_cached_form() -> Result<(), TestError> {
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    let mut all = log.all();
-    all.sort_unstable();
-    assert_eq!(all, ["dynamic a", "lazy Ok(\"a\")"]);
+    let mut entries = log.all();
+    entries.sort_unstable();
+    assert_eq!(entries, ["dynamic a", "lazy Ok(\"a\")"]);
     Ok(())
 }

@@ -63,9 +63,9 @@ async fn stop_drains_running_reconciles() -> Result<(), TestError> {
     let (log, running) = (EventLog::default(), Arc::default());
     let controller = slow(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let stop_report = controller.stop(60 * SECOND).await;
-    assert!(started.elapsed() < 6 * SECOND, "{:?}", started.elapsed());
+    assert!(start.elapsed() < 6 * SECOND, "{:?}", start.elapsed());
     assert_eq!((stop_report.queued, stop_report.cancelled, stop_report.stuck), (1, 0, 0));
     assert_eq!(log.all(), ["begins a", "begins b", "ends a", "ends b"]);
     fixture.write("a", "2")?;

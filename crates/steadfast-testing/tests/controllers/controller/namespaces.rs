@@ -36,9 +36,9 @@ fn start_logging_controller(controller: Controller<ConfigMap>, log: &EventLog) -
 }
 
 fn sorted(log: &EventLog) -> Vec<String> {
-    let mut all = log.take();
-    all.sort_unstable();
-    all
+    let mut entries = log.take();
+    entries.sort_unstable();
+    entries
 }
 
 fn pod_in(namespace: &str) -> serde_json::Value {

@@ -7,7 +7,7 @@ const EVENT_COUNT: u64 = 100_000;
 #[tokio::test(start_paused = true)]
 async fn burst_about_one_object_is_combined() -> Result<(), TestError> {
     let fixture = EventsFixture::new().await?;
-    let started = Instant::now();
+    let start = Instant::now();
     for _ in 0..EVENT_COUNT {
         fixture.note("a", "it was changed");
     }
@@ -15,7 +15,7 @@ async fn burst_about_one_object_is_combined() -> Result<(), TestError> {
     fixture.flush().await?;
     assert_eq!(fixture.event_texts().await?, [format!("a: it was changed ×{EVENT_COUNT}")]);
     assert_eq!(fixture.requests().len(), 1);
-    assert!(started.elapsed() < SECOND, "recording must not block");
+    assert!(start.elapsed() < SECOND, "recording must not block");
     Ok(())
 }
 

@@ -115,9 +115,9 @@ async fn stop_reports_undelivered_events_at_deadline() -> Result<(), TestError> 
         fixture.note("a", "it was changed");
         fixture.note("b", "it was changed");
     }
-    let started = Instant::now();
+    let start = Instant::now();
     let error = fixture.events.stop(5 * SECOND).await.expect_err("the server does not respond");
-    assert_eq!((error.undelivered, started.elapsed()), (4, 5 * SECOND));
+    assert_eq!((error.undelivered, start.elapsed()), (4, 5 * SECOND));
     assert!(error.to_string().contains("4 recorded events were not sent within 5s"), "{error}");
     fixture.note("a", "it was changed");
     let stats = fixture.events.stats();
@@ -135,9 +135,9 @@ async fn stop_waits_for_inflight_requests_only() -> Result<(), TestError> {
     for number in 0..20 {
         fixture.note(&format!("a-{number}"), "it was changed");
     }
-    let started = Instant::now();
+    let start = Instant::now();
     fixture.events.stop(MINUTE).await?;
-    assert!(started.elapsed() < MINUTE, "{:?}", started.elapsed());
+    assert!(start.elapsed() < MINUTE, "{:?}", start.elapsed());
     fixture.server.faults().delay(Duration::ZERO);
     assert_eq!(fixture.event_texts().await?.len(), 20);
     Ok(())

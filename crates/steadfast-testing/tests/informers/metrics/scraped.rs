@@ -14,15 +14,15 @@ use super::{EVENT_TIMEOUT, MetricsFixture, registry, settle};
 async fn equal_informers_have_separate_series() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
     let first = fixture.synced().await?;
-    let others = InformerFactory::new(fixture.factory.connection());
-    let second = others.informer::<ConfigMap>(Scope::all())?;
-    let third = others.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
-    others.wait_for_sync(EVENT_TIMEOUT).await?;
+    let other_factory = InformerFactory::new(fixture.factory.connection());
+    let second = other_factory.informer::<ConfigMap>(Scope::all())?;
+    let third = other_factory.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
+    other_factory.wait_for_sync(EVENT_TIMEOUT).await?;
     let synced = |labels: &[(&str, &str)]| fixture.value("steadfast_informer_synced", labels);
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (2.0, 1.0));
     assert_eq!(synced(&[("namespace", "default"), ("resource", "configmaps"), ("version", "v1"), ("group", "")])?, 1.0);
 
-    drop((second, third, others));
+    drop((second, third, other_factory));
     settle().await;
     assert_eq!(synced(&[])?, 1.0, "a dropped informer is not in the scrape");
     let again = steadfast::watch::<ConfigMap>(fixture.factory.connection(), Scope::all())?;

@@ -12,9 +12,9 @@ use crate::connections::{crowd, moving};
 /// R1: a peer disappears while no request is in flight.
 async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(fault).await?;
-    let seen = fixture.start_informers(1).await?;
+    let recordings = fixture.start_informers(1).await?;
     fixture.server.faults().black_hole(true);
-    let doubted = || !seen[0].informer().freshness().is_fresh();
+    let doubted = || !recordings[0].informer().freshness().is_fresh();
     until(Duration::from_secs(15), "it is doubted", doubted).await?;
     Ok(())
 }

@@ -35,7 +35,7 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
     ensure(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
 
     for round in 0..20 {
-        let started = Instant::now();
+        let start = Instant::now();
         let mut asked = Vec::new();
         for _ in 0..50 {
             let answer = fixture.connection.send(get(PATH)?);
@@ -43,8 +43,8 @@ pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFau
         }
         let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
-        let waited = started.elapsed();
-        ensure(waited < Duration::from_millis(100), || format!("responses after {waited:?} in round {round}"))?;
+        let elapsed = start.elapsed();
+        ensure(elapsed < Duration::from_millis(100), || format!("responses after {elapsed:?} in round {round}"))?;
         ensure(answers.len() == 50, || "not all requests have responses".to_owned())?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

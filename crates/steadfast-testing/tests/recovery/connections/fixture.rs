@@ -125,8 +125,8 @@ pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), 
 /// Waits until `reached` returns `true`, and returns the duration. After `limit`, returns an error with the text
 /// `what`.
 pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, TestError> {
-    let waited = steadfast_testing::until(limit, reached).await;
-    waited.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
+    let result = steadfast_testing::until(limit, reached).await;
+    result.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
 }
 
 /// Captured log of this thread at info level and above.

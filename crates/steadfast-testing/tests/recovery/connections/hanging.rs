@@ -26,10 +26,10 @@ impl ConnectionFixture {
 
     /// Starts an unaffected informer, and returns the time until its sync.
     async fn sync(&self, index: usize) -> Result<Duration, TestError> {
-        let started = Instant::now();
+        let start = Instant::now();
         let informer = self.informer(index)?;
         informer.wait_for_sync(Duration::from_secs(3600)).await?;
-        Ok(started.elapsed())
+        Ok(start.elapsed())
     }
 }
 
@@ -40,9 +40,9 @@ async fn hanging_lists_do_not_delay_first_list() -> Result<(), TestError> {
         fixture.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
         let _hanging = fixture.hanging(crowd)?;
         sleep(Duration::from_secs(1)).await;
-        let took = fixture.sync(0).await?;
+        let elapsed = fixture.sync(0).await?;
         let limit = Duration::from_millis(limit);
-        ensure(took < limit, || format!("next to {crowd} lists that hang, synced after {took:?}"))?;
+        ensure(elapsed < limit, || format!("next to {crowd} lists that hang, synced after {elapsed:?}"))?;
     }
     Ok(())
 }
@@ -56,8 +56,8 @@ async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), TestError> {
     for index in 0..60 {
         // The interval is not a divisor of the timeout, so each sync starts in another phase of the hanging lists.
         sleep(Duration::from_millis(3_700)).await;
-        let took = fixture.sync(index).await?;
-        ensure(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
+        let elapsed = fixture.sync(index).await?;
+        ensure(elapsed < Duration::from_millis(1_100), || format!("number {index} was synced after {elapsed:?}"))?;
     }
     Ok(())
 }
@@ -80,8 +80,8 @@ async fn hanging_lists_block_no_relist() -> Result<(), TestError> {
             .get("team-0", "a")
             .is_ok_and(|object| object.is_some_and(|object| object.value("value").as_deref() == Some("1")))
     };
-    let took = until(Duration::from_secs(60), "the relist is complete", newer).await?;
-    ensure(took < Duration::from_secs(3), || format!("listed again after {took:?}"))
+    let elapsed = until(Duration::from_secs(60), "the relist is complete", newer).await?;
+    ensure(elapsed < Duration::from_secs(3), || format!("listed again after {elapsed:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,8 +102,8 @@ async fn stalled_list_delays_no_other_list() -> Result<(), TestError> {
         halfway.push(builder_with_form(&fixture.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
     }
     sleep(Duration::from_secs(1)).await;
-    let took = fixture.sync(0).await?;
-    ensure(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
+    let elapsed = fixture.sync(0).await?;
+    ensure(elapsed < Duration::from_millis(500), || format!("synced after {elapsed:?}"))?;
     fixture.server.faults().clear_rules();
     for informer in halfway {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
@@ -115,12 +115,12 @@ async fn stalled_list_delays_no_other_list() -> Result<(), TestError> {
 async fn late_response_is_applied() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
     fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
-    let started = Instant::now();
+    let start = Instant::now();
     let informers = (0..20).map(|index| fixture.informer(index)).collect::<Result<Vec<_>, _>>()?;
     for informer in &informers {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
     }
-    ensure(started.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", started.elapsed()))?;
+    ensure(start.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", start.elapsed()))?;
     ensure(fixture.lists() == 20, || format!("{} lists for 20 informers", fixture.lists()))
 }
 
@@ -133,7 +133,7 @@ async fn probe_succeeds_while_other_lists_hang() -> Result<(), TestError> {
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
     fixture.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
     let _hanging = fixture.hanging(20)?;
-    let proven = fixture.server.requests().len();
+    let requests_before = fixture.server.requests().len();
     for number in 0..18 {
         // The write is outside of the informer's namespace, so the probe returns a version without an event for the
         // informer.
@@ -142,7 +142,7 @@ async fn probe_succeeds_while_other_lists_hang() -> Result<(), TestError> {
     }
     let lists =
         |request: &steadfast_apiserver::RequestRecord| request.verb == Verb::List && request.path.contains("/team-0/");
-    let proofs = fixture.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
+    let proofs = fixture.server.requests().iter().skip(requests_before).filter(|request| lists(request)).count();
     ensure(proofs > 0, || "no list was requested as a proof".to_owned())?;
     ensure(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
 }

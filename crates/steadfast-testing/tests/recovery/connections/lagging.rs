@@ -33,7 +33,7 @@ fn value(informer: &Informer<ConfigMapInForm>) -> String {
 #[tokio::test(start_paused = true)]
 async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), TestError> {
     let (fixture, informer) = ahead_of_the_second_replica().await?;
-    let before = fixture.lists();
+    let lists_before = fixture.lists();
     // The 410 for the resumed watch makes a list necessary.
     fixture
         .server
@@ -47,7 +47,7 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), T
         sleep(Duration::from_millis(50)).await;
         ensure(moved.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
     }
-    let lists = fixture.lists() - before;
+    let lists = fixture.lists() - lists_before;
     ensure(moved.elapsed() < Duration::from_secs(15), || format!("{:?}", moved.elapsed()))?;
     ensure(lists == 3, || format!("{lists} lists: the relist, its retry and a consistent list were expected"))
 }
@@ -58,7 +58,7 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), T
 async fn resumed_watch_waits_for_lagging_replica() -> Result<(), TestError> {
     for (lag, most_probes, most_requests) in [(5, 1, 4), (30, 1, 8), (100, 3, 16)] {
         let (fixture, informer) = ahead_of_the_second_replica().await?;
-        let before = fixture.server.requests().len();
+        let requests_before = fixture.server.requests().len();
         let lists = fixture.lists();
         fixture.server.faults().replica(0).stop();
         fixture.update(0, "2")?;
@@ -70,7 +70,7 @@ async fn resumed_watch_waits_for_lagging_replica() -> Result<(), TestError> {
             ensure(caught_up.elapsed() < Duration::from_secs(60), || informer.freshness().to_string())?;
         }
         let requests = fixture.server.requests();
-        let asked: Vec<_> = requests[before..].iter().filter(|request| request.verb != Verb::Other).collect();
+        let asked: Vec<_> = requests[requests_before..].iter().filter(|request| request.verb != Verb::Other).collect();
         let probes = asked.iter().filter(|request| request.verb == Verb::Probe).count();
         let log =
             || format!("{lag} s: {:#?}", asked.iter().map(|asked| (&asked.verb, &asked.query)).collect::<Vec<_>>());

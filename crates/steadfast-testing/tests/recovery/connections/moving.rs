@@ -16,19 +16,21 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let log = Log::above_debug();
     let fixture = ConnectionFixture::new(fault).await?;
-    let seen = fixture.start_informers(50).await?;
+    let recordings = fixture.start_informers(50).await?;
     let (lists, watches) = (fixture.lists(), fixture.watches());
     // The delay makes a gap visible.
     fixture.server.faults().delay(Duration::from_millis(20));
     fixture.server.faults().goaway();
-    let started = Instant::now();
-    let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
-    let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
+    let start = Instant::now();
+    let ids_before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
+    let all_new = || fixture.connection.connections().iter().all(|report| !ids_before.contains(&report.id));
     while !all_new() {
-        ensure(started.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
+        ensure(start.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
         let open = fixture.server.open_watches(0);
         ensure(open >= 50, || format!("only {open} of 50 watches are open"))?;
-        ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
+        ensure(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()), || {
+            "in doubt".to_owned()
+        })?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let moved = fixture.watches() - watches;
@@ -50,14 +52,14 @@ async fn goaway_moves_watches_without_gap() -> Result<(), TestError> {
 async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
         let log = Log::above_debug();
-        let seen = fixture.start_informers(20).await?;
+        let recordings = fixture.start_informers(20).await?;
         let lists = fixture.lists();
-        let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
+        let ids_before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
         fixture.connection.drain();
-        let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
+        let all_new = || fixture.connection.connections().iter().all(|report| !ids_before.contains(&report.id));
         until(EVENT_TIMEOUT, "the old connections are closed", all_new).await?;
         assert!(fixture.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
-        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+        assert!(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()));
         assert!(fixture.server.open_watches(0) >= 20);
         // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a proof
         // needs a list of versions (R2).
@@ -77,19 +79,22 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> 
 async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     let log = Log::above_debug();
     let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
-    let seen = fixture.start_informers(30).await?;
+    let recordings = fixture.start_informers(30).await?;
     let lists = fixture.lists();
     tokio::time::sleep(Duration::from_secs(20)).await;
     fixture.memory.network.send_to(1);
     fixture.server.faults().replica(0).black_hole(true);
-    let started = Instant::now();
+    let start = Instant::now();
     while fixture.server.open_watches(1) < 30 {
         assert!(
-            started.elapsed() < Duration::from_secs(9),
+            start.elapsed() < Duration::from_secs(9),
             "still on the dead one: {:?}",
             fixture.connection.connections()
         );
-        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "no informer may be in doubt");
+        assert!(
+            recordings.iter().all(|recording| recording.informer().freshness().is_fresh()),
+            "no informer may be in doubt"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for index in 0..30 {
@@ -98,7 +103,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     fixture.check_contract().await?;
     assert_eq!(fixture.lists(), lists, "all resumed");
     // R1 bounds the time until the dead connection is closed.
-    tokio::time::sleep_until(started + Duration::from_secs(15)).await;
+    tokio::time::sleep_until(start + Duration::from_secs(15)).await;
     let ended = fixture.connection.recently_closed();
     assert!(ended.iter().any(|ended| ended.why.contains("no response to a ping")), "{ended:?}");
     assert_eq!(log.text(), "", "a timely move must not be logged");
@@ -108,7 +113,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn late_pong_moves_no_watch() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let seen = fixture.start_informers(30).await?;
+    let recordings = fixture.start_informers(30).await?;
     let (watches, dialled) = (fixture.watches(), steadfast::unstable::dial_count(&fixture.connection));
     tokio::time::sleep(Duration::from_secs(20)).await;
     fixture.server.faults().black_hole(true);
@@ -120,7 +125,7 @@ async fn late_pong_moves_no_watch() -> Result<(), TestError> {
     fixture.server.faults().black_hole(false);
     until(EVENT_TIMEOUT, "all are well", || !suspect() && !another()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+    assert!(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()));
     assert_eq!(steadfast::unstable::dial_count(&fixture.connection), dialled + 1);
     assert!(fixture.watches() - watches <= 30, "at most once each: {}", fixture.watches() - watches);
     for index in 0..30 {
@@ -133,13 +138,13 @@ async fn late_pong_moves_no_watch() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let seen = fixture.start_informers(3).await?;
+    let recordings = fixture.start_informers(3).await?;
     fixture.server.faults().no_bookmarks(true);
     let (started, dialled) = (Instant::now(), steadfast::unstable::dial_count(&fixture.connection));
     while started.elapsed() < Duration::from_secs(3600) {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        for seen in &seen {
-            let freshness = seen.informer().freshness();
+        for recording in &recordings {
+            let freshness = recording.informer().freshness();
             assert!(matches!(freshness, Freshness::Fresh { .. } | Freshness::Suspect(_)), "{freshness}");
         }
     }

@@ -52,10 +52,10 @@ async fn doubt(
     sleep(after).await;
     fixture.server.faults().freeze(true);
     let suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
-    let took = until(Duration::from_secs(100), "both are suspect", suspect).await?;
+    let elapsed = until(Duration::from_secs(100), "both are suspect", suspect).await?;
     let text = informers[0].freshness().to_string();
     ensure(text.contains("the API server does not respond on this connection"), || text)?;
-    Ok(took)
+    Ok(elapsed)
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,8 +65,10 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
         let (http2, http1) = (ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?);
         for fixture in [http2, http1] {
             let informers = [fixture.informer(0)?, fixture.informer(1)?];
-            let took = doubt(&fixture, &informers, after).await?;
-            ensure(took <= Duration::from_secs(15), || format!("frozen after {after:?}, reported after {took:?}"))?;
+            let elapsed = doubt(&fixture, &informers, after).await?;
+            ensure(elapsed <= Duration::from_secs(15), || {
+                format!("frozen after {after:?}, reported after {elapsed:?}")
+            })?;
         }
     }
     Ok(())
@@ -85,9 +87,9 @@ async fn thawed_server_is_fresh_without_list() -> Result<(), TestError> {
         fixture.server.faults().freeze(false);
         fixture.update(0, "1")?;
         let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
-        let took = until(Duration::from_secs(60), "both are fresh", fresh).await?;
+        let elapsed = until(Duration::from_secs(60), "both are fresh", fresh).await?;
         // A probe starts within two seconds. Its short watch takes four more seconds if no event arrives (R2).
-        ensure(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
+        ensure(elapsed < Duration::from_secs(7), || format!("fresh again after {elapsed:?}"))?;
         ensure(fixture.lists() - lists <= of_versions, || format!("{} lists", fixture.lists() - lists))?;
     }
     Ok(())
@@ -100,10 +102,10 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError
     {
         let _seen = fixture.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
-        let before = fixture.liveness_probes().len();
+        let probes_before = fixture.liveness_probes().len();
         sleep(Duration::from_secs(55)).await;
-        let asked = fixture.liveness_probes().len() - before;
-        ensure((4 * connections..=6 * connections).contains(&asked), || format!("{asked} questions in 55 s"))?;
+        let probes = fixture.liveness_probes().len() - probes_before;
+        ensure((4 * connections..=6 * connections).contains(&probes), || format!("{probes} questions in 55 s"))?;
     }
     Ok(())
 }
@@ -115,8 +117,8 @@ async fn probe_uses_connection_of_watches() -> Result<(), TestError> {
     sleep(Duration::from_secs(50)).await;
     let open = fixture.open_connections();
     ensure(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;
-    let asked = fixture.liveness_probes().len();
-    ensure(asked >= 6, || format!("{asked} questions on two connections"))
+    let probes = fixture.liveness_probes().len();
+    ensure(probes >= 6, || format!("{probes} questions on two connections"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,8 +133,8 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
     ensure(fixture.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
         fixture.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(40) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
         }
@@ -144,10 +146,10 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
 async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), TestError> {
     let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
-    let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
+    let elapsed = until(Duration::from_secs(100), "it is suspect", suspect).await?;
     let text = informer.freshness().to_string();
     ensure(text.contains("does not respond on this connection, not even to the watch request"), || text)?;
-    ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
+    ensure(elapsed <= Duration::from_secs(15), || format!("reported after {elapsed:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,8 +165,8 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
             ensure(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
         }
         fixture.thaw();
-        let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-        ensure(took < Duration::from_secs(20), || format!("fresh again after {took:?}"))?;
+        let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+        ensure(elapsed < Duration::from_secs(20), || format!("fresh again after {elapsed:?}"))?;
         ensure(fixture.lists() == lists, || format!("{} lists", fixture.lists() - lists))?;
     }
     Ok(())
@@ -183,8 +185,8 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError>
             fixture.server.faults().end_watches();
             doubt_of_a_head(&informer).await?;
             fixture.thaw();
-            let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-            ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+            let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+            ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}"))?;
         }
     }
     Ok(())
@@ -200,8 +202,8 @@ async fn freeze_while_watch_moves_is_detected() -> Result<(), TestError> {
     fixture.server.faults().goaway();
     doubt_of_a_head(&informer).await?;
     fixture.thaw();
-    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-    ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+    let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}"))?;
     ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
 }
 
@@ -212,8 +214,8 @@ async fn http1_watch_on_list_connection_is_probed() -> Result<(), TestError> {
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
     ensure(fixture.open_connections() == 1, || format!("{} connections", fixture.open_connections()))?;
-    let took = doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
-    ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
+    let elapsed = doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
+    ensure(elapsed <= Duration::from_secs(15), || format!("reported after {elapsed:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,8 +226,8 @@ async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> 
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     fixture.memory.network.send_to(1);
     doubt_of_a_head(&informer).await?;
-    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-    ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}, at the other replica"))?;
+    let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}, at the other replica"))?;
     ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
 }
 
@@ -235,13 +237,13 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
         fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
         let informer = fixture.paging()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(40) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
         }
-        let asked = fixture.liveness_probes().len();
-        ensure((1..=4).contains(&asked), || format!("{asked} questions in 40 s"))?;
+        let probes = fixture.liveness_probes().len();
+        ensure((1..=4).contains(&probes), || format!("{probes} questions in 40 s"))?;
     }
     Ok(())
 }

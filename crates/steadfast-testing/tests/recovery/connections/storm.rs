@@ -17,7 +17,7 @@ const WITHOUT_WATCHES: usize = 2;
 async fn ten_goaways_per_second_lose_no_event() -> Result<(), TestError> {
     let log = Log::above_debug();
     let fixture = ConnectionFixture::new(None).await?;
-    let seen = fixture.start_informers(WATCHES).await?;
+    let recordings = fixture.start_informers(WATCHES).await?;
     let lists = fixture.lists();
     for round in 0..600 {
         fixture.server.faults().goaway();
@@ -25,7 +25,7 @@ async fn ten_goaways_per_second_lose_no_event() -> Result<(), TestError> {
             fixture.update((round + index * 5) % WATCHES, &round.to_string())?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || {
+        ensure(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()), || {
             format!("in doubt in round {round}")
         })?;
         let (open, watches) = (fixture.open_connections(), fixture.server.open_watches(0));

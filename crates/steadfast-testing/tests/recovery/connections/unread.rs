@@ -90,12 +90,12 @@ async fn unread_responses_delay_no_other_request() -> Result<(), TestError> {
         unread.push(client.send(get(LARGE)?).await?);
     }
     sleep(Duration::from_secs(5)).await;
-    let started = Instant::now();
+    let start = Instant::now();
     let answer = client.send(get(SMALL)?).await?;
     let body =
         timeout(MAX_RESPONSE_TIME, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
     ensure(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
-    ensure(started.elapsed() < MAX_RESPONSE_TIME, || format!("responses after {:?}", started.elapsed()))?;
+    ensure(start.elapsed() < MAX_RESPONSE_TIME, || format!("responses after {:?}", start.elapsed()))?;
     let recordings =
         timeout(MAX_RESPONSE_TIME, fixture.start_informers(3)).await.map_err(|_| "no informer syncs")??;
     change_all(&fixture, &recordings, "1").await?;

@@ -55,8 +55,8 @@ async fn audit_repairs_lost_events_within_period() -> Result<(), TestError> {
     let counts = fixture.server.request_counts();
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit, the repair");
     recorder.settle(&fixture.server).await;
-    let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
-    let report = terms.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
+    let bounds = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
+    let report = bounds.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     Ok(())
 }
@@ -67,8 +67,8 @@ async fn blind_audit_is_detected() -> Result<(), TestError> {
     assert_eq!(lost, 0);
     assert_eq!(seen.descriptions("default/deleted"), ["Added"]);
     recorder.settle_at(&fixture.server.revision().to_string(), PERIOD).await;
-    let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
-    let report = terms.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
+    let bounds = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
+    let report = bounds.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
     assert!(!report.passed(), "the checker must report the unrepaired loss");
     Ok(())
 }
@@ -96,7 +96,7 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
     let informer = started(fixture.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
     let notes = notes(&informer);
     fixture.server.faults().delay(Duration::from_millis(300));
-    let begin = fixture.server.elapsed();
+    let start = fixture.server.elapsed();
     for round in 0..3000_u32 {
         let name = format!("c-{}", round * 7 % 40);
         if round % 5 == 0 {
@@ -115,7 +115,7 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
     let audits = noted(&notes, |note| matches!(note, Diagnostic::Audited { .. }));
     assert!(audits >= 4, "{audits}");
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Lost { .. } | Diagnostic::Relisting { .. })), 0);
-    assert!(fixture.requests_since(begin).lists <= 7, "{:?}", fixture.requests_since(begin));
+    assert!(fixture.requests_since(start).lists <= 7, "{:?}", fixture.requests_since(start));
     Ok(())
 }
 

@@ -25,11 +25,11 @@ async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), TestError> {
     fixture.server.faults().rare_progress(true);
     fixture.write_periodically(5 * REACTION_TIME);
     let informer = fixture.synced().await?;
-    let begin = fixture.server.elapsed() + REACTION_TIME;
+    let start = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
     assert!(observed.oldest <= 2 * PERIOD, "{:?}", observed.oldest);
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert_eq!(cost.lists, 0);
     assert!((10..=60).contains(&cost.probes) && cost.short_watches <= cost.probes, "{cost:?}");
     assert!((5..=12).contains(&cost.watches), "no watch because of silence: {cost:?}");
@@ -57,8 +57,8 @@ async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), TestError> {
 async fn frozen_server_is_noticed_within_two_periods() -> Result<(), TestError> {
     let (fixture, informer) = with_regular_bookmarks(None).await?;
     fixture.server.faults().freeze(true);
-    let noticed = until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await?;
-    assert!(noticed > Duration::from_secs(3), "not before a response is late: {noticed:?}");
+    let elapsed = until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await?;
+    assert!(elapsed > Duration::from_secs(3), "not before a response is late: {elapsed:?}");
     until(PERIOD / 6 * 2, || matches!(informer.freshness(), Freshness::Stale(_))).await?;
     fixture.server.faults().freeze(false);
     until(PERIOD, || informer.freshness().is_fresh()).await?;
@@ -93,9 +93,9 @@ async fn newly_quiet_stream_is_probed_periodically() -> Result<(), TestError> {
         fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
         tokio::time::sleep(REACTION_TIME).await;
     }
-    let begin = fixture.server.elapsed();
+    let start = fixture.server.elapsed();
     assert_eq!(observe_freshness(&informer, HOUR).await.states, ["fresh"]);
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert!(cost.probes <= 64, "one probe per minute, and a few until the interval was reset: {cost:?}");
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     Ok(())

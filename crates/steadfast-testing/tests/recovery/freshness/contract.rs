@@ -8,8 +8,8 @@ use super::*;
 const NAME: &str = "config maps";
 
 fn check_contract(fixture: &FreshnessFixture, recorder: &Recorder) -> Report {
-    let terms = Bounds { slack: Duration::ZERO, ..Bounds::default() };
-    terms.report(&history(&fixture.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
+    let bounds = Bounds { slack: Duration::ZERO, ..Bounds::default() };
+    bounds.report(&history(&fixture.server, "", "configmaps").expect("config maps are served"), &recorder.trace())
 }
 
 fn has_freshness_violation(report: &Report) -> bool {
@@ -83,12 +83,12 @@ async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), TestErr
     }
     fixture.factory.wait_for_sync(PERIOD).await?;
     tokio::time::sleep(PERIOD / 3).await;
-    let begin = fixture.server.elapsed();
+    let start = fixture.server.elapsed();
     fixture.server.faults().reset();
     until(REACTION_TIME, || informers.iter().any(|informer| !informer.freshness().is_fresh())).await?;
     let doubted = informers.iter().filter(|informer| informer.freshness().is_fresh()).count();
     until(3 * REACTION_TIME, || informers.iter().all(|informer| informer.freshness().is_fresh())).await?;
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert!((1..=3).contains(&cost.probes), "{cost:?}; {doubted} stayed fresh");
     assert_eq!((cost.lists, cost.short_watches), (0, 0), "no write needs a list: {cost:?}");
     Ok(())
@@ -99,10 +99,10 @@ async fn clean_end_keeps_cache_fresh() -> Result<(), TestError> {
     let fixture = FreshnessFixture::new().await?;
     let informer = fixture.synced().await?;
     tokio::time::sleep(PERIOD / 6).await;
-    let begin = fixture.server.elapsed();
+    let start = fixture.server.elapsed();
     fixture.server.faults().end_watches();
     assert_eq!(observe_freshness(&informer, 5 * REACTION_TIME).await.states, ["fresh"]);
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert_eq!((cost.probes, cost.watches), (0, 1), "{cost:?}");
     fixture.server.faults().goaway();
     assert_eq!(

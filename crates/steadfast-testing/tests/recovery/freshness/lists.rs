@@ -10,10 +10,10 @@ async fn probes_keep_stream_without_bookmarks_fresh() -> Result<(), TestError> {
     let fixture = FreshnessFixture::without_bookmarks().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.synced().await?;
-    let begin = fixture.server.elapsed() + REACTION_TIME;
+    let start = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert_eq!((cost.lists, cost.short_watches), (0, 0));
     assert!(cost.probes <= 60 && (5..=12).contains(&cost.watches), "{cost:?}");
     Ok(())
@@ -25,14 +25,14 @@ async fn freshness_without_bookmarks_ends_after_two_periods() -> Result<(), Test
     fixture.server.create(&config_map("a", "1"))?;
     fixture.write_periodically(5 * REACTION_TIME);
     let informer = fixture.synced().await?;
-    let begin = fixture.server.elapsed() + REACTION_TIME;
+    let start = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert!(observed.oldest <= 2 * PERIOD, "{:?}", observed.oldest);
     assert!(observed.fresh_for >= HOUR / 3, "{:?}", observed.fresh_for);
     assert!(!observed.states.contains(&"suspect"), "missing bookmarks alone cause no doubt: {:?}", observed.causes);
     let causes: Vec<&str> = observed.causes.iter().map(|cause| &**cause).collect();
     assert!(causes.iter().all(|cause| cause.contains("the server sends no bookmarks")), "{causes:?}");
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert!((10..=LISTS_AN_HOUR).contains(&cost.lists), "{cost:?}");
     // Each list leads to two short watches: one when the list's proof is one period old, and one when the next list
     // is due.
@@ -46,11 +46,11 @@ async fn longer_period_keeps_informer_fresh() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     fixture.write_periodically(5 * REACTION_TIME);
     let informer = started(fixture.build().max_period(5 * PERIOD), None).await?;
-    let begin = fixture.server.elapsed() + REACTION_TIME;
+    let start = fixture.server.elapsed() + REACTION_TIME;
     let observed = observe_freshness(&informer, HOUR).await;
     assert_eq!(observed.states, ["fresh"], "{:?}", observed.causes);
     assert!(observed.oldest <= 10 * PERIOD, "{:?}", observed.oldest);
-    let cost = fixture.requests_since(begin);
+    let cost = fixture.requests_since(start);
     assert!(cost.lists <= LISTS_AN_HOUR && cost.short_watches <= 2 * LISTS_AN_HOUR + 4, "{cost:?}");
     Ok(())
 }

@@ -14,7 +14,7 @@ async fn ten_waits(
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
     tokio::time::sleep(REACTION_TIME).await;
-    let since = fixture.server.elapsed();
+    let start = fixture.server.elapsed();
     for number in 0..10 {
         if number == 5 {
             fixture.write_periodically(REACTION_TIME / 4);
@@ -28,7 +28,7 @@ async fn ten_waits(
     }
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());
     let requests = fixture.server.requests();
-    Ok(requests.into_iter().filter(|request| request.at >= since).collect())
+    Ok(requests.into_iter().filter(|request| request.at >= start).collect())
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,13 +73,13 @@ async fn wait_tolerates_server_behind_probe() -> Result<(), TestError> {
     let informer = started(builder_with_form(&fixture.factory, Scope::all().labels("app=web")), None).await?;
     let notes = notes(&informer);
     fixture.server.faults().lag(true);
-    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("out", "1"))?)?;
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("out", "1"))?)?;
     let catching_up = async {
         tokio::time::sleep(6 * REACTION_TIME).await;
         fixture.server.faults().lag(false);
     };
     let wait_start = Instant::now();
-    let (waited, ()) = tokio::join!(informer.wait_for(&written), catching_up);
+    let (waited, ()) = tokio::join!(informer.wait_for(&created), catching_up);
     waited?;
     assert!(wait_start.elapsed() >= 6 * REACTION_TIME, "the wait ended too early, after {:?}", wait_start.elapsed());
     assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Suspect { .. })), 0, "{:?}", notes.lock());

@@ -38,9 +38,9 @@ impl Family {
         }
         let count = seed_from_env("STEADFAST_SCRIPTS").unwrap_or(self.count);
         let first = seed_from_env("STEADFAST_FIRST_SCRIPT").unwrap_or(1);
-        let started = Instant::now();
+        let start = Instant::now();
         let Outcome { coverage, found, ended } = self.compared(ours, theirs, first, count).await;
-        println!("{} {first} to {} in {} s", self.name, first + count - 1, started.elapsed().as_secs());
+        println!("{} {first} to {} in {} s", self.name, first + count - 1, start.elapsed().as_secs());
         println!("{coverage}");
         assert_no_differences(&found, count);
         ended?;
@@ -59,7 +59,7 @@ impl Family {
 
     /// Runs scripts up to the last one, or up to the first that fails to complete.
     async fn compared(&self, ours: &TestServer, theirs: &TestServer, first: u64, count: u64) -> Outcome {
-        let started = Instant::now();
+        let start = Instant::now();
         let script = self.script;
         let runs = stream::iter(first..first + count).map(|seed| {
             let (ours, theirs) = (ours.clone(), theirs.clone());
@@ -85,7 +85,7 @@ impl Family {
                 }
             }
             if (number + 1).is_multiple_of(PROGRESS) {
-                say(format!("{}: {} of {count} after {} s", self.name, number + 1, started.elapsed().as_secs()));
+                say(format!("{}: {} of {count} after {} s", self.name, number + 1, start.elapsed().as_secs()));
             }
         }
         outcome
