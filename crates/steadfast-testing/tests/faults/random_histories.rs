@@ -48,15 +48,15 @@ fn faults_of_seed(seed: u64) -> Vec<CatalogFault> {
     FAULT_SETS[seed as usize % FAULT_SETS.len()].to_vec()
 }
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+fn env_number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
 }
 
 #[test]
 fn random_histories_keep_the_contract() -> Result<(), TestkitError> {
     let (mut broken, mut differing) = (Vec::new(), 0);
-    let first = number("STEADFAST_FIRST_SEED", 0);
-    let seeds = number("STEADFAST_SEEDS", 150);
+    let first = env_number("STEADFAST_FIRST_SEED", 0);
+    let seeds = env_number("STEADFAST_SEEDS", 150);
     for seed in first..first + seeds {
         let findings = run(seed, &faults_of_seed(seed))?;
         differing += u64::from(findings.differences > 0);

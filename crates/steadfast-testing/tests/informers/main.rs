@@ -2,8 +2,8 @@
 
 mod caches;
 mod decode_helpers;
+mod deliver_each;
 mod differences;
-mod each;
 mod filters;
 mod handlers;
 mod isolation;

@@ -76,6 +76,6 @@ caught!(
 caught!(
     requests_that_wait_behind_watches_are_caught,
     QueuedBehindWatches,
-    crowd::requests_beside_a_thousand_watches,
+    many_watches::requests_beside_a_thousand_watches,
     "had capacity"
 );
