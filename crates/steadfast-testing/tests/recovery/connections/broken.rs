@@ -7,7 +7,7 @@ use steadfast::transport::ConnectionState;
 use steadfast_testing::TestError;
 
 use crate::connections::fixture::{ConnectionFixture, ensure, until};
-use crate::connections::{crowd, moving};
+use crate::connections::{many_watches, moving};
 
 /// R1: a peer disappears while no request is in flight.
 async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), TestError> {
