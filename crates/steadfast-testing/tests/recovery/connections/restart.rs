@@ -12,7 +12,7 @@ const INFORMERS: usize = 500;
 #[tokio::test(start_paused = true)]
 async fn restart_lists_once_each_four_concurrently() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let _seen = fixture.start_informers(INFORMERS).await?;
+    let _recordings = fixture.start_informers(INFORMERS).await?;
     let lists_before = fixture.lists();
     fixture.server.faults().stop();
     for index in 0..INFORMERS {
@@ -29,8 +29,8 @@ async fn restart_lists_once_each_four_concurrently() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn current_replica_avoids_all_lists() -> Result<(), TestError> {
-    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
-    let _seen = fixture.start_informers(INFORMERS).await?;
+    let fixture = ConnectionFixture::with_builder(ApiServer::builder().replicas(2), None).await?;
+    let _recordings = fixture.start_informers(INFORMERS).await?;
     let lists_before = fixture.lists();
     fixture.memory.network.send_to(1);
     fixture.server.faults().replica(0).stop();

@@ -18,7 +18,7 @@ impl ConnectionFixture {
     }
 
     /// Starts an informer with paged lists, so that its watch is a separate request.
-    fn paging(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
+    fn paged_informer(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
         Ok(builder_with_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
 
@@ -40,34 +40,34 @@ impl ConnectionFixture {
     }
 }
 
-/// Freezes the server `after` the last sign of life. Returns the time until all informers are in doubt.
-async fn doubt(
+/// Freezes the server `silence` after the last sign of life. Returns the time until all informers are in doubt.
+async fn freeze_until_doubt(
     fixture: &ConnectionFixture,
     informers: &[Informer<ConfigMapInForm>],
-    after: Duration,
+    silence: Duration,
 ) -> Result<Duration, TestError> {
     for informer in informers {
         informer.wait_for_sync(Duration::from_secs(10)).await?;
     }
-    sleep(after).await;
+    sleep(silence).await;
     fixture.server.faults().freeze(true);
-    let suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
-    let elapsed = until(Duration::from_secs(100), "both are suspect", suspect).await?;
-    let text = informers[0].freshness().to_string();
-    ensure(text.contains("the API server does not respond on this connection"), || text)?;
+    let are_suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
+    let elapsed = until(Duration::from_secs(100), "both are suspect", are_suspect).await?;
+    let freshness = informers[0].freshness().to_string();
+    ensure(freshness.contains("the API server does not respond on this connection"), || freshness)?;
     Ok(elapsed)
 }
 
 #[tokio::test(start_paused = true)]
 async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
-    for tenths in [0, 30, 99, 101, 105, 160, 299] {
-        let after = Duration::from_millis(tenths * 100);
+    for tenths_of_seconds in [0, 30, 99, 101, 105, 160, 299] {
+        let silence = Duration::from_millis(tenths_of_seconds * 100);
         let (http2, http1) = (ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?);
         for fixture in [http2, http1] {
             let informers = [fixture.informer(0)?, fixture.informer(1)?];
-            let elapsed = doubt(&fixture, &informers, after).await?;
+            let elapsed = freeze_until_doubt(&fixture, &informers, silence).await?;
             ensure(elapsed <= Duration::from_secs(15), || {
-                format!("frozen after {after:?}, reported after {elapsed:?}")
+                format!("frozen after {silence:?}, reported after {elapsed:?}")
             })?;
         }
     }
@@ -77,20 +77,22 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn thawed_server_is_fresh_without_list() -> Result<(), TestError> {
     // Over HTTP/1.1, the proof before the first bookmark may be a list of versions (R2).
-    for (fixture, of_versions) in
+    for (fixture, max_version_lists) in
         [(ConnectionFixture::new(None).await?, 0), (ConnectionFixture::over_http1().await?, 2)]
     {
         let informers = [fixture.informer(0)?, fixture.informer(1)?];
-        doubt(&fixture, &informers, Duration::ZERO).await?;
+        freeze_until_doubt(&fixture, &informers, Duration::ZERO).await?;
         sleep(Duration::from_secs(20)).await;
-        let lists = fixture.lists();
+        let lists_before = fixture.lists();
         fixture.server.faults().freeze(false);
         fixture.update(0, "1")?;
-        let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
-        let elapsed = until(Duration::from_secs(60), "both are fresh", fresh).await?;
+        let are_fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
+        let elapsed = until(Duration::from_secs(60), "both are fresh", are_fresh).await?;
         // A probe starts within two seconds. Its short watch takes four more seconds if no event arrives (R2).
         ensure(elapsed < Duration::from_secs(7), || format!("fresh again after {elapsed:?}"))?;
-        ensure(fixture.lists() - lists <= of_versions, || format!("{} lists", fixture.lists() - lists))?;
+        ensure(fixture.lists() - lists_before <= max_version_lists, || {
+            format!("{} lists", fixture.lists() - lists_before)
+        })?;
     }
     Ok(())
 }
@@ -100,7 +102,7 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError
     for (fixture, connections) in
         [(ConnectionFixture::new(None).await?, 1), (ConnectionFixture::over_http1().await?, 1)]
     {
-        let _seen = fixture.start_informers(40).await?;
+        let _recordings = fixture.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
         let probes_before = fixture.liveness_probes().len();
         sleep(Duration::from_secs(55)).await;
@@ -112,11 +114,13 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError
 
 #[tokio::test(start_paused = true)]
 async fn probe_uses_connection_of_watches() -> Result<(), TestError> {
-    let fixture = ConnectionFixture::of(ApiServer::builder().max_streams(10), None).await?;
-    let _seen = fixture.start_informers(18).await?;
+    let fixture = ConnectionFixture::with_builder(ApiServer::builder().max_streams(10), None).await?;
+    let _recordings = fixture.start_informers(18).await?;
     sleep(Duration::from_secs(50)).await;
-    let open = fixture.open_connections();
-    ensure(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;
+    let open_connections = fixture.open_connections();
+    ensure(open_connections == 2, || {
+        format!("{open_connections} connections for 18 watches, where ten streams fit on one")
+    })?;
     let probes = fixture.liveness_probes().len();
     ensure(probes >= 6, || format!("{probes} questions on two connections"))
 }
@@ -144,11 +148,11 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
 }
 
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
-async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), TestError> {
-    let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
-    let elapsed = until(Duration::from_secs(100), "it is suspect", suspect).await?;
-    let text = informer.freshness().to_string();
-    ensure(text.contains("does not respond on this connection, not even to the watch request"), || text)?;
+async fn assert_missing_head_is_doubted(informer: &Informer<ConfigMapInForm>) -> Result<(), TestError> {
+    let is_suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
+    let elapsed = until(Duration::from_secs(100), "it is suspect", is_suspect).await?;
+    let freshness = informer.freshness().to_string();
+    ensure(freshness.contains("does not respond on this connection, not even to the watch request"), || freshness)?;
     ensure(elapsed <= Duration::from_secs(15), || format!("reported after {elapsed:?}"))
 }
 
@@ -156,10 +160,10 @@ async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), Tes
 async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
         fixture.freeze_at_a_watch();
-        let informer = fixture.paging()?;
+        let informer = fixture.paged_informer()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
-        doubt_of_a_head(&informer).await?;
-        let lists = fixture.lists();
+        assert_missing_head_is_doubted(&informer).await?;
+        let lists_before = fixture.lists();
         for _ in 0..40 {
             sleep(Duration::from_secs(1)).await;
             ensure(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
@@ -167,7 +171,7 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
         fixture.thaw();
         let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
         ensure(elapsed < Duration::from_secs(20), || format!("fresh again after {elapsed:?}"))?;
-        ensure(fixture.lists() == lists, || format!("{} lists", fixture.lists() - lists))?;
+        ensure(fixture.lists() == lists_before, || format!("{} lists", fixture.lists() - lists_before))?;
     }
     Ok(())
 }
@@ -176,14 +180,14 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
 async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError> {
     // After 5 s, the connection of the list is still open. Over HTTP/1.1, the watch reuses it. After 70 s, it is
     // closed.
-    for after in [5, 70] {
+    for silence in [5, 70] {
         for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
-            let informer = fixture.paging()?;
+            let informer = fixture.paged_informer()?;
             informer.wait_for_sync(Duration::from_secs(10)).await?;
-            sleep(Duration::from_secs(after)).await;
+            sleep(Duration::from_secs(silence)).await;
             fixture.freeze_at_a_watch();
             fixture.server.faults().end_watches();
-            doubt_of_a_head(&informer).await?;
+            assert_missing_head_is_doubted(&informer).await?;
             fixture.thaw();
             let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
             ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}"))?;
@@ -195,12 +199,12 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError>
 #[tokio::test(start_paused = true)]
 async fn freeze_while_watch_moves_is_detected() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let informer = fixture.paging()?;
+    let informer = fixture.paged_informer()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(5)).await;
     fixture.freeze_at_a_watch();
     fixture.server.faults().goaway();
-    doubt_of_a_head(&informer).await?;
+    assert_missing_head_is_doubted(&informer).await?;
     fixture.thaw();
     let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
     ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}"))?;
@@ -210,22 +214,22 @@ async fn freeze_while_watch_moves_is_detected() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn http1_watch_on_list_connection_is_probed() -> Result<(), TestError> {
     let fixture = ConnectionFixture::over_http1().await?;
-    let informer = fixture.paging()?;
+    let informer = fixture.paged_informer()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
     ensure(fixture.open_connections() == 1, || format!("{} connections", fixture.open_connections()))?;
-    let elapsed = doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
+    let elapsed = freeze_until_doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
     ensure(elapsed <= Duration::from_secs(15), || format!("reported after {elapsed:?}"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> {
-    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
+    let fixture = ConnectionFixture::with_builder(ApiServer::builder().replicas(2), None).await?;
     fixture.freeze_at_a_watch();
-    let informer = fixture.paging()?;
+    let informer = fixture.paged_informer()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     fixture.memory.network.send_to(1);
-    doubt_of_a_head(&informer).await?;
+    assert_missing_head_is_doubted(&informer).await?;
     let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
     ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}, at the other replica"))?;
     ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
@@ -235,7 +239,7 @@ async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> 
 async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
         fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
-        let informer = fixture.paging()?;
+        let informer = fixture.paged_informer()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(40) {
@@ -251,7 +255,7 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let first = fixture.paging()?;
+    let first = fixture.paged_informer()?;
     first.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
     first.stop();
