@@ -48,9 +48,9 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster)
     recorder.wait_for(&informer, "widgets", &b).await?;
     until_delivered(cluster, &recording, "a", 1).await?;
     until_delivered(cluster, &recording, "b", 1).await?;
-    let larger = Patch::Merge(json!({ "spec": { "size": 2 } }));
-    let larger = widgets.patch("a", &PatchParams::default(), &larger).await?;
-    recorder.wait_for(&informer, "widgets", &larger).await?;
+    let updated = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    let updated = widgets.patch("a", &PatchParams::default(), &updated).await?;
+    recorder.wait_for(&informer, "widgets", &updated).await?;
     widgets.delete("b", &DeleteParams::default()).await?;
 
     cluster.settle(&recorder).await?;
@@ -84,18 +84,18 @@ async fn only_undecodable_object_is_unknown(cluster: &mut TestCluster) -> Result
         until_delivered(cluster, &recording, name, 1).await?;
     }
 
-    let spoil = Patch::Merge(json!({ "spec": { "size": "large" } }));
-    widgets.patch("spoiled", &PatchParams::default(), &spoil).await?;
-    let grow = Patch::Merge(json!({ "spec": { "size": 2 } }));
-    let grown = widgets.patch("good", &PatchParams::default(), &grow).await?;
-    recorder.wait_for(&informer, "widgets", &grown).await?;
+    let corruption = Patch::Merge(json!({ "spec": { "size": "large" } }));
+    widgets.patch("spoiled", &PatchParams::default(), &corruption).await?;
+    let update = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    let updated = widgets.patch("good", &PatchParams::default(), &update).await?;
+    recorder.wait_for(&informer, "widgets", &updated).await?;
     assert!(informer.lister()?.get(cluster.namespace(), "spoiled").is_err(), "the object must be unknown");
     let good = informer.lister()?.get(cluster.namespace(), "good")?.ok_or("the object is missing")?;
     assert_eq!(good.spec.size, 2);
     let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("the informer is not fresh".into()) };
     assert_eq!(tainted.len(), 1, "{tainted:?}");
 
-    widgets.patch("spoiled", &PatchParams::default(), &grow).await?;
+    widgets.patch("spoiled", &PatchParams::default(), &update).await?;
     until_delivered(cluster, &recording, "spoiled", 2).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
@@ -107,22 +107,22 @@ async fn only_undecodable_object_is_unknown(cluster: &mut TestCluster) -> Result
 
 async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Result<(), TestError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
-    let of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
-    let (kind, older) = (of_version("v1"), of_version("v1beta1"));
+    let kind_of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
+    let (kind, older_kind) = (kind_of_version("v1"), kind_of_version("v1beta1"));
     let mut definition = widget_definition(&group);
     let mut version = definition["spec"]["versions"][0].clone();
     version["name"] = "v1beta1".into();
     version["storage"] = false.into();
-    let versions = |served: bool| {
-        let mut older = version.clone();
-        older["served"] = served.into();
-        json!([widget_definition(&group)["spec"]["versions"][0], older])
+    let versions = |is_served: bool| {
+        let mut older_version = version.clone();
+        older_version["served"] = is_served.into();
+        json!([widget_definition(&group)["spec"]["versions"][0], older_version])
     };
     definition["spec"]["versions"] = versions(true);
     cluster.define(definition).await?;
     let (client, recorder) = (cluster.writer().client(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer_with::<DynamicObject>(&older, cluster.scope())?;
+    let informer = factory.informer_with::<DynamicObject>(&older_kind, cluster.scope())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let recording = recorder.record_as(&informer, "widgets");
     let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
@@ -132,8 +132,8 @@ async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Resu
     }
 
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
-    let serve = async |served: bool| {
-        let patch = Patch::Merge(json!({ "spec": { "versions": versions(served) } }));
+    let serve = async |is_served: bool| {
+        let patch = Patch::Merge(json!({ "spec": { "versions": versions(is_served) } }));
         definitions.patch(&format!("widgets.{group}"), &PatchParams::default(), &patch).await
     };
     serve(false).await?;
@@ -145,8 +145,8 @@ async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Resu
         sleep(Duration::from_secs(1)).await;
     }
     widgets.delete("deleted", &DeleteParams::default()).await?;
-    let grow = Patch::Merge(json!({ "spec": { "size": 2 } }));
-    widgets.patch("kept", &PatchParams::default(), &grow).await?;
+    let update = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    widgets.patch("kept", &PatchParams::default(), &update).await?;
     sleep(Duration::from_secs(1)).await;
     for name in ["kept", "deleted"] {
         assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "a deletion must not be inferred");
