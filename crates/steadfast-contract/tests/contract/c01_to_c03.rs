@@ -101,7 +101,7 @@ fn leaving_scenario(is_filtered: bool, is_undecodable: bool) -> Scenario {
 
 #[test]
 fn c1_filter_cannot_judge_undecodable_states() {
-    let left_while_undecodable = |is_filtered: bool, unknown: bool| {
+    let left_while_undecodable = |is_filtered: bool, is_undecodable: bool| {
         let mut scenario = leaving_scenario(is_filtered, is_undecodable);
         scenario.set_app(7, "a", "u1", "web").deliver(updated("a", "u1", 5, 7));
         scenario
@@ -218,7 +218,7 @@ fn c2_undecodable_state_excuses_older_last_object() {
 
 #[test]
 fn c2_undecodable_exit_may_end_later() {
-    let left_while_undecodable = |is_filtered: bool, unknown: bool, end: u64| {
+    let left_while_undecodable = |is_filtered: bool, is_undecodable: bool, end: u64| {
         let mut scenario = leaving_scenario(is_filtered, is_undecodable);
         scenario.delete(7, "a", "u1").set_app(8, "a", "u2", "db").delete(9, "a", "u2");
         scenario.deliver(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, end)));

@@ -24,7 +24,8 @@ struct OutageResult {
     was_noted: bool,
 }
 
-/// Runs the program twice on a disk that fails `failure_count` writes, starting at the write with the number `first_failure`.
+/// Runs the program twice on a disk that fails `failure_count` writes, starting at the write with the number
+/// `first_failure`.
 async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Option<OutageResult>, TestError> {
     let folder = Folder::new(&format!("full-{first_failure}-{failure_count}"))?;
     let (path, writes) = (folder.file(), Arc::new(AtomicU64::new(0)));

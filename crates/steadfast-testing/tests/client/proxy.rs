@@ -24,8 +24,8 @@ async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, 
     Ok((received, result.is_ok()))
 }
 
-/// Sends `request_bytes` bytes to the server and `response_bytes` bytes back, and checks the received bytes. Each side closes its
-/// direction after sending. The server responds after the client's end.
+/// Sends `request_bytes` bytes to the server and `response_bytes` bytes back, and checks the received bytes. Each side
+/// closes its direction after sending. The server responds after the client's end.
 async fn exchange<C, S>(
     client: &mut C,
     server: &mut S,

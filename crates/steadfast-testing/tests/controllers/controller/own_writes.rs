@@ -346,7 +346,7 @@ fn transient_object_unseen_by_cache_seed_301() -> Result<(), TestError> {
 /// `STEADFAST_SEEDS=1000` runs 1,000 seeds, starting at `STEADFAST_FIRST_SEED`.
 #[test]
 fn random_faults_cause_no_duplicate_child() -> Result<(), TestError> {
-    let number = |variable: &str, otherwise: u64| {
+    let number = |variable: &str, default: u64| {
         std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
     };
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 60));

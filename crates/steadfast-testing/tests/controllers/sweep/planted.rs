@@ -201,10 +201,10 @@ fn repeated_first_step_is_found() -> Result<(), TestkitError> {
 fn cleanup_from_memory_is_found() -> Result<(), TestkitError> {
     async fn process(connection: Connection) -> Result<(), TestError> {
         let informers = InformerFactory::new(&connection);
-        let parents = informers.informer::<ConfigMap>(steadfast::Scope::all().labels(super::PARENTS))?;
+        let parent_informer = informers.informer::<ConfigMap>(steadfast::Scope::all().labels(super::PARENTS))?;
         let context = Arc::new(Context { client: connection.client(), memory: Mutex::default() });
         let reconcile = move |key: ObjectKey, context: Arc<Context>| {
-            let parent = parents.lister().ok().and_then(|lister| lister.get_by_key(&key).ok().flatten());
+            let parent = parent_informer.lister().ok().and_then(|lister| lister.get_by_key(&key).ok().flatten());
             async move {
                 let name = format!("{}-belonging", key.name());
                 let memory = || context.memory.lock();

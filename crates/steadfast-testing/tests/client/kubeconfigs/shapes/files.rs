@@ -14,7 +14,7 @@ fn block_yaml(value: &Value) -> String {
 fn lines(value: &Value) -> Vec<String> {
     let indented =
         |value: &Value, indent: &str| lines(value).into_iter().map(|line| format!("{indent}{line}")).collect();
-    let mut lines: Vec<String> = Vec::new();
+    let mut yaml_lines: Vec<String> = Vec::new();
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
@@ -23,26 +23,26 @@ fn lines(value: &Value) -> Vec<String> {
                     Value::Array(inner) if !inner.is_empty() => lines(value),
                     // JSON scalars are valid YAML scalars.
                     scalar => {
-                        lines.push(format!("{name}: {scalar}"));
+                        yaml_lines.push(format!("{name}: {scalar}"));
                         continue;
                     }
                 };
-                lines.push(format!("{name}:"));
-                lines.extend(inner);
+                yaml_lines.push(format!("{name}:"));
+                yaml_lines.extend(inner);
             }
         }
         Value::Array(items) => {
             for item in items {
                 let inner: Vec<String> = indented(item, "  ");
-                lines.extend(inner.iter().enumerate().map(|(number, line)| match number {
+                yaml_lines.extend(inner.iter().enumerate().map(|(number, line)| match number {
                     0 => format!("- {}", line.trim_start()),
                     _ => line.clone(),
                 }));
             }
         }
-        scalar => lines.push(scalar.to_string()),
+        scalar => yaml_lines.push(scalar.to_string()),
     }
-    lines
+    yaml_lines
 }
 
 /// Returns the valid kubeconfig after `change`.
