@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use call::Call;
 pub(crate) use losses::LossKind;
 pub(crate) use position::TracePosition;
-pub(crate) use records::{Depth, Handler, Informer, Snapshot, StoreRead, Wait};
+pub(crate) use records::{Handler, Informer, QueueSample, Snapshot, StoreRead, Wait};
 
 use crate::bounds::Bounds;
 use crate::clause::Clause;
@@ -72,7 +72,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the latest time of the history that a record at `at` can reflect.
-    pub(crate) fn known_by(&self, at: Duration) -> Duration {
+    pub(crate) fn latest_reflected(&self, at: Duration) -> Duration {
         // The clocks of history and trace may differ by the slack, so that a record can precede the change that it
         // reflects.
         at + self.bounds.slack
@@ -92,11 +92,11 @@ impl<'a> Case<'a> {
 
     /// Returns the epoch of the informer's versions at that time.
     pub(crate) fn epoch_of(&self, informer: &Informer<'a>, position: TracePosition) -> u32 {
-        let announced = informer.epochs.iter().rfind(|announced| **announced <= position);
+        let announced = informer.epoch_announcements.iter().rfind(|announced| **announced <= position);
         // Epochs that started before the first list need no announcement.
         let listed = informer.first_list().map(|first| first.position).filter(|first| *first <= position);
         let start = listed.unwrap_or(informer.declared).at;
-        self.epoch_at(announced.map_or(start, |announced| start.max(self.known_by(announced.at))))
+        self.epoch_at(announced.map_or(start, |announced| start.max(self.latest_reflected(announced.at))))
     }
 
     /// Returns whether the informer had announced `epoch` by `at`.
@@ -104,7 +104,7 @@ impl<'a> Case<'a> {
         let start = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
         // An announcement shortly before the restore can still belong to it, within the slack of the clocks.
         let start = start.unwrap_or_default().saturating_sub(self.bounds.slack);
-        informer.epochs.iter().any(|position| (start..=self.known_by(at)).contains(&position.at))
+        informer.epoch_announcements.iter().any(|position| (start..=self.latest_reflected(at)).contains(&position.at))
     }
 
     /// Returns whether a step between two states of a name enters an unannounced epoch in which the version is not
@@ -119,13 +119,13 @@ impl<'a> Case<'a> {
     ) -> bool {
         let (from, to) = (&timeline.states[from], &timeline.states[to]);
         // Without an order of versions, a lower version is not a step back.
-        informer.ordered
+        informer.has_ordered_versions
             && to.epoch > from.epoch
             && to.version <= from.version
             && !self.has_announced(informer, to.epoch, at)
     }
 
-    pub(crate) fn at_handler(
+    pub(crate) fn handler_violation(
         &self,
         clause: Clause,
         handler: &Handler<'a>,
@@ -158,28 +158,30 @@ impl<'a> Case<'a> {
     fn is_gap_spanned(&self, informer: &Informer<'a>, timeline: &Timeline<'a>, stay: usize, at: Duration) -> bool {
         let Some(end) = timeline.stays[stay].end.map(|end| &timeline.states[end]) else { return false };
         let entry = &timeline.states[timeline.stays[stay + 1].first];
-        let number = |text: &str| text.parse::<u64>().ok();
-        // A relist can connect two epochs. Its version `from` belongs to the epoch before the list, and its version
-        // `to` belongs to the epoch of the list.
+        let parse_version = |text: &str| text.parse::<u64>().ok();
+        // A relist can connect two epochs. Its version `from_version` belongs to the epoch before the list, and its
+        // version `to_version` belongs to the epoch of the list.
         let mut current_epoch = self.epoch_at(informer.declared.at);
-        informer.relists.iter().filter(|relist| relist.position.at <= self.known_by(at)).any(|relist| {
+        informer.relists.iter().filter(|relist| relist.position.at <= self.latest_reflected(at)).any(|relist| {
             let previous_epoch = std::mem::replace(&mut current_epoch, self.epoch_of(informer, relist.position));
             // The first list was not compared with anything, so it spans no gap.
-            let since = relist
-                .from
+            let starts_before_gap = relist
+                .from_version
                 // A version that is not a number has no order, so that the list may have started anywhere.
-                .is_some_and(|from| number(from).is_none_or(|from| (previous_epoch, from) < (end.epoch, end.version)));
-            let until = match relist.to.and_then(number) {
+                .is_some_and(|from| {
+                    parse_version(from).is_none_or(|from| (previous_epoch, from) < (end.epoch, end.version))
+                });
+            let ends_after_gap = match relist.to_version.and_then(parse_version) {
                 Some(to) => (entry.epoch, entry.version) <= (current_epoch, to),
                 // A list without a known version spans all changes up to the time of the list.
-                None => entry.at <= self.known_by(relist.position.at),
+                None => entry.at <= self.latest_reflected(relist.position.at),
             };
-            since && until
+            starts_before_gap && ends_after_gap
         })
     }
 
     /// Creates a violation at a call. Its times are the previous delivery of the object and the start of this call.
-    pub(crate) fn at_call(
+    pub(crate) fn call_violation(
         &self,
         clause: Clause,
         handler: &Handler<'a>,
@@ -187,6 +189,6 @@ impl<'a> Case<'a> {
         description: String,
     ) -> Violation {
         let since = call.last_delivered.as_ref().map_or(handler.registered.at, |last_delivered| last_delivered.at);
-        self.at_handler(clause, handler, Some(call.event.key()), (since, call.entered.at), description)
+        self.handler_violation(clause, handler, Some(call.event.key()), (since, call.start.at), description)
     }
 }

@@ -14,10 +14,10 @@ pub(crate) fn verdict(case: &Case<'_>) -> Verdict {
 
 fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
     let informer = case.informer_of(handler);
-    let in_time = |at| at > handler.registered.at && handler.removed.is_none_or(|removed| at <= removed.at);
+    let is_registered_at = |at| at > handler.registered.at && handler.removed.is_none_or(|removed| at <= removed.at);
     let mut counts =
         HandlerCounts { calls: handler.calls.len(), skipped: handler.skips.len(), ..HandlerCounts::default() };
-    counts.changes = case.view(informer).visible.iter().filter(|change| in_time(change.at)).count();
+    counts.changes = case.view(informer).visible_changes.iter().filter(|change| is_registered_at(change.at)).count();
     counts.lost = case.losses(handler).len();
     let mut delivered = BTreeSet::new();
     for call in &handler.calls {
@@ -26,8 +26,8 @@ fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
             continue;
         }
         let timeline = case.timeline(informer, call.key());
-        if let Some(state) =
-            change(call).filter(|index| in_time(timeline.states[*index].at) && !timeline.states[*index].restored)
+        if let Some(state) = delivered_change(call)
+            .filter(|index| is_registered_at(timeline.states[*index].at) && !timeline.states[*index].is_restored)
         {
             delivered.insert((call.key(), state));
         }
@@ -48,9 +48,9 @@ fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
 }
 
 /// Returns the change of the history that a call delivers.
-fn change(call: &Call<'_>) -> Option<usize> {
-    match (call.event, call.place) {
-        (HandlerEvent::Deleted { .. }, _) => call.exit,
+fn delivered_change(call: &Call<'_>) -> Option<usize> {
+    match (call.event, call.timeline_position) {
+        (HandlerEvent::Deleted { .. }, _) => call.exit_state,
         (HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }, TimelinePosition::At(index)) => Some(index),
         _ => None,
     }
@@ -64,7 +64,7 @@ enum Repetition {
 fn repetition(call: &Call<'_>) -> Option<Repetition> {
     let object = call.event.object();
     let last = call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == object.uid);
-    match (call.event, call.place, last) {
+    match (call.event, call.timeline_position, last) {
         // The object was deleted before, or never added.
         (HandlerEvent::Deleted { .. }, _, None) => Some(Repetition::Same),
         (HandlerEvent::Resynced { .. } | HandlerEvent::Deleted { .. }, ..) => None,

@@ -41,7 +41,7 @@ impl Bounds {
         Report {
             verdict: counts::verdict(&case),
             violations: clauses::check(&case),
-            inconclusive: evidence::missing(&case),
+            inconclusive: evidence::find_missing(&case),
             malformed: case.malformed,
         }
     }

@@ -4,29 +4,29 @@ use crate::case::{Case, Informer};
 use crate::violation::Inconclusive;
 
 /// Returns the missing evidence, and how to record it.
-pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
-    let of_all = |description: &str| Inconclusive { informer: None, description: description.to_owned() };
+pub(crate) fn find_missing(case: &Case<'_>) -> Vec<Inconclusive> {
+    let inconclusive = |description: &str| Inconclusive { informer: None, description: description.to_owned() };
     if case.informers.is_empty() {
-        return vec![of_all("the trace is empty: no informer was recorded")];
+        return vec![inconclusive("the trace is empty: no informer was recorded")];
     }
     let mut missing = Vec::new();
     if case.history.changes().is_empty() {
-        missing.push(of_all(
+        missing.push(inconclusive(
             "the history has no change: either nothing was written, or the history belongs to another resource than \
              the informers watch (its plural name is needed, as in `configmaps`)",
         ));
     }
     let Some(settled) = case.settled else {
-        missing.push(of_all(
+        missing.push(inconclusive(
             "the trace has not settled, so losses were not judged: let the recorder wait until the informers have \
              received all writes, and record `Quiet` before and `Settled` after the wait",
         ));
         // The following checks need the time at which the trace settled.
         return missing;
     };
-    let running = case.informers.iter().filter(|informer| !informer.stopped_by(settled));
-    let silent = running.clone().filter(|informer| is_silent(case, informer));
-    missing.extend(silent.map(|informer| {
+    let running_informers = case.informers.iter().filter(|informer| !informer.is_stopped_by(settled));
+    let silent_informers = running_informers.clone().filter(|informer| is_silent(case, informer));
+    missing.extend(silent_informers.map(|informer| {
         Inconclusive {
             informer: Some(informer.name.to_owned()),
             description:
@@ -34,15 +34,15 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
                     .to_owned(),
         }
     }));
-    if running.count() == 0 {
-        missing.push(of_all("every informer was stopped before the trace settled, so losses were not judged"));
+    if running_informers.count() == 0 {
+        missing.push(inconclusive("every informer was stopped before the trace settled, so losses were not judged"));
     }
     missing
 }
 
 /// Returns whether a trace contains no handler of an informer, no wait, and no content of its store.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
-    let unread = informer.snapshots.is_empty() && informer.has_no_reads() && informer.waits.is_empty();
+    let is_unread = informer.snapshots.is_empty() && informer.has_no_reads() && informer.waits.is_empty();
     // Compared by address: two informers can have equal names in a malformed trace.
-    unread && !case.handlers.iter().any(|handler| std::ptr::eq(case.informer_of(handler), informer))
+    is_unread && !case.handlers.iter().any(|handler| std::ptr::eq(case.informer_of(handler), informer))
 }

@@ -132,10 +132,10 @@ impl History {
     /// Returns the state before the change at `index`; `None` if the change created the object.
     pub fn previous(&self, index: usize) -> Option<&Value> {
         let change = &self.changes[index];
-        let same = |earlier: &&Change| {
+        let is_same_object = |earlier: &&Change| {
             earlier.uid == change.uid && earlier.name == change.name && earlier.namespace == change.namespace
         };
-        self.changes[..index].iter().rev().find(same)?.object.as_ref()
+        self.changes[..index].iter().rev().find(is_same_object)?.object.as_ref()
     }
 }
 

@@ -71,7 +71,7 @@ impl fmt::Display for ObjectVersionRef {
 /// `metadata.managedFields` and `metadata.resourceVersion`. It also ignores the order of keys.
 pub fn digest(object: &Value) -> u64 {
     let mut hash = Fnv::new();
-    hash.value(object, DigestPosition::Root);
+    hash.add_value(object, DigestPosition::Root);
     hash.0
 }
 
@@ -83,7 +83,7 @@ enum DigestPosition {
 }
 
 impl DigestPosition {
-    fn leaves_out(self, key: &str) -> bool {
+    fn ignores(self, key: &str) -> bool {
         match self {
             Self::Root => matches!(key, "apiVersion" | "kind"),
             Self::Metadata => matches!(key, "managedFields" | "resourceVersion"),
@@ -100,37 +100,40 @@ impl Fnv {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    fn add_bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    fn value(&mut self, value: &Value, place: DigestPosition) {
+    fn add_value(&mut self, value: &Value, position: DigestPosition) {
         match value {
             Value::Object(map) => {
-                let mut entries: Vec<_> = map.iter().filter(|(key, _)| !place.leaves_out(key)).collect();
+                let mut entries: Vec<_> = map.iter().filter(|(key, _)| !position.ignores(key)).collect();
                 entries.sort_by_key(|(key, _)| *key);
                 // Delimiters separate nested values: without them, `{"a":{}}` and `{"a":[]}` could have equal digests.
-                self.bytes(b"{");
+                self.add_bytes(b"{");
                 for (key, value) in entries {
-                    self.bytes(key.as_bytes());
-                    self.bytes(b":");
-                    let inside = place == DigestPosition::Root && key == "metadata";
-                    self.value(value, if inside { DigestPosition::Metadata } else { DigestPosition::Elsewhere });
+                    self.add_bytes(key.as_bytes());
+                    self.add_bytes(b":");
+                    let is_metadata = position == DigestPosition::Root && key == "metadata";
+                    self.add_value(
+                        value,
+                        if is_metadata { DigestPosition::Metadata } else { DigestPosition::Elsewhere },
+                    );
                 }
-                self.bytes(b"}");
+                self.add_bytes(b"}");
             }
             Value::Array(values) => {
-                self.bytes(b"[");
+                self.add_bytes(b"[");
                 for value in values {
-                    self.value(value, DigestPosition::Elsewhere);
-                    self.bytes(b",");
+                    self.add_value(value, DigestPosition::Elsewhere);
+                    self.add_bytes(b",");
                 }
-                self.bytes(b"]");
+                self.add_bytes(b"]");
             }
             // Quotes and escapes distinguish "1" from 1, and text from structure.
-            plain => self.bytes(plain.to_string().as_bytes()),
+            scalar => self.add_bytes(scalar.to_string().as_bytes()),
         }
     }
 }

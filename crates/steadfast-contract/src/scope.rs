@@ -97,9 +97,9 @@ impl Filter {
 
     pub(crate) fn exit_rule(&self) -> ExitRule {
         // Names and namespaces of an object never change, so that a selector on them cannot make the object leave.
-        let identity = |path: &str| matches!(path, "metadata.name" | "metadata.namespace");
+        let is_identity = |path: &str| matches!(path, "metadata.name" | "metadata.namespace");
         let mut paths = self.fields.paths();
-        if !self.labels.is_empty() || !paths.clone().all(identity) {
+        if !self.labels.is_empty() || !paths.clone().all(is_identity) {
             return ExitRule::ByChange;
         }
         if paths.any(|path| path == "metadata.namespace") { ExitRule::NeverInFact } else { ExitRule::Never }

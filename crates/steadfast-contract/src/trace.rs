@@ -306,17 +306,17 @@ impl Trace {
         &self.entries
     }
 
-    /// Returns the entries of the informers that `wanted` selects, and the entries that concern all informers, such as
-    /// faults.
+    /// Returns the entries of the informers that `is_selected` selects, and the entries that concern all informers,
+    /// such as faults.
     ///
     /// A program that watches several resource types records one trace. Each part is then checked against the history
     /// of its type.
     #[must_use]
-    pub fn for_informers(&self, wanted: impl Fn(&str) -> bool) -> Self {
+    pub fn for_informers(&self, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut handlers = std::collections::BTreeSet::new();
-        let is_selected = |entry: &&Entry| match (entry.record.informer_name(), entry.record.handler_name()) {
+        let is_kept = |entry: &&Entry| match (entry.record.informer_name(), entry.record.handler_name()) {
             (Some(informer), handler) => {
-                let keep = wanted(informer);
+                let keep = is_selected(informer);
                 if let (true, Some(handler)) = (keep, handler) {
                     handlers.insert(handler.to_owned());
                 }
@@ -325,7 +325,7 @@ impl Trace {
             (None, Some(handler)) => handlers.contains(handler),
             (None, None) => true,
         };
-        self.entries.iter().filter(is_selected).cloned().collect()
+        self.entries.iter().filter(is_kept).cloned().collect()
     }
 }
 

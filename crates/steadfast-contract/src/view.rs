@@ -18,12 +18,12 @@ pub(crate) struct State<'h> {
     pub(crate) epoch: u32,
     pub(crate) version: u64,
     /// Version, in the form of the wire.
-    pub(crate) text: Cow<'h, str>,
+    pub(crate) wire_version: Cow<'h, str>,
     /// The object, if one exists.
     pub(crate) object: Option<&'h Value>,
     pub(crate) at: Duration,
     /// True if a restore created the state, rather than a change.
-    pub(crate) restored: bool,
+    pub(crate) is_restored: bool,
     /// Stay of the state; `None` while the object is not in scope.
     pub(crate) stay: Option<usize>,
 }
@@ -31,11 +31,11 @@ pub(crate) struct State<'h> {
 impl State<'_> {
     fn empty() -> Self {
         let (version, at) = (0, Duration::ZERO);
-        Self { uid: "", epoch: 0, version, text: "".into(), object: None, at, restored: false, stay: None }
+        Self { uid: "", epoch: 0, version, wire_version: "".into(), object: None, at, is_restored: false, stay: None }
     }
 
     pub(crate) fn has_identity(&self, uid: &str, version: &str) -> bool {
-        self.text == version && self.uid == uid
+        self.wire_version == version && self.uid == uid
     }
 
     /// Returns whether this is the delivered state. Compares the content too, if known.
@@ -55,10 +55,10 @@ impl<'h> From<&'h Change> for State<'h> {
             uid: &change.uid,
             epoch: change.epoch,
             version: change.version,
-            text: opaque.map_or_else(|| change.version.to_string().into(), Cow::Borrowed),
+            wire_version: opaque.map_or_else(|| change.version.to_string().into(), Cow::Borrowed),
             object: change.object.as_ref(),
             at: change.at,
-            restored: false,
+            is_restored: false,
             stay: None,
         }
     }
@@ -81,9 +81,9 @@ pub(crate) enum TimelinePosition {
     /// Only at this index, which is before the reached one.
     Before(usize),
     /// At this index, outside of the scope.
-    Outside(usize),
+    OutOfScope(usize),
     /// Not in the history, or only later than the time of the record.
-    Never,
+    Missing,
 }
 
 /// All states of one name, in order. The first state is empty.
@@ -97,15 +97,16 @@ impl<'h> Timeline<'h> {
     /// Splits `states` into stays.
     fn new(mut states: Vec<State<'h>>, in_scope: impl Fn(&Value) -> bool) -> Self {
         let mut stays: Vec<Stay> = Vec::new();
-        let mut open: Option<usize> = None;
+        let mut current_stay: Option<usize> = None;
         for index in 0..states.len() {
-            let inside = states[index].object.is_some_and(&in_scope);
-            // A stay continues while the same UID is in scope. `open` is only set after index 0, so `index - 1` exists.
-            let continued = open.filter(|_| inside && states[index].uid == states[index - 1].uid);
-            if let (Some(stay), None) = (open, continued) {
+            let is_inside = states[index].object.is_some_and(&in_scope);
+            // A stay continues while the same UID is in scope. `current_stay` is only set after index 0, so `index - 1`
+            // exists.
+            let continued_stay = current_stay.filter(|_| is_inside && states[index].uid == states[index - 1].uid);
+            if let (Some(stay), None) = (current_stay, continued_stay) {
                 stays[stay].end = Some(index);
             }
-            open = match (inside, continued) {
+            current_stay = match (is_inside, continued_stay) {
                 (false, _) => None,
                 (true, Some(stay)) => {
                     stays[stay].last = index;
@@ -116,7 +117,7 @@ impl<'h> Timeline<'h> {
                     Some(stays.len() - 1)
                 }
             };
-            states[index].stay = open;
+            states[index].stay = current_stay;
         }
         Self { states, stays }
     }
@@ -136,10 +137,10 @@ impl<'h> Timeline<'h> {
     /// Two epochs can contain the same version. The state with the delivered content then takes precedence.
     pub(crate) fn find(&self, delivered: &ObjectVersionRef, from: usize, latest: Duration) -> TimelinePosition {
         match self.search(from, latest, |state| state.matches(delivered), true) {
-            TimelinePosition::Never => {
+            TimelinePosition::Missing => {
                 self.search(from, latest, |state| state.has_identity(&delivered.uid, &delivered.version), true)
             }
-            place => place,
+            position => position,
         }
     }
 
@@ -157,7 +158,9 @@ impl<'h> Timeline<'h> {
             StoreContent::Present { uid, version } => {
                 self.search(from, latest, |state| state.has_identity(uid, version), true)
             }
-            StoreContent::Undecodable { version } => self.search(from, latest, |state| state.text == *version, true),
+            StoreContent::Undecodable { version } => {
+                self.search(from, latest, |state| state.wire_version == *version, true)
+            }
         })
     }
 
@@ -176,22 +179,22 @@ impl<'h> Timeline<'h> {
         &self,
         from: usize,
         latest: Duration,
-        wanted: impl Fn(&State<'_>) -> bool,
-        inside: bool,
+        predicate: impl Fn(&State<'_>) -> bool,
+        must_be_in_scope: bool,
     ) -> TimelinePosition {
-        let known = |state: &State<'_>| state.at <= latest && wanted(state);
-        let fits = |state: &State<'_>| known(state) && (!inside || state.stay.is_some());
+        let is_match = |state: &State<'_>| state.at <= latest && predicate(state);
+        let is_valid = |state: &State<'_>| is_match(state) && (!must_be_in_scope || state.stay.is_some());
         let from = from.min(self.states.len());
         // Prefer the nearest state ahead: a restore can repeat a version, and the earliest candidate restricts later
         // events least.
-        if let Some(ahead) = self.states[from..].iter().position(fits) {
+        if let Some(ahead) = self.states[from..].iter().position(is_valid) {
             return TimelinePosition::At(from + ahead);
         }
-        if let Some(behind) = self.states[..from].iter().rposition(fits) {
+        if let Some(behind) = self.states[..from].iter().rposition(is_valid) {
             return TimelinePosition::Before(behind);
         }
         // The state exists, but outside of the scope. The last occurrence describes the violation best.
-        self.states.iter().rposition(known).map_or(TimelinePosition::Never, TimelinePosition::Outside)
+        self.states.iter().rposition(is_match).map_or(TimelinePosition::Missing, TimelinePosition::OutOfScope)
     }
 }
 
@@ -209,42 +212,42 @@ pub(crate) struct VisibleChange {
 pub(crate) struct View<'h> {
     pub(crate) timelines: BTreeMap<Key, Timeline<'h>>,
     /// All changes visible in the scope, in order.
-    pub(crate) visible: Vec<VisibleChange>,
+    pub(crate) visible_changes: Vec<VisibleChange>,
     pub(crate) exit_rule: ExitRule,
-    empty: Timeline<'h>,
+    empty_timeline: Timeline<'h>,
 }
 
 impl<'h> View<'h> {
     pub(crate) fn new(names: &StatesByName<'h>, filter: &Filter) -> Self {
         let mut timelines = BTreeMap::new();
-        let mut visible = Vec::new();
+        let mut visible_changes = Vec::new();
         for (key, states) in &names.0 {
             let namespace = key.namespace.as_deref();
             if !filter.matches_namespace(namespace) {
                 continue;
             }
             let timeline = Timeline::new(states.clone(), |object| filter.matches(namespace, &key.name, object));
-            for (index, state) in timeline.states.iter().enumerate().skip(1).filter(|(_, state)| !state.restored) {
+            for (index, state) in timeline.states.iter().enumerate().skip(1).filter(|(_, state)| !state.is_restored) {
                 // An exit is visible as a deletion event, although the state itself is out of scope.
                 if state.stay.is_some() || timeline.states[index - 1].stay.is_some() {
                     let State { at, epoch, version, .. } = *state;
-                    visible.push(VisibleChange { at, epoch, version, key: key.clone() });
+                    visible_changes.push(VisibleChange { at, epoch, version, key: key.clone() });
                 }
             }
             timelines.insert(key.clone(), timeline);
         }
-        visible.sort_by_key(|change| (change.epoch, change.version));
+        visible_changes.sort_by_key(|change| (change.epoch, change.version));
         Self {
             timelines,
-            visible,
+            visible_changes,
             exit_rule: filter.exit_rule(),
-            empty: Timeline::new(vec![State::empty()], |_| false),
+            empty_timeline: Timeline::new(vec![State::empty()], |_| false),
         }
     }
 
     /// Returns the timeline of `key`; an empty one if the history does not contain the key.
     pub(crate) fn timeline(&self, key: &Key) -> &Timeline<'h> {
-        self.timelines.get(key).unwrap_or(&self.empty)
+        self.timelines.get(key).unwrap_or(&self.empty_timeline)
     }
 }
 
@@ -279,7 +282,7 @@ impl<'h> StatesByName<'h> {
                 // If the object did not exist at `to`, the restored state has no version of its own. The state then has
                 // the version `to`, at which the epoch starts.
                 let version = if restored.object.is_some() { restored.version } else { to };
-                states.push(State { epoch, version, at, restored: true, ..restored });
+                states.push(State { epoch, version, at, is_restored: true, ..restored });
             }
         }
     }

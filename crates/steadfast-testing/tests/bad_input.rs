@@ -23,7 +23,7 @@ use tracing_subscriber::EnvFilter;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Minimum duration of a fault.
 const MIN_FAULT_TIME: Duration = Duration::from_millis(700);
-const LIMIT: usize = 64 * 1024;
+const OBJECT_LIMIT_BYTES: usize = 64 * 1024;
 
 const TOKEN: &str = "token-of-nobody";
 /// `hunter2` in the server's encoding.
@@ -32,7 +32,7 @@ const PASSWORD: &str = "aHVudGVyMg==";
 /// All output: logs, and the messages that the tests add.
 static OUTPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 /// Number of panics in the library's own code.
-static PANICS: AtomicUsize = AtomicUsize::new(0);
+static PANIC_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct OutputWriter;
 
@@ -53,14 +53,15 @@ fn capture_logs() {
     ONCE.call_once(|| {
         let filter = EnvFilter::new("steadfast=trace,steadfast_core=trace");
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(|| OutputWriter).init();
-        let usual = panic::take_hook();
-        panic::set_hook(Box::new(move |panicked| {
-            let here =
-                |file: &str| ["crates/steadfast/src", "crates/steadfast-core/src"].iter().any(|own| file.contains(own));
-            if panicked.location().is_some_and(|location| here(location.file())) {
-                PANICS.fetch_add(1, Ordering::Relaxed);
+        let default_hook = panic::take_hook();
+        panic::set_hook(Box::new(move |panic_info| {
+            let is_own_file = |file: &str| {
+                ["crates/steadfast/src", "crates/steadfast-core/src"].iter().any(|directory| file.contains(directory))
+            };
+            if panic_info.location().is_some_and(|location| is_own_file(location.file())) {
+                PANIC_COUNT.fetch_add(1, Ordering::Relaxed);
             }
-            usual(panicked);
+            default_hook(panic_info);
         }));
     });
 }
@@ -78,7 +79,7 @@ where
     capture_logs();
     let factory = InformerFactory::new(connection);
     let builder = factory.builder_with::<K>(kind, Scope::all());
-    let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(LIMIT).start()?;
+    let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(OBJECT_LIMIT_BYTES).start()?;
     let notes = Notes::default();
     let captured_notes = notes.clone();
     informer.on_diagnostic(move |note| captured_notes.0.lock().push(note.to_string()));
@@ -97,7 +98,7 @@ impl Notes {
 /// Checks that `informer` is not synced during a fault, and that the informer reports the reason. Its error, its
 /// freshness and its diagnostics must contain each of `names`, within a timeout for a busy machine.
 async fn assert_reports_fault<K: Cacheable>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
-    let started = Instant::now();
+    let start = Instant::now();
     loop {
         let Err(error) = informer.wait_for_sync(MIN_FAULT_TIME).await else {
             panic!("the informer must not sync: {}\n{}", informer.freshness(), notes.text());
@@ -108,7 +109,7 @@ async fn assert_reports_fault<K: Cacheable>(informer: &Informer<K>, notes: &Note
         if missing.is_empty() {
             return;
         }
-        assert!(started.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
+        assert!(start.elapsed() < TIMEOUT, "the report must name {missing:?}: {text}");
     }
 }
 
@@ -125,13 +126,13 @@ async fn assert_recovers<K: Cacheable>(informer: &Informer<K>, objects: usize) -
 async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<(), TestError> {
     let mut changed = informer.changed();
     let fresh = async { while !informer.freshness().is_fresh() && changed.changed().await.is_ok() {} };
-    let waited = tokio::time::timeout(TIMEOUT, fresh).await;
-    waited.map_err(|_| format!("not fresh after {TIMEOUT:?}: {}", informer.freshness()).into())
+    let result = tokio::time::timeout(TIMEOUT, fresh).await;
+    result.map_err(|_| format!("not fresh after {TIMEOUT:?}: {}", informer.freshness()).into())
 }
 
 /// Checks that nothing has panicked, and that no output contains a secret.
 fn assert_no_secret_in_output() {
-    assert_eq!(PANICS.load(Ordering::Relaxed), 0, "the library has panicked");
+    assert_eq!(PANIC_COUNT.load(Ordering::Relaxed), 0, "the library has panicked");
     let output = output();
     for secret in [TOKEN, PASSWORD, "hunter2"] {
         let line = output.lines().find(|line| line.contains(secret));
@@ -156,7 +157,7 @@ fn secret(name: &str, data: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" }, "data": data })
 }
 
-async fn secrets(server: &ApiServer) -> Result<(Informer<Secret>, Notes), TestError> {
+async fn secrets_informer(server: &ApiServer) -> Result<(Informer<Secret>, Notes), TestError> {
     informer::<Secret>(&Connection::new(kube_config(server).await?)?, &(), true)
 }
 
@@ -164,7 +165,7 @@ async fn secrets(server: &ApiServer) -> Result<(Informer<Secret>, Notes), TestEr
 async fn refused_connection_names_address() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().cut();
-    let (informer, notes) = secrets(&server).await?;
+    let (informer, notes) = secrets_informer(&server).await?;
     let address = server.address(0).ok_or("the server has no address")?;
     assert_reports_fault(&informer, &notes, &[&format!("cannot connect to {address}"), "refused"]).await;
     server.faults().heal();
@@ -175,7 +176,7 @@ async fn refused_connection_names_address() -> Result<(), TestError> {
 async fn closed_connection_is_reported_and_backed_off() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().accept_and_close(true);
-    let (informer, notes) = secrets(&server).await?;
+    let (informer, notes) = secrets_informer(&server).await?;
     assert_reports_fault(&informer, &notes, &["the connection to"]).await;
     assert!(server.connections().len() < 20, "{} connections", server.connections().len());
     server.faults().accept_and_close(false);
@@ -184,20 +185,22 @@ async fn closed_connection_is_reported_and_backed_off() -> Result<(), TestError>
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_certificate_is_rejected_with_advice() -> Result<(), TestError> {
-    let (right, wrong) = (server(ApiServer::builder().tls(true)).await?, server(ApiServer::builder().tls(true)).await?);
-    let mut config = kube_config(&wrong).await?;
-    config.cluster_url = right.url(0).parse()?;
-    let (distrusting, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
-    assert_reports_fault(&distrusting, &notes, &["no TLS with", "check certificate-authority in the kubeconfig"]).await;
-    assert_eq!(right.requests().len(), 0, "the server received no request, and no token");
-    assert_recovers(&secrets(&right).await?.0, 2).await
+    let (server, other_server) =
+        (server(ApiServer::builder().tls(true)).await?, server(ApiServer::builder().tls(true)).await?);
+    let mut config = kube_config(&other_server).await?;
+    config.cluster_url = server.url(0).parse()?;
+    let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
+    assert_reports_fault(&informer, &notes, &["no TLS with", "check certificate-authority in the kubeconfig"]).await;
+    assert_eq!(server.requests().len(), 0, "the server received no request, and no token");
+    assert_recovers(&secrets_informer(&server).await?.0, 2).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_without_tls_is_distinguished() -> Result<(), TestError> {
-    let (plain, with_tls) = (server(ApiServer::builder()).await?, server(ApiServer::builder().tls(true)).await?);
-    let mut config = kube_config(&with_tls).await?;
-    config.cluster_url = plain.url(0).replace("http:", "https:").parse()?;
+    let (server_without_tls, server_with_tls) =
+        (server(ApiServer::builder()).await?, server(ApiServer::builder().tls(true)).await?);
+    let mut config = kube_config(&server_with_tls).await?;
+    config.cluster_url = server_without_tls.url(0).replace("http:", "https:").parse()?;
     let (informer, notes) = informer::<Secret>(&Connection::new(config)?, &(), true)?;
     assert_reports_fault(&informer, &notes, &["does not use TLS at this address: check port and scheme"]).await;
     assert_no_secret_in_output();
@@ -246,7 +249,7 @@ async fn missing_resource_is_reported_until_defined() -> Result<(), TestError> {
 const CORRUPTIONS: [(BodyCorruption, &str); 4] = [
     (BodyCorruption::Malformed, "malformed JSON"),
     (BodyCorruption::Truncated, "ended early"),
-    (BodyCorruption::Oversized(2 * LIMIT), "longer than the limit of 65536 bytes"),
+    (BodyCorruption::Oversized(2 * OBJECT_LIMIT_BYTES), "longer than the limit of 65536 bytes"),
     (BodyCorruption::WrongContentType, "unsupported content type \"text/html\""),
 ];
 
@@ -256,22 +259,22 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), TestError> {
         for streamed in [true, false] {
             // `Malformed` corrupts the frame of a list, so the list must be empty. A streamed list has no frame, only
             // records.
-            let malformed = corruption == BodyCorruption::Malformed;
+            let is_malformed = corruption == BodyCorruption::Malformed;
             // A streamed record above the limit would make one object unknown, and not the list unreadable.
-            let in_one_record = malformed || matches!(corruption, BodyCorruption::Oversized(_));
-            if in_one_record && streamed {
+            let is_in_one_record = is_malformed || matches!(corruption, BodyCorruption::Oversized(_));
+            if is_in_one_record && streamed {
                 continue;
             }
-            let server = if malformed { ApiServer::start().await? } else { server(ApiServer::builder()).await? };
+            let server = if is_malformed { ApiServer::start().await? } else { server(ApiServer::builder()).await? };
             server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
             let connection = Connection::new(kube_config(&server).await?)?;
             let (informer, notes) = informer::<Secret>(&connection, &(), streamed)?;
-            let cause = if malformed { "the response is not a list" } else { cause };
+            let cause = if is_malformed { "the response is not a list" } else { cause };
             assert_reports_fault(&informer, &notes, &[cause]).await;
-            let requested = server.requests().len();
-            assert!(requested < 20, "{requested} requests, {corruption:?}, streamed: {streamed}");
+            let request_count = server.requests().len();
+            assert!(request_count < 20, "{request_count} requests, {corruption:?}, streamed: {streamed}");
             server.faults().clear_rules();
-            assert_recovers(&informer, if malformed { 0 } else { 2 }).await?;
+            assert_recovers(&informer, if is_malformed { 0 } else { 2 }).await?;
         }
     }
     Ok(())
@@ -279,7 +282,7 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), TestError> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn corrupt_object_is_the_only_unknown() -> Result<(), TestError> {
-    let (malformed, oversized) = (BodyCorruption::Malformed, BodyCorruption::Oversized(2 * LIMIT));
+    let (malformed, oversized) = (BodyCorruption::Malformed, BodyCorruption::Oversized(2 * OBJECT_LIMIT_BYTES));
     for (corruption, streamed) in [(malformed, true), (malformed, false), (oversized, true)] {
         let server = server(ApiServer::builder()).await?;
         server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
@@ -293,13 +296,13 @@ async fn corrupt_object_is_the_only_unknown() -> Result<(), TestError> {
             panic!("one object must be unknown, not {tainted:?}")
         };
         let lister = informer.lister()?;
-        let known = ["a", "b"].map(|name| lister.get("default", name).is_ok());
-        assert_eq!(known, ["a", "b"].map(|name| name != key.name()), "only {key} may be unknown");
+        let are_known = ["a", "b"].map(|name| lister.get("default", name).is_ok());
+        assert_eq!(are_known, ["a", "b"].map(|name| name != key.name()), "only {key} may be unknown");
         server.faults().clear_rules();
 
         let patch = json!({ "metadata": { "labels": { "app": "web" } } });
-        let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", key.name(), patch)?)?;
-        informer.wait_for(&written).await?;
+        let patched: Secret = serde_json::from_value(server.merge_patch("secrets", "default", key.name(), patch)?)?;
+        informer.wait_for(&patched).await?;
         assert!(lister.get("default", key.name())?.is_some(), "its next state is complete");
         assert_no_secret_in_output();
     }
@@ -310,7 +313,7 @@ async fn corrupt_object_is_the_only_unknown() -> Result<(), TestError> {
 async fn unreadable_watch_is_reported_without_loss() -> Result<(), TestError> {
     for (corruption, cause) in CORRUPTIONS {
         let server = server(ApiServer::builder()).await?;
-        let (informer, notes) = secrets(&server).await?;
+        let (informer, notes) = secrets_informer(&server).await?;
         let recorder = Recorder::of(&server);
         let recording = recorder.record(&informer);
         recording.until_synced().await;
@@ -320,14 +323,14 @@ async fn unreadable_watch_is_reported_without_loss() -> Result<(), TestError> {
         server.faults().end_watches();
         server.create(&secret("c", &json!({ "password": PASSWORD })))?;
         server.delete_named("secrets", "default", "a")?;
-        let named = async {
+        let report = async {
             while !notes.text().contains(cause) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let waited = tokio::time::timeout(TIMEOUT, named).await;
+        let result = tokio::time::timeout(TIMEOUT, report).await;
         let _ = writeln!(OutputWriter, "{}", notes.text());
-        waited.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
+        result.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
         server.faults().clear_rules();
         recorder.fault("corrupt", false);
 
@@ -356,15 +359,16 @@ async fn undecodable_objects_are_named_without_content() -> Result<(), TestError
     assert_recovers(&informer, 3).await?;
 
     let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("the informer is not fresh".into()) };
-    let named: Vec<String> = tainted.iter().map(ObjectKey::to_string).collect();
-    assert_eq!(named, ["default/a", "default/b"]);
+    let unknown_objects: Vec<String> = tainted.iter().map(ObjectKey::to_string).collect();
+    assert_eq!(unknown_objects, ["default/a", "default/b"]);
     let lister = informer.lister()?;
     assert_eq!(lister.get("default", "empty")?.map(|empty| empty.data.len()), Some(0));
-    let unknown = lister.get("default", "a").expect_err("the object must be unknown").to_string();
-    assert!(unknown.contains("default/a") && unknown.contains("could not be decoded"), "{unknown}");
-    let _ = writeln!(OutputWriter, "{unknown} {}", informer.freshness());
-    let logged = output().lines().filter(|line| line.contains("WARN") && line.contains("default/a at version")).count();
-    assert!(logged > 0, "the unknown object must be logged");
+    let error = lister.get("default", "a").expect_err("the object must be unknown").to_string();
+    assert!(error.contains("default/a") && error.contains("could not be decoded"), "{error}");
+    let _ = writeln!(OutputWriter, "{error} {}", informer.freshness());
+    let log_count =
+        output().lines().filter(|line| line.contains("WARN") && line.contains("default/a at version")).count();
+    assert!(log_count > 0, "the unknown object must be logged");
     assert_no_secret_in_output();
     Ok(())
 }
@@ -373,7 +377,7 @@ async fn undecodable_objects_are_named_without_content() -> Result<(), TestError
 async fn invalid_object_is_unknown_until_valid() -> Result<(), TestError> {
     let server = server(ApiServer::builder()).await?;
     server.faults().undecodable("default", "a", true);
-    let (informer, _) = secrets(&server).await?;
+    let (informer, _) = secrets_informer(&server).await?;
     let recorder = Recorder::of(&server);
     let recording = recorder.record(&informer);
     recording.until_synced().await;
@@ -389,8 +393,8 @@ async fn invalid_object_is_unknown_until_valid() -> Result<(), TestError> {
     server.faults().undecodable("default", "a", false);
     // Open streams keep the encoding with which they started.
     server.faults().end_watches();
-    let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", "a", patch("Yg=="))?)?;
-    informer.wait_for(&written).await?;
+    let patched: Secret = serde_json::from_value(server.merge_patch("secrets", "default", "a", patch("Yg=="))?)?;
+    informer.wait_for(&patched).await?;
     assert!(lister.get("default", "a")?.is_some(), "its next state decodes");
 
     recorder.settle(&server).await;

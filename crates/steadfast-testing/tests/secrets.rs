@@ -29,12 +29,12 @@ type Outcome = Result<(), TestError>;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 const TOKEN: &str = "planted-bearer-token";
-const STALE: &str = "planted-stale-token";
-const PLUGIN: &str = "planted-plugin-token";
-const LOGIN: &str = "planted-login-password";
-const PROXY: &str = "planted-proxy-password";
+const STALE_TOKEN: &str = "planted-stale-token";
+const PLUGIN_TOKEN: &str = "planted-plugin-token";
+const LOGIN_PASSWORD: &str = "planted-login-password";
+const PROXY_PASSWORD: &str = "planted-proxy-password";
 /// Content of a secret, as plain text and in the server's encoding.
-const PASSWORD: [&str; 2] = ["planted-password", "cGxhbnRlZC1wYXNzd29yZA=="];
+const SECRET_CONTENT: [&str; 2] = ["planted-password", "cGxhbnRlZC1wYXNzd29yZA=="];
 
 /// All output: logs, and the messages that the tests add.
 static OUTPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -75,16 +75,16 @@ impl log::Log for OutputWriter {
 fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let everything = tracing_subscriber::EnvFilter::new("trace");
-        tracing_subscriber::fmt().with_env_filter(everything).with_ansi(false).with_writer(|| OutputWriter).init();
+        let all_targets = tracing_subscriber::EnvFilter::new("trace");
+        tracing_subscriber::fmt().with_env_filter(all_targets).with_ansi(false).with_writer(|| OutputWriter).init();
         log::set_logger(&OutputWriter).expect("no other logger");
         log::set_max_level(log::LevelFilter::Trace);
     });
     output().clear();
 }
 
-fn write_debug(what: &(impl Debug + ?Sized)) {
-    writeln!(OutputWriter, "{what:?}\n{what:#?}").expect("the write succeeds");
+fn write_debug(value: &(impl Debug + ?Sized)) {
+    writeln!(OutputWriter, "{value:?}\n{value:#?}").expect("the write succeeds");
 }
 
 fn write_error(error: &(dyn Error + 'static)) {
@@ -95,8 +95,8 @@ fn write_error(error: &(dyn Error + 'static)) {
     }
 }
 
-fn write_text(what: &impl Display) {
-    writeln!(OutputWriter, "{what}").expect("the write succeeds");
+fn write_text(value: &impl Display) {
+    writeln!(OutputWriter, "{value}").expect("the write succeeds");
 }
 
 fn base64(text: &str) -> String {
@@ -104,15 +104,18 @@ fn base64(text: &str) -> String {
 }
 
 /// Returns the entries of `planted` that occur in `text`: as plain text, in base64, or as a formatted list of bytes.
-fn found_of<'a>(planted: &[&'a str], text: &str) -> Vec<&'a str> {
+fn planted_in<'a>(planted: &[&'a str], text: &str) -> Vec<&'a str> {
     let bytes = |value: &str| value.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(", ");
     let found = |value: &&&str| text.contains(**value) || text.contains(&base64(value)) || text.contains(&bytes(value));
     planted.iter().filter(found).copied().collect()
 }
 
-fn leaks(text: &str) -> Vec<&'static str> {
-    let mut leaks = found_of(&[TOKEN, STALE, PLUGIN, LOGIN, PROXY, PASSWORD[0], PASSWORD[1]], text);
-    for (user, password) in [("admin", LOGIN), ("user", PROXY)] {
+fn leaked_secrets(text: &str) -> Vec<&'static str> {
+    let mut leaks = planted_in(
+        &[TOKEN, STALE_TOKEN, PLUGIN_TOKEN, LOGIN_PASSWORD, PROXY_PASSWORD, SECRET_CONTENT[0], SECRET_CONTENT[1]],
+        text,
+    );
+    for (user, password) in [("admin", LOGIN_PASSWORD), ("user", PROXY_PASSWORD)] {
         if text.contains(&base64(&format!("{user}:{password}"))) {
             leaks.push(password);
         }
@@ -120,17 +123,17 @@ fn leaks(text: &str) -> Vec<&'static str> {
     leaks
 }
 
-/// Checks that the output contains none of the planted secrets and none of `more`.
+/// Checks that the output contains none of the planted secrets and none of `additional`.
 #[track_caller]
-fn assert_no_leak_of(more: &[&str]) {
+fn assert_no_leak_of(additional: &[&str]) {
     let text = String::from_utf8_lossy(&output()).into_owned();
     assert!(text.contains("TRACE") && text.contains("DEBUG"), "logs must be captured: {text}");
     for line in text.lines() {
-        assert_eq!((leaks(line), found_of(more, line)), (vec![], vec![]), "in: {line}");
+        assert_eq!((leaked_secrets(line), planted_in(additional, line)), (vec![], vec![]), "in: {line}");
     }
     // A value may be split across lines, as `{:#?}` splits lists of bytes.
     let joined = text.replace('\n', " ").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!((leaks(&joined), found_of(more, &joined)), (vec![], vec![]), "split across lines");
+    assert_eq!((leaked_secrets(&joined), planted_in(additional, &joined)), (vec![], vec![]), "split across lines");
 }
 
 #[track_caller]
@@ -141,14 +144,14 @@ fn assert_no_leak() {
 fn secret(name: &str) -> Secret {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
-        "data": {"password": PASSWORD[1]},
+        "data": {"password": SECRET_CONTENT[1]},
     });
     serde_json::from_value(secret).expect("a secret")
 }
 
 async fn server() -> Result<(ApiServer, Connection), TestError> {
     capture_logs();
-    let server = ApiServer::builder().tls(true).token(TOKEN).user("admin", LOGIN).start().await?;
+    let server = ApiServer::builder().tls(true).token(TOKEN).user("admin", LOGIN_PASSWORD).start().await?;
     server.create(&secret("db"))?;
     let connection = Connection::new(kube_config(&server).await?)?;
     Ok((server, connection))
@@ -197,10 +200,10 @@ fn write_connection(connection: &Connection) -> Outcome {
     write_debug(&connection.recently_closed());
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics::new([connection])));
-    let mut scraped = String::new();
-    encode(&mut scraped, &registry)?;
-    assert!(scraped.contains("steadfast_connections"), "{scraped}");
-    write_text(&scraped);
+    let mut metrics = String::new();
+    encode(&mut metrics, &registry)?;
+    assert!(metrics.contains("steadfast_connections"), "{metrics}");
+    write_text(&metrics);
     Ok(())
 }
 
@@ -212,13 +215,13 @@ async fn search_finds_planted_secrets_in_all_logs() -> Outcome {
     let request = Request::get("/api/v1/namespaces/default/secrets/db").body(Vec::new())?;
     connection.client().request::<u32>(request).await.expect_err("the response is not a number");
     let text = String::from_utf8_lossy(&output()).into_owned();
-    assert!(leaks(&text).contains(&PASSWORD[1]));
+    assert!(leaked_secrets(&text).contains(&SECRET_CONTENT[1]));
     for target in ["kube_client::client", "h2::", "rustls::", "steadfast::"] {
         assert!(text.contains(target), "{target} must be captured");
     }
-    assert_eq!(leaks(&format!("{:?}", PASSWORD[0].as_bytes())), [PASSWORD[0]]);
-    assert!(leaks(&base64(&format!("user:{PROXY}"))).contains(&PROXY));
-    assert_eq!(leaks(&base64(TOKEN)), [TOKEN]);
+    assert_eq!(leaked_secrets(&format!("{:?}", SECRET_CONTENT[0].as_bytes())), [SECRET_CONTENT[0]]);
+    assert!(leaked_secrets(&base64(&format!("user:{PROXY_PASSWORD}"))).contains(&PROXY_PASSWORD));
+    assert_eq!(leaked_secrets(&base64(TOKEN)), [TOKEN]);
     Ok(())
 }
 
@@ -228,13 +231,13 @@ async fn valid_secrets_do_not_leak() -> Outcome {
     let (_server, connection) = server().await?;
     let api: Api<Secret> = Api::namespaced(connection.client(), "default");
     assert_eq!(api.get("db").await?.data, secret("db").data);
-    let listed = api.list(&ListParams::default()).await?;
-    assert_eq!(listed.items.len(), 1);
+    let list = api.list(&ListParams::default()).await?;
+    assert_eq!(list.items.len(), 1);
     assert_eq!(api.list_metadata(&ListParams::default()).await?.items.len(), 1);
     assert_eq!(api.get_metadata("db").await?.metadata.name.as_deref(), Some("db"));
     api.create(&PostParams::default(), &secret("other")).await?;
     api.delete("other", &DeleteParams::default()).await?;
-    let version = listed.metadata.resource_version.ok_or("no version")?;
+    let version = list.metadata.resource_version.ok_or("no version")?;
     let events = api.watch(&WatchParams::default().timeout(20), &version).await?;
     let events: Vec<_> = events.take(2).try_collect().await?;
     assert!(matches!(&events[..], [WatchEvent::Added(one), WatchEvent::Deleted(_)] if one.data == secret("").data));
@@ -253,20 +256,20 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
     let (server, connection) = server().await?;
     let api: Api<Secret> = Api::namespaced(connection.client(), "default");
     let version = api.list(&ListParams::default()).await?.metadata.resource_version.ok_or("no version")?;
-    let withheld = |error: kube::Error| {
-        let kube::Error::Service(ours) = &error else { panic!("{error:?}") };
-        assert!(ours.is::<WithheldResponse>(), "{error}");
+    let assert_withheld = |error: kube::Error| {
+        let kube::Error::Service(own_error) = &error else { panic!("{error:?}") };
+        assert!(own_error.is::<WithheldResponse>(), "{error}");
         write_error(&error);
     };
     for corruption in [BodyCorruption::Malformed, BodyCorruption::Truncated] {
         server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
-        withheld(api.get("db").await.expect_err("not decoded"));
-        withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
+        assert_withheld(api.get("db").await.expect_err("not decoded"));
+        assert_withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
         server.faults().clear_rules();
     }
     server.faults().undecodable("default", "db", true);
-    withheld(api.get("db").await.expect_err("not decoded"));
-    withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
+    assert_withheld(api.get("db").await.expect_err("not decoded"));
+    assert_withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
     let informer = InformerFactory::new(&connection).informer::<Secret>(Scope::all())?;
     informer.on_diagnostic(|note| write_text(&format!("{note} {note:?}")));
     match informer.wait_for_sync(Duration::from_secs(2)).await {
@@ -299,12 +302,12 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
 async fn rejected_credentials_do_not_leak() -> Outcome {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
-    request_fails(config(&server, json!({"token": STALE}), &json!({})).await?).await?;
-    let wrong_login = json!({"username": "nobody", "password": LOGIN});
+    request_fails(config(&server, json!({"token": STALE_TOKEN}), &json!({})).await?).await?;
+    let wrong_login = json!({"username": "nobody", "password": LOGIN_PASSWORD});
     request_fails(config(&server, wrong_login, &json!({})).await?).await?;
-    let not_a_header = json!({"token": format!("{STALE}\nX")});
-    request_fails(config(&server, not_a_header, &json!({})).await?).await?;
-    assert_no_leak_of(&[&base64(&format!("nobody:{LOGIN}"))]);
+    let invalid_header = json!({"token": format!("{STALE_TOKEN}\nX")});
+    request_fails(config(&server, invalid_header, &json!({})).await?).await?;
+    assert_no_leak_of(&[&base64(&format!("nobody:{LOGIN_PASSWORD}"))]);
     Ok(())
 }
 
@@ -317,16 +320,16 @@ async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
     let lines: Vec<&str> = key.lines().filter(|line| !line.starts_with("--")).collect();
     assert!(lines.iter().all(|line| line.len() >= 16), "the lines must be long enough for a search: {lines:?}");
     let certificate = base64(&identity.certificate_pem);
-    let keyed = |key: &str| json!({"client-certificate-data": certificate, "client-key-data": base64(key)});
-    for user in [json!({"username": "admin", "password": LOGIN}), keyed(&key)] {
+    let user_with_key = |key: &str| json!({"client-certificate-data": certificate, "client-key-data": base64(key)});
+    for user in [json!({"username": "admin", "password": LOGIN_PASSWORD}), user_with_key(&key)] {
         let connection = Connection::new(config(&server, user, &json!({})).await?)?;
         let api: Api<Secret> = Api::namespaced(connection.client(), "default");
         assert_eq!(api.get("db").await?.data, secret("db").data);
         write_connection(&connection)?;
     }
     // A malformed key.
-    let broken = key.replace("BEGIN", "START");
-    request_fails(config(&server, keyed(&broken), &json!({})).await?).await?;
+    let malformed_key = key.replace("BEGIN", "START");
+    request_fails(config(&server, user_with_key(&malformed_key), &json!({})).await?).await?;
     let encoded_key = base64(&key);
     assert_no_leak_of(&[&lines[..], &[&encoded_key]].concat());
     Ok(())
@@ -336,10 +339,10 @@ async fn accepted_passwords_and_keys_do_not_leak() -> Outcome {
 async fn untrusted_server_receives_no_secret() -> Outcome {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
-    let proxied = json!({"proxy-url": format!("http://user:{PROXY}@127.0.0.1:1")});
-    request_fails(config(&server, json!({"token": TOKEN}), &proxied).await?).await?;
-    let odd = json!({"proxy-url": format!("ftp://user:{PROXY}@127.0.0.1:1")});
-    request_fails(config(&server, json!({"token": TOKEN}), &odd).await?).await?;
+    let unreachable_proxy = json!({"proxy-url": format!("http://user:{PROXY_PASSWORD}@127.0.0.1:1")});
+    request_fails(config(&server, json!({"token": TOKEN}), &unreachable_proxy).await?).await?;
+    let unsupported_proxy = json!({"proxy-url": format!("ftp://user:{PROXY_PASSWORD}@127.0.0.1:1")});
+    request_fails(config(&server, json!({"token": TOKEN}), &unsupported_proxy).await?).await?;
     let trusted_before = config(&server, json!({"token": TOKEN}), &json!({})).await?;
     server.rotate_authority()?;
     request_fails(trusted_before).await?;
@@ -352,18 +355,18 @@ async fn failed_plugin_output_does_not_leak() -> Outcome {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (server, _) = server().await?;
     for script in [
-        format!("echo {PLUGIN}; echo {PLUGIN} >&2; exit 1"),
-        format!("echo '{{\"kind\":\"ExecCredential\",\"status\":{{\"token\":[\"{PLUGIN}\"]}}}}'"),
-        format!("echo {PLUGIN}"),
+        format!("echo {PLUGIN_TOKEN}; echo {PLUGIN_TOKEN} >&2; exit 1"),
+        format!("echo '{{\"kind\":\"ExecCredential\",\"status\":{{\"token\":[\"{PLUGIN_TOKEN}\"]}}}}'"),
+        format!("echo {PLUGIN_TOKEN}"),
         format!(
             "echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\
-             \"status\":{{\"token\":\"{PLUGIN}\\u000a\"}}}}'"
+             \"status\":{{\"token\":\"{PLUGIN_TOKEN}\\u000a\"}}}}'"
         ),
         // The server rejects its first token, and then the plugin fails.
         format!(
-            "echo >> \"$0.ran\"; [ $(wc -l < \"$0.ran\") -gt 1 ] && echo {PLUGIN} && echo {PLUGIN} >&2 && exit 1\n\
+            "echo >> \"$0.ran\"; [ $(wc -l < \"$0.ran\") -gt 1 ] && echo {PLUGIN_TOKEN} && echo {PLUGIN_TOKEN} >&2 && exit 1\n\
              echo '{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\
-             \"kind\":\"ExecCredential\",\"status\":{{\"token\":\"{STALE}\"}}}}'"
+             \"kind\":\"ExecCredential\",\"status\":{{\"token\":\"{STALE_TOKEN}\"}}}}'"
         ),
     ] {
         // The arguments may be logged, so the script is not an argument.

@@ -23,7 +23,7 @@ pub(crate) enum LossKind {
     /// The end of a stay, or a lasting stay of which no state was delivered.
     Stay,
     /// The last state of a lasting stay.
-    State,
+    LastState,
 }
 
 impl<'a> Case<'a> {
@@ -35,15 +35,15 @@ impl<'a> Case<'a> {
         let informer = self.informer_of(handler);
         let Some(settled) = self.settled else { return Vec::new() };
         // While a call runs, the events behind it are late, not lost.
-        let busy = handler.calls.iter().any(|call| call.end.is_none());
-        if busy || handler.removed.is_some() || informer.stopped_by(settled) {
+        let is_busy = handler.calls.iter().any(|call| call.end.is_none());
+        if is_busy || handler.removed.is_some() || informer.is_stopped_by(settled) {
             return Vec::new();
         }
         // Later entries replace earlier ones, so that the map has the last event of each name.
-        let last: BTreeMap<_, _> = handler.calls.iter().map(|call| (call.key(), call.event)).collect();
+        let last_events: BTreeMap<_, _> = handler.calls.iter().map(|call| (call.key(), call.event)).collect();
         let mut losses = Vec::new();
         for (key, timeline) in &self.view(informer).timelines {
-            let last_delivered = last
+            let last_delivered = last_events
                 .get(key)
                 .filter(|event| !matches!(event, HandlerEvent::Deleted { .. }))
                 .map(|event| event.object());
@@ -52,15 +52,19 @@ impl<'a> Case<'a> {
                 (None, None) => continue,
                 // An undecodable object cannot be delivered.
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
-                (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.text)),
+                (None, Some(_)) => {
+                    (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.wire_version))
+                }
                 // The stay was delivered. Only its last state can still be missing.
                 (Some(last_delivered), Some(_)) if last_delivered.uid == state.uid => {
                     if state.matches(last_delivered) || informer.tainted.contains(key) {
                         continue;
                     }
-                    let description =
-                        format!("v{} was delivered last, v{} is the final version", last_delivered.version, state.text);
-                    (LossKind::State, description)
+                    let description = format!(
+                        "v{} was delivered last, v{} is the final version",
+                        last_delivered.version, state.wire_version
+                    );
+                    (LossKind::LastState, description)
                 }
                 // The name belongs to another UID, or to no object: the end of the delivered stay is missing.
                 (Some(last_delivered), _) => {

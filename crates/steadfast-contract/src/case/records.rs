@@ -15,14 +15,14 @@ use crate::violation::Violation;
 #[derive(Debug)]
 pub(crate) struct Informer<'a> {
     pub(crate) name: &'a str,
-    pub(crate) ordered: bool,
+    pub(crate) has_ordered_versions: bool,
     /// True if the handlers filter objects by the scope, instead of the server.
-    pub(crate) filtered: bool,
+    pub(crate) is_filtered_by_handlers: bool,
     pub(crate) declared: TracePosition,
     pub(crate) synced: Option<TracePosition>,
     pub(crate) relists: Vec<Relist<'a>>,
     /// Times at which the informer announced new epochs.
-    pub(crate) epochs: Vec<TracePosition>,
+    pub(crate) epoch_announcements: Vec<TracePosition>,
     pub(crate) freshness: Vec<(TracePosition, &'a Freshness)>,
     /// Contents of the store as returned to readers and recorded at handler calls.
     pub(super) reads: Vec<StoreRead<'a>>,
@@ -39,8 +39,8 @@ pub(crate) struct Informer<'a> {
 #[derive(Debug)]
 pub(crate) struct Relist<'a> {
     pub(crate) position: TracePosition,
-    pub(crate) from: Option<&'a str>,
-    pub(crate) to: Option<&'a str>,
+    pub(crate) from_version: Option<&'a str>,
+    pub(crate) to_version: Option<&'a str>,
 }
 
 /// Content of the store for one key: from a read, a snapshot or the start of a handler call.
@@ -80,13 +80,13 @@ pub(crate) struct Handler<'a> {
     pub(crate) calls: Vec<Call<'a>>,
     /// Skipped events.
     pub(crate) skips: Vec<(TracePosition, &'a ObjectVersionRef)>,
-    pub(crate) depths: Vec<Depth>,
+    pub(crate) queue_samples: Vec<QueueSample>,
     pub(crate) undelivered: usize,
 }
 
 /// Sample of a handler's queue.
 #[derive(Debug)]
-pub(crate) struct Depth {
+pub(crate) struct QueueSample {
     pub(crate) position: TracePosition,
     pub(crate) entries: usize,
     pub(crate) stored: usize,
@@ -96,11 +96,11 @@ pub(crate) struct Depth {
 impl<'a> Informer<'a> {
     /// Returns the first list, if it was recorded: a list that was compared with nothing.
     pub(crate) fn first_list(&self) -> Option<&Relist<'a>> {
-        self.relists.first().filter(|relist| relist.from.is_none())
+        self.relists.first().filter(|relist| relist.from_version.is_none())
     }
 
     /// Returns whether the informer had reported by that time that it is stopped.
-    pub(crate) fn stopped_by(&self, position: TracePosition) -> bool {
+    pub(crate) fn is_stopped_by(&self, position: TracePosition) -> bool {
         self.freshness.iter().any(|(reported_at, state)| *reported_at <= position && **state == Freshness::Stopped)
     }
 

@@ -16,7 +16,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             if let Some(description) =
                 check_sequence(call).or_else(|| check_scope(call)).or_else(|| check_merge(case, handler, call))
             {
-                violations.push(case.at_call(Clause::C1, handler, call, description));
+                violations.push(case.call_violation(Clause::C1, handler, call, description));
             }
         }
     }
@@ -48,10 +48,10 @@ fn check_sequence(call: &Call<'_>) -> Option<String> {
 
 /// Detects a state that belongs to no stay.
 fn check_scope(call: &Call<'_>) -> Option<String> {
-    match (call.event, call.place) {
+    match (call.event, call.timeline_position) {
         // C2 checks the last object of a deletion.
         (HandlerEvent::Deleted { .. }, _) => None,
-        (event, TimelinePosition::Outside(_)) => Some(format!("{event}: the object is not in scope in that state")),
+        (event, TimelinePosition::OutOfScope(_)) => Some(format!("{event}: the object is not in scope in that state")),
         _ => None,
     }
 }
@@ -60,15 +60,19 @@ fn check_scope(call: &Call<'_>) -> Option<String> {
 fn check_merge(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let informer = case.informer_of(handler);
     // The object may have left in an undecodable state, which the filter cannot judge.
-    if informer.filtered && informer.ever_tainted.contains(call.key()) {
+    if informer.is_filtered_by_handlers && informer.ever_tainted.contains(call.key()) {
         return None;
     }
     let timeline = case.timeline(informer, call.key());
-    let (Some(before), TimelinePosition::At(now)) = (call.last_delivered.as_ref()?.index, call.place) else {
+    let (Some(previous), TimelinePosition::At(index)) = (call.last_delivered.as_ref()?.index, call.timeline_position)
+    else {
         return None;
     };
-    let gap = case.unspanned_gap(informer, timeline, (before, now), call.entered.at)?;
-    let left = timeline.stays[gap].end.map_or("?".into(), |end| timeline.states[end].text.clone());
-    let returned = &timeline.states[timeline.stays[gap + 1].first].text;
-    Some(format!("{}: the object left at v{left} and returned at v{returned}, and no list spans the gap", call.event))
+    let gap = case.unspanned_gap(informer, timeline, (previous, index), call.start.at)?;
+    let exit_version = timeline.stays[gap].end.map_or("?".into(), |end| timeline.states[end].wire_version.clone());
+    let return_version = &timeline.states[timeline.stays[gap + 1].first].wire_version;
+    Some(format!(
+        "{}: the object left at v{exit_version} and returned at v{return_version}, and no list spans the gap",
+        call.event
+    ))
 }

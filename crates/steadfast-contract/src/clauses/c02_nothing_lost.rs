@@ -29,12 +29,18 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             ];
             for description in messages.into_iter().flatten() {
                 let description = format!("{}: {description}", call.event);
-                violations.push(case.at_call(Clause::C2, handler, call, description));
+                violations.push(case.call_violation(Clause::C2, handler, call, description));
             }
         }
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::Stay) {
             let times = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            violations.push(case.at_handler(Clause::C2, handler, Some(loss.key), times, loss.description.clone()));
+            violations.push(case.handler_violation(
+                Clause::C2,
+                handler,
+                Some(loss.key),
+                times,
+                loss.description.clone(),
+            ));
         }
     }
 }
@@ -48,26 +54,29 @@ fn check_end(
     certainty: Certainty,
     version: Option<&str>,
 ) -> Option<String> {
-    let end = call.exit.map(|exit| &timeline.states[exit]);
-    let end = end.filter(|end| end.at <= case.known_by(call.entered.at));
+    let end = call.exit_state.map(|index| &timeline.states[index]);
+    let end = end.filter(|end| end.at <= case.latest_reflected(call.start.at));
     let Some(end) = end else {
         // C3 reports an unknown last state.
         return call.is_in_scope().then(|| "the object still existed and was in scope".to_owned());
     };
     // Versions that are not numbers are opaque, so that only numeric ones are compared.
-    let numbered = version.filter(|version| version.parse::<u64>().is_ok());
-    let reported_version = numbered.filter(|version| certainty == Certainty::Observed && *version != end.text)?;
+    let numeric_version = version.filter(|version| version.parse::<u64>().is_ok());
+    let reported_version =
+        numeric_version.filter(|version| certainty == Certainty::Observed && *version != end.wire_version)?;
     // The object may have left the filter in an undecodable state. The stay then continues until the next decodable
     // state, or until the deletion.
     let informer = case.informer_of(handler);
-    if informer.filtered && informer.ever_tainted.contains(call.key()) {
-        let later = timeline.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
-        let mut same_object = later.take_while(|state| state.uid == end.uid);
-        if same_object.any(|state| state.text == reported_version && state.at <= case.known_by(call.entered.at)) {
+    if informer.is_filtered_by_handlers && informer.ever_tainted.contains(call.key()) {
+        let later_states = timeline.states.iter().skip(call.exit_state? + 1).take_while(|state| state.stay.is_none());
+        let mut same_object = later_states.take_while(|state| state.uid == end.uid);
+        if same_object
+            .any(|state| state.wire_version == reported_version && state.at <= case.latest_reflected(call.start.at))
+        {
             return None;
         }
     }
-    Some(format!("the stay ended at v{}, not at v{reported_version}", end.text))
+    Some(format!("the stay ended at v{}, not at v{reported_version}", end.wire_version))
 }
 
 /// Detects a `last` that is not the last object that matched.
@@ -79,10 +88,10 @@ fn check_last_object(
     certainty: Certainty,
     last: &ObjectVersionRef,
 ) -> Option<String> {
-    match call.place {
-        TimelinePosition::Outside(_) => Some(format!("the object did not match at v{}", last.version)),
+    match call.timeline_position {
+        TimelinePosition::OutOfScope(_) => Some(format!("the object did not match at v{}", last.version)),
         TimelinePosition::Before(_) => Some(format!("the handler had received a later state than v{}", last.version)),
-        TimelinePosition::Never => None,
+        TimelinePosition::Missing => None,
         TimelinePosition::At(_) => {
             // No client knows a state that a list skipped, that did not decode, or that a lossy server never sent.
             let is_unknown = case.loses_events() || case.informer_of(handler).ever_tainted.contains(call.key());
@@ -90,8 +99,8 @@ fn check_last_object(
                 return None;
             }
             // The state before the end is the last one that matched.
-            let matched = &timeline.states[call.exit? - 1];
-            (!matched.matches(last)).then(|| format!("the last object that matched is v{}", matched.text))
+            let last_match = &timeline.states[call.exit_state? - 1];
+            (!last_match.matches(last)).then(|| format!("the last object that matched is v{}", last_match.wire_version))
         }
     }
 }
@@ -109,11 +118,11 @@ fn check_reason(
         (Reason::DeletedOrLeft, ExitRule::Never) => Some("without a selector, an object cannot leave".to_owned()),
         (Reason::Replaced, _) => {
             // Another object may have taken the name at any time between the end of the stay and the call.
-            let end = call.exit?;
-            let known_by = case.known_by(call.entered.at);
+            let end = call.exit_state?;
+            let latest = case.latest_reflected(call.start.at);
             let is_replaced = timeline.states[end..]
                 .iter()
-                .any(|state| state.object.is_some() && state.uid != call.event.object().uid && state.at <= known_by);
+                .any(|state| state.object.is_some() && state.uid != call.event.object().uid && state.at <= latest);
             (!is_replaced).then(|| "no other object had taken the name".to_owned())
         }
         _ => None,

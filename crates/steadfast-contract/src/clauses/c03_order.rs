@@ -25,19 +25,25 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
                 ]);
             }
             let messages = messages.into_iter().flatten().map(|description| format!("{}: {description}", call.event));
-            violations.extend(messages.map(|description| case.at_call(Clause::C3, handler, call, description)));
+            violations.extend(messages.map(|description| case.call_violation(Clause::C3, handler, call, description)));
         }
-        unhandled_panics(case, handler, violations);
-        for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::State) {
+        check_panics(case, handler, violations);
+        for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::LastState) {
             let times = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            violations.push(case.at_handler(Clause::C3, handler, Some(loss.key), times, loss.description.clone()));
+            violations.push(case.handler_violation(
+                Clause::C3,
+                handler,
+                Some(loss.key),
+                times,
+                loss.description.clone(),
+            ));
         }
     }
 }
 
 /// Detects a version that does not increase, or that the history lacks.
 fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    if let TimelinePosition::Never = call.place {
+    if let TimelinePosition::Missing = call.timeline_position {
         return Some("the history has no such state of the object".to_owned());
     }
     let last_delivered =
@@ -54,16 +60,18 @@ fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
                 last_delivered.filter(|last_delivered| last_delivered.version == object.version)
             {
                 // A restore can repeat the same version later on the timeline.
-                let repeated =
-                    matches!((last_delivered.index, call.place), (Some(old), TimelinePosition::At(new)) if old < new);
+                let is_repeated = match (last_delivered.index, call.timeline_position) {
+                    (Some(old), TimelinePosition::At(new)) => old < new,
+                    _ => false,
+                };
                 // After it has announced a new epoch, a client cannot know whether the version still denotes the same
                 // state.
-                let mut epochs = case.informer_of(handler).epochs.iter();
-                let repeated =
-                    repeated || epochs.any(|epoch| last_delivered.at <= epoch.at && epoch.index <= call.entered.index);
-                return (!repeated).then(|| "the same version again, not marked as a retry".to_owned());
+                let mut epochs = case.informer_of(handler).epoch_announcements.iter();
+                let is_repeated =
+                    is_repeated || epochs.any(|epoch| last_delivered.at <= epoch.at && epoch.index <= call.start.index);
+                return (!is_repeated).then(|| "the same version again, not marked as a retry".to_owned());
             }
-            let TimelinePosition::Before(_) = call.place else { return None };
+            let TimelinePosition::Before(_) = call.timeline_position else { return None };
             Some("the handler had received a later state".to_owned())
         }
     }
@@ -78,7 +86,7 @@ fn check_deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Op
         (Certainty::Observed, None) => Some("an observed deletion has a version of its own".to_owned()),
         (Certainty::Observed, Some(version)) => {
             let numbers = version.parse::<u64>().ok().zip(last.version.parse::<u64>().ok());
-            let (version, last) = numbers.filter(|_| case.informer_of(handler).ordered)?;
+            let (version, last) = numbers.filter(|_| case.informer_of(handler).has_ordered_versions)?;
             (version <= last).then(|| "the deletion's version is not higher than the object's".to_owned())
         }
     }
@@ -86,10 +94,12 @@ fn check_deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Op
 
 /// Detects content that does not belong to its version.
 fn check_content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let (delivered, TimelinePosition::At(index)) = (call.event.object().digest?, call.place) else { return None };
+    let (delivered, TimelinePosition::At(index)) = (call.event.object().digest?, call.timeline_position) else {
+        return None;
+    };
     let state = &case.timeline(case.informer_of(handler), call.key()).states[index];
     let actual = digest(state.object?);
-    (actual != delivered).then(|| format!("the content is not that of v{}", state.text))
+    (actual != delivered).then(|| format!("the content is not that of v{}", state.wire_version))
 }
 
 /// Detects a retry that repeats no event, that follows no panic, or that has a wrong number.
@@ -97,38 +107,38 @@ fn check_retry(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if call.retry == 0 {
         return None;
     }
-    let Some(previous) = call.previous.filter(|_| call.is_retry) else {
+    let Some(previous) = call.previous_call.filter(|_| call.is_retry) else {
         return Some(format!("retry {} of an event that was not delivered before", call.retry));
     };
     let previous = &handler.calls[previous];
     // The numbers of retries increase by one, and only a panic allows a retry.
-    (!previous.panicked() || call.retry != previous.retry + 1).then(|| {
-        let how = if previous.panicked() { "panicked" } else { "did not panic" };
-        format!("retry {} after a call that was retry {} and {how}", call.retry, previous.retry)
+    (!previous.has_panicked() || call.retry != previous.retry + 1).then(|| {
+        let outcome = if previous.has_panicked() { "panicked" } else { "did not panic" };
+        format!("retry {} after a call that was retry {} and {outcome}", call.retry, previous.retry)
     })
 }
 
 /// Detects skipped events without a panic, and panics that were neither retried nor counted as skipped.
-fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
-    let tried = handler.calls.iter().filter(|call| call.panicked());
-    let tried: BTreeSet<_> = tried.filter_map(|call| call.skipped).collect();
+fn check_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
+    let panic_skips = handler.calls.iter().filter(|call| call.has_panicked());
+    let panic_skips: BTreeSet<_> = panic_skips.filter_map(|call| call.skipped_at).collect();
     for (position, object) in &handler.skips {
-        if !tried.contains(position) {
+        if !panic_skips.contains(position) {
             let description = format!("{object} was skipped, although no call for it had panicked");
             let times = (handler.registered.at, position.at);
-            violations.push(case.at_handler(Clause::C3, handler, Some(&object.key), times, description));
+            violations.push(case.handler_violation(Clause::C3, handler, Some(&object.key), times, description));
         }
     }
     // A removed or stopped handler reports undelivered events, which cover its panics.
     let Some(settled) = case.settled.filter(|_| handler.undelivered == 0 && handler.removed.is_none()) else { return };
-    if case.informer_of(handler).stopped_by(settled) {
+    if case.informer_of(handler).is_stopped_by(settled) {
         return;
     }
     for call in &handler.calls {
-        let Some(end) = call.end.filter(|end| end.panicked) else { continue };
-        if call.next.is_none() && call.skipped.is_none() {
+        let Some(end) = call.end.filter(|end| end.has_panicked) else { continue };
+        if call.next_call.is_none() && call.skipped_at.is_none() {
             let description = format!("{} panicked, and was neither retried nor counted as skipped", call.event);
-            violations.push(case.at_handler(
+            violations.push(case.handler_violation(
                 Clause::C3,
                 handler,
                 Some(call.key()),

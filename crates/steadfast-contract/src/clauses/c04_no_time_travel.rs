@@ -25,7 +25,7 @@ fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Vi
     for call in handler.calls.iter().filter(|call| !call.is_retry) {
         let last_delivered =
             call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
-        let description = match (call.event, call.place) {
+        let description = match (call.event, call.timeline_position) {
             // A repeated delivery of the last state is not a step back.
             (_, TimelinePosition::Before(_))
                 if last_delivered
@@ -36,50 +36,53 @@ fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Vi
             (event @ (HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }), TimelinePosition::Before(_)) => {
                 format!("{event} is older than the last delivered state")
             }
-            (event, TimelinePosition::At(now)) => {
-                let Some(before) = last_delivered.and_then(|last_delivered| last_delivered.index) else { continue };
+            (event, TimelinePosition::At(index)) => {
+                let Some(previous) = last_delivered.and_then(|last_delivered| last_delivered.index) else { continue };
                 let timeline = case.timeline(informer, call.key());
-                if !case.enters_unannounced_epoch(informer, timeline, before, now, call.entered.at) {
+                if !case.enters_unannounced_epoch(informer, timeline, previous, index, call.start.at) {
                     continue;
                 }
                 format!("{event} is of a new epoch that was not announced")
             }
             _ => continue,
         };
-        violations.push(case.at_call(Clause::C4, handler, call, description));
+        violations.push(case.call_violation(Clause::C4, handler, call, description));
     }
 }
 
 /// Checks the reads of each name. Each read must match a state that is not older than the state of the previous read.
 fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     // Opaque versions have no order in which a store could go back.
-    if !informer.ordered {
+    if !informer.has_ordered_versions {
         return;
     }
-    let mut reached: BTreeMap<&Key, (usize, Duration)> = BTreeMap::new();
+    let mut last_states: BTreeMap<&Key, (usize, Duration)> = BTreeMap::new();
     let reads = case.reads(informer);
     for read in &reads {
         let at = read.position.at;
         let timeline = case.timeline(informer, read.key);
-        let (before, since) = *reached.entry(read.key).or_insert((0, informer.declared.at));
+        let (previous, since) = *last_states.entry(read.key).or_insert((0, informer.declared.at));
         // `None` means that the recorder did not read the store.
-        let description = match timeline.find_content(&read.content, before, case.known_by(at)) {
+        let description = match timeline.find_content(&read.content, previous, case.latest_reflected(at)) {
             None => continue,
-            Some(TimelinePosition::At(now)) => {
+            Some(TimelinePosition::At(index)) => {
                 // The position moves only forward: a later read of an older state is then a violation.
-                reached.insert(read.key, (now, at));
-                if !case.enters_unannounced_epoch(informer, timeline, before, now, at) {
+                last_states.insert(read.key, (index, at));
+                if !case.enters_unannounced_epoch(informer, timeline, previous, index, at) {
                     continue;
                 }
                 format!("the store held {}, of a new epoch that was not announced", read.content)
             }
             Some(TimelinePosition::Before(_)) => {
-                let state = &timeline.states[before];
-                let was = if state.stay.is_some() { "the state" } else { "the absence" };
-                format!("the store held {} after {was} of v{}, which is later", read.content, state.text)
+                let state = &timeline.states[previous];
+                let previous_content = if state.stay.is_some() { "the state" } else { "the absence" };
+                format!(
+                    "the store held {} after {previous_content} of v{}, which is later",
+                    read.content, state.wire_version
+                )
             }
-            Some(TimelinePosition::Outside(_)) => format!("the store held {}, which was not in scope", read.content),
-            Some(TimelinePosition::Never) => format!("the store held {}, which the server never had", read.content),
+            Some(TimelinePosition::OutOfScope(_)) => format!("the store held {}, which was not in scope", read.content),
+            Some(TimelinePosition::Missing) => format!("the store held {}, which the server never had", read.content),
         };
         violations.push(informer.violation(Clause::C4, Some(read.key), (since, at), description));
     }

@@ -27,7 +27,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             } else {
                 continue;
             };
-            violations.push(case.at_call(Clause::C5, handler, call, description));
+            violations.push(case.call_violation(Clause::C5, handler, call, description));
         }
     }
 }

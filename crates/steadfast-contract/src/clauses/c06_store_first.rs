@@ -13,11 +13,11 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             let timeline = case.timeline(informer, call.key());
             // A store that is ahead is allowed: handlers receive changes later than readers.
             if let Some(TimelinePosition::Before(_)) =
-                timeline.find_content(call.store, change, case.known_by(call.entered.at))
+                timeline.find_content(call.store, change, case.latest_reflected(call.start.at))
             {
                 let description = format!("{}, while the store still held {}", call.event, call.store);
-                let times = (timeline.states[change].at, call.entered.at);
-                violations.push(case.at_handler(Clause::C6, handler, Some(call.key()), times, description));
+                let times = (timeline.states[change].at, call.start.at);
+                violations.push(case.handler_violation(Clause::C6, handler, Some(call.key()), times, description));
             }
         }
     }

@@ -13,17 +13,17 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
         let mut running: Vec<&Call<'_>> = Vec::new();
         for call in &handler.calls {
             // Calls are in the order of their start, so that ended calls can be dropped for good.
-            running.retain(|other| ends_after(other, call.entered));
+            running.retain(|other| ends_after(other, call.start));
             if let Some(other) = running.iter().find(|other| other.key() == call.key()) {
                 let description = format!("{} started while {} for the same name was running", call.event, other.event);
-                violations.push(overlap(case, handler, call, other.entered.at, description));
+                violations.push(overlap_violation(case, handler, call, other.start.at, description));
             }
             running.push(call);
             if running.len() > handler.concurrency {
-                let since = running[0].entered.at;
+                let since = running[0].start.at;
                 let description =
                     format!("{} calls ran concurrently, {} were declared", running.len(), handler.concurrency);
-                violations.push(overlap(case, handler, call, since, description));
+                violations.push(overlap_violation(case, handler, call, since, description));
             }
         }
     }
@@ -33,6 +33,12 @@ fn ends_after(call: &Call<'_>, position: TracePosition) -> bool {
     call.end.is_none_or(|end| end.position > position)
 }
 
-fn overlap(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>, since: Duration, description: String) -> Violation {
-    case.at_handler(Clause::C7, handler, Some(call.key()), (since, call.entered.at), description)
+fn overlap_violation(
+    case: &Case<'_>,
+    handler: &Handler<'_>,
+    call: &Call<'_>,
+    since: Duration,
+    description: String,
+) -> Violation {
+    case.handler_violation(Clause::C7, handler, Some(call.key()), (since, call.start.at), description)
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::case::{Case, Depth, Handler};
+use crate::case::{Case, Handler, QueueSample};
 use crate::clause::Clause;
 use crate::violation::Violation;
 
@@ -15,18 +15,18 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
         let mut calls = handler.calls.iter().peekable();
         let mut delivered = BTreeSet::new();
         let entry_times = entry_times(case, handler);
-        for depth in &handler.depths {
-            while let Some(call) = calls.next_if(|call| call.entered <= depth.position) {
+        for sample in &handler.queue_samples {
+            while let Some(call) = calls.next_if(|call| call.start <= sample.position) {
                 delivered.insert((call.key(), &call.event.object().uid));
             }
             // The number of live objects cannot exceed the number of names that have entered the scope up to this
             // instant.
-            let names = entry_times.partition_point(|at| *at <= case.known_by(depth.position.at));
+            let names = entry_times.partition_point(|at| *at <= case.latest_reflected(sample.position.at));
             if let Some(description) =
-                check_depth(depth).or_else(|| check_counts(depth, delivered.len() + handler.concurrency, names))
+                check_sample(sample).or_else(|| check_counts(sample, delivered.len() + handler.concurrency, names))
             {
-                let times = (handler.registered.at, depth.position.at);
-                violations.push(case.at_handler(Clause::C8, handler, None, times, description));
+                let times = (handler.registered.at, sample.position.at);
+                violations.push(case.handler_violation(Clause::C8, handler, None, times, description));
             }
         }
     }
@@ -41,8 +41,8 @@ fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
     entry_times
 }
 
-fn check_depth(depth: &Depth) -> Option<String> {
-    let Depth { entries, stored, undeleted, .. } = depth;
+fn check_sample(sample: &QueueSample) -> Option<String> {
+    let QueueSample { entries, stored, undeleted, .. } = sample;
     // Each live object has at most one pending entry, and each undelivered deletion has one more.
     (*entries > stored + undeleted).then(|| {
         format!(
@@ -51,10 +51,10 @@ fn check_depth(depth: &Depth) -> Option<String> {
     })
 }
 
-/// Detects impossible counts, which would raise the limit of `check_depth`. The counts may include calls that have not
+/// Detects impossible counts, which would raise the limit of `check_sample`. The counts may include calls that have not
 /// started yet.
-fn check_counts(depth: &Depth, delivered: usize, names: usize) -> Option<String> {
-    let Depth { stored, undeleted, .. } = depth;
+fn check_counts(sample: &QueueSample, delivered: usize, names: usize) -> Option<String> {
+    let QueueSample { stored, undeleted, .. } = sample;
     if *undeleted > delivered {
         return Some(format!("{undeleted} objects are reported to await a deletion, of {delivered} ever delivered"));
     }

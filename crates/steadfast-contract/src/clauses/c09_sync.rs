@@ -20,7 +20,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
             if let Some(description) = check_initial(case, handler, call) {
-                violations.push(case.at_call(Clause::C9, handler, call, description));
+                violations.push(case.call_violation(Clause::C9, handler, call, description));
             }
         }
         if let Some(synced) = handler.synced {
@@ -45,7 +45,8 @@ fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec
         }
         let timeline = case.timeline(informer, read.key);
         let (from, at) = (oldest_listed_state(case, informer, timeline), read.position.at);
-        if let Some(TimelinePosition::Before(_)) = timeline.find_content(&read.content, from, case.known_by(at)) {
+        if let Some(TimelinePosition::Before(_)) = timeline.find_content(&read.content, from, case.latest_reflected(at))
+        {
             let description =
                 format!("the store held {} after the sync: the first list had a later state", read.content);
             let times = (timeline.states[from].at, at);
@@ -55,21 +56,21 @@ fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec
 }
 
 /// Returns the version of the first list, if its version and its epoch are known.
-fn first_list(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
+fn first_list_version(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
     let first = informer.first_list()?;
     let epoch = case.epoch_at(informer.declared.at);
     // A restore between the start and the list makes the epoch of the list's version ambiguous.
-    let epoch = Some(epoch).filter(|epoch| *epoch == case.epoch_at(case.known_by(first.position.at)));
-    epoch.zip(first.to.filter(|_| informer.ordered)?.parse().ok())
+    let epoch = Some(epoch).filter(|epoch| *epoch == case.epoch_at(case.latest_reflected(first.position.at)));
+    epoch.zip(first.to_version.filter(|_| informer.has_ordered_versions)?.parse().ok())
 }
 
 /// Returns the oldest state of a name that the first list can contain.
 fn oldest_listed_state(case: &Case<'_>, informer: &Informer<'_>, timeline: &Timeline<'_>) -> usize {
-    match first_list(case, informer) {
+    match first_list_version(case, informer) {
         Some((epoch, version)) => timeline.index_at_version(epoch, version),
         // A list may come from a lagging replica, but its lag is at most `bounds.lag`.
         None => match informer.declared.at.checked_sub(case.bounds.lag + case.bounds.slack) {
-            Some(settled) => timeline.index_at_time(settled),
+            Some(earliest) => timeline.index_at_time(earliest),
             None => 0,
         },
     }
@@ -77,43 +78,44 @@ fn oldest_listed_state(case: &Case<'_>, informer: &Informer<'_>, timeline: &Time
 
 /// Detects a false `initial`.
 fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let (HandlerEvent::Added { initial, .. }, TimelinePosition::At(index)) = (call.event, call.place) else {
+    let (HandlerEvent::Added { initial, .. }, TimelinePosition::At(index)) = (call.event, call.timeline_position)
+    else {
         return None;
     };
     // After the registration has synced, no event is initial.
-    if *initial && handler.synced.is_some_and(|synced| synced < call.entered) {
+    if *initial && handler.synced.is_some_and(|synced| synced < call.start) {
         return Some(format!("{} after the registration had synced", call.event));
     }
     let informer = case.informer_of(handler);
     let timeline = case.timeline(informer, call.key());
     let stay = timeline.states[index].stay?;
-    let first = informer.first_list().map(|first| first.position).or(informer.synced);
+    let list_position = informer.first_list().map(|list| list.position).or(informer.synced);
     // A handler that was registered after the list has the store's content as its initial list.
-    let is_late = first.is_some_and(|first| first < handler.registered);
-    let list = first_list(case, informer);
+    let is_late = list_position.is_some_and(|list_position| list_position < handler.registered);
+    let list_version = first_list_version(case, informer);
     if !initial {
         // A state that returns with a restore is not part of the list, even if it equals a listed state.
-        let restored = timeline.find(call.event.object(), index + 1, case.known_by(call.entered.at));
-        let (epoch, version) = list.filter(|_| !matches!(restored, TimelinePosition::At(_)))?;
-        let listed = timeline.states[timeline.index_at_version(epoch, version)].stay;
-        let in_list = listed == Some(stay) && !informer.ever_tainted.contains(call.key());
-        return in_list.then(|| {
+        let next_occurrence = timeline.find(call.event.object(), index + 1, case.latest_reflected(call.start.at));
+        let (epoch, version) = list_version.filter(|_| !matches!(next_occurrence, TimelinePosition::At(_)))?;
+        let listed_stay = timeline.states[timeline.index_at_version(epoch, version)].stay;
+        let was_listed = listed_stay == Some(stay) && !informer.ever_tainted.contains(call.key());
+        return was_listed.then(|| {
             format!("{}: the object was in the list at v{version}, but is not marked as initial", call.event)
         });
     }
-    let in_time = |entry: &State<'_>| match list.filter(|_| !is_late) {
-        Some(list) => (entry.epoch, entry.version) <= list || entry.restored,
-        None => !is_late || entry.at <= case.known_by(handler.registered.at),
+    let belongs_to_list = |entry: &State<'_>| match list_version.filter(|_| !is_late) {
+        Some(list_version) => (entry.epoch, entry.version) <= list_version || entry.is_restored,
+        None => !is_late || entry.at <= case.latest_reflected(handler.registered.at),
     };
     // If a relist merged two stays, the start of the earlier stay counts.
     let is_merged = |earlier: &&Stay| {
         timeline.states[earlier.first].uid == call.event.object().uid
-            && case.unspanned_gap(informer, timeline, (earlier.last, index), call.entered.at).is_none()
+            && case.unspanned_gap(informer, timeline, (earlier.last, index), call.start.at).is_none()
     };
     let mut entries = timeline.stays[..=stay].iter().filter(is_merged).map(|stay| &timeline.states[stay.first]);
-    (!entries.any(in_time)).then(|| {
+    (!entries.any(belongs_to_list)).then(|| {
         let entry = &timeline.states[timeline.stays[stay].first];
-        format!("{}: the object entered the scope at v{}, after the list", call.event, entry.text)
+        format!("{}: the object entered the scope at v{}, after the list", call.event, entry.wire_version)
     })
 }
 
@@ -122,27 +124,27 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosit
     let times = (handler.registered.at, synced.at);
     if informer.synced.is_none_or(|informer_synced| informer_synced > synced) {
         let description = "the registration was reported as synced before its informer was".to_owned();
-        violations.push(case.at_handler(Clause::C9, handler, None, times, description));
+        violations.push(case.handler_violation(Clause::C9, handler, None, times, description));
     }
     // The calls are sorted by their start.
-    let calls_before_sync: Vec<_> = handler.calls.iter().take_while(|call| call.entered < synced).collect();
+    let calls_before_sync: Vec<_> = handler.calls.iter().take_while(|call| call.start < synced).collect();
     for call in &calls_before_sync {
         if matches!(call.event, HandlerEvent::Added { initial: true, .. }) && !is_finished(handler, call, synced) {
             let description = format!("the registration was reported as synced while {} was still running", call.event);
-            let times = (call.entered.at, synced.at);
-            violations.push(case.at_handler(Clause::C9, handler, Some(call.key()), times, description));
+            let times = (call.start.at, synced.at);
+            violations.push(case.handler_violation(Clause::C9, handler, Some(call.key()), times, description));
         }
     }
     let delivered: BTreeSet<&Key> = calls_before_sync.iter().map(|call| call.key()).collect();
-    let Some((epoch, version)) = first_list(case, informer) else { return };
+    let Some((epoch, version)) = first_list_version(case, informer) else { return };
     for (key, timeline) in &case.view(informer).timelines {
         let Some(stay) = timeline.stay_at(timeline.index_at_version(epoch, version)) else { continue };
         // An object that was deleted before the sync need not be delivered.
-        let lasts = stay.end.is_none_or(|end| timeline.states[end].at > case.known_by(synced.at));
-        if lasts && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
+        let outlasts_sync = stay.end.is_none_or(|end| timeline.states[end].at > case.latest_reflected(synced.at));
+        if outlasts_sync && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
             let description =
                 format!("the registration was reported as synced before uid {} was delivered", timeline.last().uid);
-            violations.push(case.at_handler(Clause::C9, handler, Some(key), times, description));
+            violations.push(case.handler_violation(Clause::C9, handler, Some(key), times, description));
         }
     }
 }
@@ -151,6 +153,6 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosit
 fn is_finished(handler: &Handler<'_>, call: &Call<'_>, synced: TracePosition) -> bool {
     let Some(end) = call.end.filter(|end| end.position < synced) else { return false };
     // The next call is checked on its own.
-    let followed = call.next.is_some_and(|next| handler.calls[next].entered < synced);
-    !end.panicked || followed || call.skipped.is_some_and(|skipped| skipped < synced)
+    let is_followed = call.next_call.is_some_and(|next| handler.calls[next].start < synced);
+    !end.has_panicked || is_followed || call.skipped_at.is_some_and(|skipped_at| skipped_at < synced)
 }

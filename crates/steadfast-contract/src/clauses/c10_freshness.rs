@@ -15,23 +15,24 @@ use crate::violation::Violation;
 
 pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for informer in &case.informers {
-        let mut stopped = None;
-        let mut resuming = None;
+        let mut stopped_at = None;
+        let mut resuming_since = None;
         for (position, state) in &informer.freshness {
-            let violation = match (state, stopped) {
+            let violation = match (state, stopped_at) {
                 (Freshness::Stopped, _) => {
-                    stopped = Some(*position);
+                    stopped_at = Some(*position);
                     continue;
                 }
                 // `Stopped` is final. Any later state would claim that the informer still works.
                 (_, Some(since)) => Some((since.at, format!("{state:?} after the informer was stopped"))),
                 (Freshness::Fresh { version, age }, None) => {
-                    let unproven = resuming.take().and_then(|since| check_proof(case, since, *position, *age));
-                    unproven.or_else(|| check_fresh(case, informer, *position, version, *age))
+                    let proof_violation =
+                        resuming_since.take().and_then(|since| check_proof(case, since, *position, *age));
+                    proof_violation.or_else(|| check_fresh(case, informer, *position, version, *age))
                 }
                 (Freshness::Resuming, None) => {
                     // The first `Resuming` of an interruption counts; later samples do not restart it.
-                    resuming.get_or_insert(position.at);
+                    resuming_since.get_or_insert(position.at);
                     None
                 }
                 _ => None,
@@ -63,37 +64,39 @@ fn check_fresh(
 ) -> Option<(Duration, String)> {
     let TracePosition { at, .. } = position;
     // The store was proven current at this time, because the age counts from the proof.
-    let proven = at.saturating_sub(age);
+    let proven_at = at.saturating_sub(age);
     // Proofs are requested once per period. The second period covers a request in flight.
     if age > 2 * case.bounds.period {
-        return Some((proven, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
+        return Some((proven_at, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
     }
-    let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
+    let reported_version: u64 = version.parse().ok().filter(|_| informer.has_ordered_versions)?;
     let epoch = case.epoch_of(informer, position);
     // Changes up to this time must be visible. They precede the proof by at least the tolerated delays.
-    let bound = at.checked_sub(age + tolerance(case))?;
-    let visible = &case.view(informer).visible;
-    let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reached));
-    let mut old = visible[next..].iter().take_while(|change| change.at <= bound);
+    let visible_until = at.checked_sub(age + tolerance(case))?;
+    let visible = &case.view(informer).visible_changes;
+    let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reported_version));
+    let mut old_changes = visible[next..].iter().take_while(|change| change.at <= visible_until);
     // If a new epoch has passed the reached version unnoticed (R12), no client can detect its changes up to that
     // version. Only higher versions count.
-    let missed = old.find(|change| change.version > reached)?;
-    let description =
-        format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
-    Some((missed.at, description))
+    let missed_change = old_changes.find(|change| change.version > reported_version)?;
+    let description = format!(
+        "`Fresh` at v{reported_version} with an age of {age:.1?}, without v{} of {}",
+        missed_change.version, missed_change.key
+    );
+    Some((missed_change.at, description))
 }
 
 /// Detects a `Fresh` after `Resuming` whose proof is older than the interruption.
 fn check_proof(
     case: &Case<'_>,
-    resuming: Duration,
+    resuming_since: Duration,
     position: TracePosition,
     age: Duration,
 ) -> Option<(Duration, String)> {
-    let proven = position.at.saturating_sub(age);
+    let proven_at = position.at.saturating_sub(age);
     let description = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
     // A proof from before the interruption does not cover the changes during it.
-    (proven + case.bounds.slack < resuming).then(|| (resuming, description()))
+    (proven_at + case.bounds.slack < resuming_since).then(|| (resuming_since, description()))
 }
 
 /// Returns the maximum delay of a change, without the age of the proof.
@@ -104,23 +107,28 @@ fn tolerance(case: &Case<'_>) -> Duration {
 /// Detects a read that is older than the version that the informer reported as reached while fresh.
 fn check_read(case: &Case<'_>, informer: &Informer<'_>, read: &StoreRead<'_>) -> Option<(Duration, String)> {
     let StoreRead { position, key, content } = read;
-    let until = informer.freshness.partition_point(|(reported_at, _)| reported_at < position);
+    let end = informer.freshness.partition_point(|(reported_at, _)| reported_at < position);
     // The latest report before the read is in force.
-    let (reported_at, state) = informer.freshness[..until].last()?;
+    let (reported_at, state) = informer.freshness[..end].last()?;
     let Freshness::Fresh { version, .. } = state else { return None };
     let timeline = case.timeline(informer, key);
-    let stale_since = |from: usize| match timeline.find_content(content, from, case.known_by(position.at)) {
+    let missed_state_from = |from: usize| match timeline.find_content(content, from, case.latest_reflected(position.at))
+    {
         Some(TimelinePosition::Before(_)) => Some(&timeline.states[from]),
         _ => None,
     };
     // A server that loses an event still reports higher versions, so its versions prove nothing.
-    let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.loses_events());
+    let version: Option<u64> = version.parse().ok().filter(|_| informer.has_ordered_versions && !case.loses_events());
     let by_version = version
         .map(|version| timeline.index_at_version(case.epoch_of(informer, *reported_at), version))
-        .and_then(stale_since);
-    let bound = position.at.checked_sub(2 * case.bounds.period + tolerance(case));
+        .and_then(missed_state_from);
+    let visible_until = position.at.checked_sub(2 * case.bounds.period + tolerance(case));
     // Even without an order of versions, a change must be visible after two periods and the tolerated delays.
-    let by_time = || bound.map(|bound| timeline.index_at_time(bound)).and_then(stale_since);
-    let missed = by_version.or_else(by_time)?;
-    Some((missed.at, format!("reported as `Fresh` while the store held {content} and not v{}", missed.text)))
+    let by_time =
+        || visible_until.map(|visible_until| timeline.index_at_time(visible_until)).and_then(missed_state_from);
+    let missed_state = by_version.or_else(by_time)?;
+    Some((
+        missed_state.at,
+        format!("reported as `Fresh` while the store held {content} and not v{}", missed_state.wire_version),
+    ))
 }

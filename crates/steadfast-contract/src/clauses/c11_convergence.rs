@@ -12,7 +12,7 @@ use crate::violation::Violation;
 
 pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     let Some(settled) = case.settled else { return };
-    for informer in case.informers.iter().filter(|informer| !informer.stopped_by(settled)) {
+    for informer in case.informers.iter().filter(|informer| !informer.is_stopped_by(settled)) {
         for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.position.at >= settled.at) {
             check_snapshot(case, informer, snapshot, violations);
         }
@@ -34,13 +34,15 @@ fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<
             // The store reports that the newest state does not decode. Its content may then be older, or absent.
             (_, Some(_)) if tainted.contains(key) => continue,
             (None, None) => "the store reports an undecodable object, the server has none in scope".to_owned(),
-            (None, Some(_)) => format!("the store lacks the object, the server has uid {} v{}", last.uid, last.text),
+            (None, Some(_)) => {
+                format!("the store lacks the object, the server has uid {} v{}", last.uid, last.wire_version)
+            }
             (Some(content), None) => {
                 format!("the store has uid {} v{}, the server has no object in scope", content.uid, content.version)
             }
             (Some(content), Some(_)) => {
-                let (uid, text) = (last.uid, &last.text);
-                format!("the store has uid {} v{}, the server uid {uid} v{text}", content.uid, content.version)
+                let (uid, version) = (last.uid, &last.wire_version);
+                format!("the store has uid {} v{}, the server uid {uid} v{version}", content.uid, content.version)
             }
         };
         violations.push(informer.violation(Clause::C11, Some(key), (last.at, position.at), description));
@@ -50,8 +52,8 @@ fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<
 /// Detects a freshness in doubt after the trace has settled.
 fn check_freshness(informer: &Informer<'_>, settled: TracePosition, violations: &mut Vec<Violation>) {
     // The order of the trace decides: later entries of the same instant do not describe the settled state.
-    let in_force = informer.freshness.iter().rev().find(|(position, _)| *position <= settled);
-    let Some((position, state)) = in_force.or(informer.freshness.first()) else { return };
+    let settled_report = informer.freshness.iter().rev().find(|(position, _)| *position <= settled);
+    let Some((position, state)) = settled_report.or(informer.freshness.first()) else { return };
     if !matches!(state, Freshness::Fresh { .. }) {
         let description = format!("freshness is {state:?} although the server is reachable and quiet");
         let times = (position.at, settled.at.max(position.at));

@@ -45,27 +45,32 @@ fn check_wait(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Opti
     match wait.target {
         // An opaque version has no order, so that the wait cannot be judged.
         Target::Version(version) => {
-            let wanted: u64 = version.parse().ok().filter(|_| informer.ordered)?;
-            let reached: u64 = wait.store_version?.parse().ok()?;
-            (reached < wanted)
-                .then(|| (informer.declared.at, format!("a wait for v{wanted} succeeded with the store at v{reached}")))
+            let target_version: u64 = version.parse().ok().filter(|_| informer.has_ordered_versions)?;
+            let store_version: u64 = wait.store_version?.parse().ok()?;
+            (store_version < target_version).then(|| {
+                (
+                    informer.declared.at,
+                    format!("a wait for v{target_version} succeeded with the store at v{store_version}"),
+                )
+            })
         }
         Target::Deleted(uid) => {
-            let known_by = case.known_by(wait.position.at);
-            let timeline = case.view(informer).timelines.values().find(|timeline| has(timeline, uid))?;
-            let event = |first: usize| timeline.states[first].uid == *uid && timeline.states[first].at <= known_by;
-            let ended = |end: Option<usize>| end.is_some_and(|end| timeline.states[end].at <= known_by);
-            let mut stays = timeline.stays.iter().filter(|stay| event(stay.first)).peekable();
+            let latest = case.latest_reflected(wait.position.at);
+            let timeline = case.view(informer).timelines.values().find(|timeline| has_uid(timeline, uid))?;
+            let is_known = |first: usize| timeline.states[first].uid == *uid && timeline.states[first].at <= latest;
+            let has_ended = |end: Option<usize>| end.is_some_and(|end| timeline.states[end].at <= latest);
+            let mut stays = timeline.stays.iter().filter(|stay| is_known(stay.first)).peekable();
             let first = timeline.states[stays.peek()?.first].at;
             // A wait is valid if any stay of the UID had ended: a client cannot distinguish stays that a filter
             // separates.
-            let still = stays.all(|stay| !ended(stay.end));
-            still.then(|| (first, format!("a wait for the end of uid {uid} succeeded while the object was present")))
+            let is_present = stays.all(|stay| !has_ended(stay.end));
+            is_present
+                .then(|| (first, format!("a wait for the end of uid {uid} succeeded while the object was present")))
         }
     }
 }
 
-fn has(timeline: &Timeline<'_>, uid: &str) -> bool {
+fn has_uid(timeline: &Timeline<'_>, uid: &str) -> bool {
     timeline.states.iter().any(|state| state.uid == uid)
 }
 
@@ -73,23 +78,23 @@ fn has(timeline: &Timeline<'_>, uid: &str) -> bool {
 #[derive(Default)]
 struct Guarantees<'a> {
     /// Highest version that a successful wait has reached, with its epoch, and the time of this guarantee.
-    reached: Option<((u32, u64), Duration)>,
+    version: Option<((u32, u64), Duration)>,
     /// Removed UIDs.
-    removed: BTreeMap<&'a str, Duration>,
+    removed_uids: BTreeMap<&'a str, Duration>,
 }
 
 impl<'a> Guarantees<'a> {
     fn add(&mut self, case: &Case<'a>, informer: &Informer<'a>, wait: &Wait<'a>) {
         match wait.target {
             Target::Deleted(uid) => {
-                self.removed.insert(uid, wait.position.at);
+                self.removed_uids.insert(uid, wait.position.at);
             }
             Target::Version(version) => {
-                let Some(version) = version.parse().ok().filter(|_| informer.ordered) else { return };
+                let Some(version) = version.parse().ok().filter(|_| informer.has_ordered_versions) else { return };
                 let guarantee = (case.epoch_of(informer, wait.position), version);
                 // A higher version implies all lower guarantees.
-                if self.reached.is_none_or(|(before, _)| before < guarantee) {
-                    self.reached = Some((guarantee, wait.position.at));
+                if self.version.is_none_or(|(before, _)| before < guarantee) {
+                    self.version = Some((guarantee, wait.position.at));
                 }
             }
         }
@@ -98,19 +103,19 @@ impl<'a> Guarantees<'a> {
     /// Returns the time of the guarantee that this read contradicts.
     fn contradicted_by(&self, case: &Case<'a>, informer: &Informer<'a>, read: &StoreRead<'_>) -> Option<Duration> {
         let timeline = case.timeline(informer, read.key);
-        let older_than = |from: usize| {
-            let place = timeline.find_content(&read.content, from, case.known_by(read.position.at));
-            matches!(place, Some(TimelinePosition::Before(_)))
+        let precedes = |from: usize| {
+            let position = timeline.find_content(&read.content, from, case.latest_reflected(read.position.at));
+            matches!(position, Some(TimelinePosition::Before(_)))
         };
-        let reached =
-            self.reached.filter(|((epoch, version), _)| older_than(timeline.index_at_version(*epoch, *version)));
-        if let Some((_, since)) = reached {
+        let contradicted =
+            self.version.filter(|((epoch, version), _)| precedes(timeline.index_at_version(*epoch, *version)));
+        if let Some((_, since)) = contradicted {
             return Some(since);
         }
         // Only a held object can contradict the removal of its UID.
         let StoreContent::Present { uid, .. } = &*read.content else { return None };
-        let since = self.removed.get(uid.as_str())?;
+        let since = self.removed_uids.get(uid.as_str())?;
         let mut stays = timeline.stays.iter().filter(|stay| timeline.states[stay.first].uid == uid);
-        older_than(stays.next()?.end?).then_some(*since)
+        precedes(stays.next()?.end?).then_some(*since)
     }
 }

@@ -12,12 +12,12 @@ pub(crate) struct FieldSelector(Vec<FieldRequirement>);
 struct FieldRequirement {
     path: String,
     value: String,
-    equal: bool,
+    is_equality: bool,
 }
 
 impl FieldSelector {
     pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
-        let terms = split(text).into_iter().filter(|term| !term.is_empty());
+        let terms = split_terms(text).into_iter().filter(|term| !term.is_empty());
         terms.map(|term| FieldRequirement::parse(text, &term)).collect::<Result<_, _>>().map(Self)
     }
 
@@ -26,20 +26,20 @@ impl FieldSelector {
     }
 
     pub(crate) fn matches(&self, namespace: Option<&str>, name: &str, object: &Value) -> bool {
-        self.0.iter().all(|FieldRequirement { path, value, equal }| {
-            let found = match path.as_str() {
+        self.0.iter().all(|FieldRequirement { path, value, is_equality }| {
+            let actual = match path.as_str() {
                 "metadata.name" => name.to_owned(),
                 "metadata.namespace" => namespace.unwrap_or_default().to_owned(),
-                path => field(object, path),
+                path => field_text(object, path),
             };
-            (found == *value) == *equal
+            (actual == *value) == *is_equality
         })
     }
 }
 
 impl FieldRequirement {
     fn parse(selector: &str, term: &str) -> Result<Self, SelectorError> {
-        let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
+        let (path, value, is_equality) = if let Some((path, value)) = term.split_once("!=") {
             (path, value, false)
         } else if let Some((path, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
             (path, value, true)
@@ -49,12 +49,12 @@ impl FieldRequirement {
         if path.is_empty() {
             return Err(SelectorError::new(selector, "a path is missing"));
         }
-        Ok(Self { path: path.to_owned(), value: unescape(value), equal })
+        Ok(Self { path: path.to_owned(), value: unescape(value), is_equality })
     }
 }
 
 /// Returns the text that the server compares: empty for a missing field.
-fn field(object: &Value, path: &str) -> String {
+fn field_text(object: &Value, path: &str) -> String {
     match path.split('.').try_fold(object, |value, step| value.get(step)) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
@@ -63,27 +63,27 @@ fn field(object: &Value, path: &str) -> String {
 }
 
 /// Splits a selector at its commas. An escaped comma belongs to a value.
-fn split(text: &str) -> Vec<String> {
+fn split_terms(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
-    let mut escaped = false;
-    for next in text.chars() {
+    let mut is_escaped = false;
+    for letter in text.chars() {
         let last = terms.len() - 1;
-        match next {
-            ',' if !escaped => terms.push(String::new()),
-            next => terms[last].push(next),
+        match letter {
+            ',' if !is_escaped => terms.push(String::new()),
+            letter => terms[last].push(letter),
         }
-        escaped = next == '\\' && !escaped;
+        is_escaped = letter == '\\' && !is_escaped;
     }
     terms
 }
 
 fn unescape(value: &str) -> String {
     let mut text = String::new();
-    let mut escaped = false;
-    for next in value.chars() {
-        escaped = next == '\\' && !escaped;
-        if !escaped {
-            text.push(next);
+    let mut is_escaped = false;
+    for letter in value.chars() {
+        is_escaped = letter == '\\' && !is_escaped;
+        if !is_escaped {
+            text.push(letter);
         }
     }
     text

@@ -14,11 +14,11 @@ pub(crate) struct LabelSelector(Vec<LabelRequirement>);
 #[derive(Debug, PartialEq)]
 struct LabelRequirement {
     key: String,
-    test: Test,
+    test: LabelTest,
 }
 
 #[derive(Debug, PartialEq)]
-enum Test {
+enum LabelTest {
     Exists,
     Missing,
     In(Vec<String>),
@@ -39,12 +39,12 @@ impl LabelSelector {
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
         let label = |key: &str| labels?.get(key)?.as_str();
-        self.0.iter().all(|requirement| requirement.test.holds(label(&requirement.key)))
+        self.0.iter().all(|requirement| requirement.test.matches(label(&requirement.key)))
     }
 }
 
-impl Test {
-    fn holds(&self, label: Option<&str>) -> bool {
+impl LabelTest {
+    fn matches(&self, label: Option<&str>) -> bool {
         let number = || label.and_then(|label| label.parse::<i64>().ok());
         match self {
             Self::Exists => label.is_some(),
@@ -66,11 +66,11 @@ struct LabelSelectorParser<'t> {
 impl<'t> LabelSelectorParser<'t> {
     fn selector(mut self) -> Result<LabelSelector, SelectorError> {
         let mut requirements = Vec::new();
-        self.spaces();
+        self.skip_spaces();
         while self.chars.peek().is_some() {
             requirements.push(self.requirement()?);
-            if self.take(',') {
-                self.spaces();
+            if self.take_if(',') {
+                self.skip_spaces();
                 // The server rejects "a=b," too.
                 if self.chars.peek().is_none() {
                     return Err(self.error("nothing follows the last comma"));
@@ -84,35 +84,35 @@ impl<'t> LabelSelectorParser<'t> {
     }
 
     fn requirement(&mut self) -> Result<LabelRequirement, SelectorError> {
-        if self.take('!') {
-            return Ok(LabelRequirement { key: self.key()?, test: Test::Missing });
+        if self.take_if('!') {
+            return Ok(LabelRequirement { key: self.key()?, test: LabelTest::Missing });
         }
         let key = self.key()?;
         let test = match self.chars.peek().map(|(_, next)| *next) {
-            None | Some(',') => Test::Exists,
+            None | Some(',') => LabelTest::Exists,
             Some('=') => {
-                self.take('=');
-                self.take('=');
-                Test::In(vec![self.word().to_owned()])
+                self.take_if('=');
+                self.take_if('=');
+                LabelTest::In(vec![self.word().to_owned()])
             }
             Some('!') => {
-                self.take('!');
-                if !self.take('=') {
+                self.take_if('!');
+                if !self.take_if('=') {
                     return Err(self.error("expected = after !"));
                 }
-                Test::NotIn(vec![self.word().to_owned()])
+                LabelTest::NotIn(vec![self.word().to_owned()])
             }
             Some('>') => {
-                self.take('>');
-                Test::Above(self.number()?)
+                self.take_if('>');
+                LabelTest::Above(self.number()?)
             }
             Some('<') => {
-                self.take('<');
-                Test::Below(self.number()?)
+                self.take_if('<');
+                LabelTest::Below(self.number()?)
             }
             Some(_) => match self.word() {
-                "in" => Test::In(self.values()?),
-                "notin" => Test::NotIn(self.values()?),
+                "in" => LabelTest::In(self.values()?),
+                "notin" => LabelTest::NotIn(self.values()?),
                 other => return Err(self.error(format!("unknown operator {other:?}"))),
             },
         };
@@ -132,16 +132,16 @@ impl<'t> LabelSelectorParser<'t> {
     }
 
     fn values(&mut self) -> Result<Vec<String>, SelectorError> {
-        if !self.take('(') {
+        if !self.take_if('(') {
             return Err(self.error("expected a list in parentheses"));
         }
         let mut values = Vec::new();
         loop {
             values.push(self.word().to_owned());
-            if self.take(')') {
+            if self.take_if(')') {
                 return Ok(values);
             }
-            if !self.take(',') {
+            if !self.take_if(',') {
                 return Err(self.error("a parenthesis is not closed"));
             }
         }
@@ -149,23 +149,23 @@ impl<'t> LabelSelectorParser<'t> {
 
     /// Returns the characters up to the next delimiter, and skips the surrounding spaces.
     fn word(&mut self) -> &'t str {
-        self.spaces();
+        self.skip_spaces();
         let start = self.position();
         while self.chars.next_if(|(_, next)| !next.is_whitespace() && !"=!<>,()".contains(*next)).is_some() {}
         let word = &self.text[start..self.position()];
-        self.spaces();
+        self.skip_spaces();
         word
     }
 
-    fn take(&mut self, wanted: char) -> bool {
-        let taken = self.chars.next_if(|(_, next)| *next == wanted).is_some();
-        if taken {
-            self.spaces();
+    fn take_if(&mut self, expected: char) -> bool {
+        let is_match = self.chars.next_if(|(_, next)| *next == expected).is_some();
+        if is_match {
+            self.skip_spaces();
         }
-        taken
+        is_match
     }
 
-    fn spaces(&mut self) {
+    fn skip_spaces(&mut self) {
         while self.chars.next_if(|(_, next)| next.is_whitespace()).is_some() {}
     }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use steadfast_contract::Clause::{C4, C5, C6, C7, C8};
 use steadfast_contract::{HandlerEvent, Reason, Record, Scope, StoreContent};
 
-use crate::scenario::{Scenario, added, deleted, inferred, object, stored, updated, with_reason};
+use crate::scenario::{Scenario, added, deleted, inferred_deletion, object, stored, updated, with_reason};
 
 #[test]
 fn c4_store_never_goes_back() {
@@ -17,14 +17,14 @@ fn c4_store_never_goes_back() {
     };
     changed().read("a", stored("u1", 6)).read("a", stored("u1", 7)).assert_passes();
     changed().read("a", stored("u1", 5)).assert_violates(&[C4]);
-    changed().snapshot(&[("a", "u1", 5)]).assert_violates(&[C4]);
+    changed().record_snapshot(&[("a", "u1", 5)]).assert_violates(&[C4]);
     changed()
         .deliver_with_store(updated("a", "u1", 5, 7), stored("u1", 7))
         .read("a", stored("u1", 6))
         .assert_violates(&[C4]);
     // The object is reported as absent, although it was already created and never deleted.
     changed().read("a", StoreContent::Absent).assert_violates(&[C4]);
-    changed().snapshot(&[]).assert_violates(&[C4]);
+    changed().record_snapshot(&[]).assert_violates(&[C4]);
 }
 
 #[test]
@@ -52,9 +52,9 @@ fn c4_uids_continue_across_announced_epoch() {
         scenario
     };
     let mut scenario = restored();
-    scenario.epoch().relisted(Some(9), 6).read("a", stored("u1", 5)).deliver(updated("a", "u1", 8, 5));
-    scenario.deliver(inferred("b", "u2", 9)).set(7, "a", "u1").deliver(updated("a", "u1", 5, 7));
-    scenario.settled().snapshot(&[("a", "u1", 7)]).assert_passes();
+    scenario.epoch().record_relist(Some(9), 6).read("a", stored("u1", 5)).deliver(updated("a", "u1", 8, 5));
+    scenario.deliver(inferred_deletion("b", "u2", 9)).set(7, "a", "u1").deliver(updated("a", "u1", 5, 7));
+    scenario.settle().record_snapshot(&[("a", "u1", 7)]).assert_passes();
 
     restored().read("a", stored("u1", 5)).assert_violates(&[C4]);
     restored().deliver(updated("a", "u1", 8, 5)).assert_violates(&[C4]);
@@ -62,19 +62,19 @@ fn c4_uids_continue_across_announced_epoch() {
 
 #[test]
 fn c4_opaque_versions_have_no_order() {
-    let opaque = |version: &str| json!({ "metadata": { "resourceVersion": version } });
+    let opaque_content = |version: &str| json!({ "metadata": { "resourceVersion": version } });
     let mut scenario = Scenario::before_registration(Scope::all());
     scenario.trace = steadfast_contract::Trace::new();
     scenario.record(Record::Informer { informer: "pods".into(), scope: Scope::all(), ordered: false });
     scenario.record(Record::registered("h", "pods"));
-    scenario.write(1, "a", "u1", opaque("x")).write(2, "a", "u1", opaque("m"));
+    scenario.write(1, "a", "u1", opaque_content("x")).write(2, "a", "u1", opaque_content("m"));
     let state =
         |version: &str| steadfast_contract::ObjectVersionRef { version: version.into(), ..object("a", "u1", 0) };
-    let opaquely_held = |version: &str| StoreContent::Present { uid: "u1".into(), version: version.into() };
-    scenario.deliver(HandlerEvent::Added { object: state("m"), initial: false }).read("a", opaquely_held("m"));
+    let stored_opaque = |version: &str| StoreContent::Present { uid: "u1".into(), version: version.into() };
+    scenario.deliver(HandlerEvent::Added { object: state("m"), initial: false }).read("a", stored_opaque("m"));
     scenario
         .deliver(HandlerEvent::Updated { old: state("m"), new: state("x") })
-        .read("a", opaquely_held("x"))
+        .read("a", stored_opaque("x"))
         .assert_passes();
     // Opaque versions are still distinguished.
     scenario
@@ -144,10 +144,10 @@ fn c6_store_has_the_deletion_first() {
     removed().set(7, "a", "u2").deliver_with_store(deleted("a", "u1", 5, 6), stored("u2", 7)).assert_passes();
     removed().deliver_with_store(deleted("a", "u1", 5, 6), stored("u1", 5)).assert_violates(&[C6]);
 
-    let mut again = Scenario::new(Scope::all().labels("app=web"));
-    again.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5));
-    again.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
-    again
+    let mut returned = Scenario::new(Scope::all().labels("app=web"));
+    returned.set_app(5, "a", "u1", "web").deliver(added("a", "u1", 5));
+    returned.set_app(6, "a", "u1", "db").set_app(7, "a", "u1", "web");
+    returned
         .deliver_with_store(with_reason(Reason::DeletedOrLeft, deleted("a", "u1", 5, 6)), stored("u1", 7))
         .assert_passes();
 }
@@ -178,18 +178,18 @@ fn c7_concurrent_calls_stay_within_declaration() {
 
 #[test]
 fn c8_queue_is_bounded_by_objects() {
-    let sampled = |entries: usize, stored: usize, undeleted: usize| {
+    let queue_sample = |entries: usize, stored: usize, undeleted: usize| {
         let mut scenario = Scenario::with_object_a();
         scenario.set(6, "b", "u2");
         scenario.record(Record::QueueDepth { handler: "h".into(), entries, stored, undeleted });
         scenario
     };
-    sampled(3, 2, 1).assert_passes();
-    sampled(4, 2, 1).assert_violates(&[C8]);
+    queue_sample(3, 2, 1).assert_passes();
+    queue_sample(4, 2, 1).assert_violates(&[C8]);
     // A false count must not raise the bound.
-    sampled(4, 3, 1).assert_violates(&[C8]);
-    sampled(4, 2, 2).assert_passes(); // A call may be about to start.
-    sampled(5, 2, 3).assert_violates(&[C8]);
+    queue_sample(4, 3, 1).assert_violates(&[C8]);
+    queue_sample(4, 2, 2).assert_passes(); // A call may be about to start.
+    queue_sample(5, 2, 3).assert_violates(&[C8]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn c8_stuck_handler_excuses_no_other_handler() {
     scenario.set(5, "a", "u1").set(6, "b", "u2");
     scenario.enter("h", added("a", "u1", 5), 0, StoreContent::NotRead);
     let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreContent::NotRead);
-    scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
+    scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settle();
     scenario.assert_violates(&[steadfast_contract::Clause::C2]);
     assert_eq!(scenario.report().violations[0].handler.as_deref(), Some("healthy"));
 }

@@ -3,7 +3,7 @@
 mod c01_to_c03;
 mod c04_to_c08;
 mod c09_to_c12;
-mod form;
 mod model;
 mod random;
+mod reports;
 mod scenario;

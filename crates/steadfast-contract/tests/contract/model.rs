@@ -20,7 +20,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The server writes a name, inside or outside of the selector.
-    Write { name: usize, web: bool },
+    Write { name: usize, is_web: bool },
     /// The server deletes a name.
     Delete { name: usize },
     /// The server restores the state from `back` versions earlier.
@@ -31,7 +31,7 @@ pub(crate) enum Step {
     List { informer: usize },
     /// A handler is called for a pending event, and its first `panics` calls panic. With `panics: 2`, the third and
     /// last call panics too, and the event is skipped.
-    Call { informer: usize, late: bool, panics: u32 },
+    Call { informer: usize, is_late: bool, panics: u32 },
     /// An informer's second handler is registered.
     Register { informer: usize },
     /// A resync delivers the handler's objects again.
@@ -50,7 +50,7 @@ pub(crate) fn run(steps: &[Step]) -> (History, Trace, Bounds) {
         model_run.register(model_run.informers.len() - 1);
     }
     for step in steps {
-        model_run.step(step);
+        model_run.run_step(step);
     }
     model_run.settle();
     // A step may delay deliveries for any time, so the checker must accept any lag.
@@ -63,9 +63,9 @@ pub(crate) fn run(steps: &[Step]) -> (History, Trace, Bounds) {
 struct ObjectState {
     uid: String,
     version: u64,
-    web: bool,
+    is_web: bool,
     /// Number that is unique among all states of all epochs.
-    written: u64,
+    write_number: u64,
 }
 
 #[derive(Default)]
@@ -74,9 +74,9 @@ struct ModelRun {
     trace: Trace,
     now: Duration,
     version: u64,
-    writes: u64,
-    uids: u64,
-    calls: u64,
+    write_count: u64,
+    uid_count: u64,
+    call_count: u64,
     /// The server's state at every version of the current epoch.
     states: BTreeMap<u64, BTreeMap<usize, ObjectState>>,
     informers: Vec<Informer>,
@@ -87,7 +87,7 @@ struct Informer {
     name: String,
     store: BTreeMap<usize, ObjectState>,
     /// Version of the store; `None` before the first list.
-    reached: Option<u64>,
+    version: Option<u64>,
     /// Epoch of that version.
     epoch: u32,
     handlers: Vec<Handler>,
@@ -101,9 +101,9 @@ struct Handler {
     /// Delivered states, by name.
     delivered: BTreeMap<usize, ObjectVersionRef>,
     /// Names of the initial list with pending additions.
-    initial: BTreeSet<usize>,
-    listed: bool,
-    synced: bool,
+    pending_initial: BTreeSet<usize>,
+    has_initial_list: bool,
+    has_synced: bool,
 }
 
 impl ModelRun {
@@ -112,23 +112,23 @@ impl ModelRun {
         self.trace.record(self.now, record);
     }
 
-    fn server(&self) -> BTreeMap<usize, ObjectState> {
+    fn server_state(&self) -> BTreeMap<usize, ObjectState> {
         self.states.last_key_value().map(|(_, state)| state.clone()).unwrap_or_default()
     }
 
-    fn step(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         match *step {
-            Step::Write { name, web } => {
-                let uid = self.server().get(&name).map(|object_state| object_state.uid.clone());
+            Step::Write { name, is_web } => {
+                let uid = self.server_state().get(&name).map(|object_state| object_state.uid.clone());
                 let uid = uid.unwrap_or_else(|| {
-                    self.uids += 1;
-                    format!("u{}", self.uids)
+                    self.uid_count += 1;
+                    format!("u{}", self.uid_count)
                 });
-                self.change(name, &uid, Some(web));
+                self.write_change(name, &uid, Some(is_web));
             }
             Step::Delete { name } => {
-                if let Some(object_state) = self.server().get(&name) {
-                    self.change(name, &object_state.uid, None);
+                if let Some(object_state) = self.server_state().get(&name) {
+                    self.write_change(name, &object_state.uid, None);
                 }
             }
             Step::Restore { back } => {
@@ -142,9 +142,9 @@ impl ModelRun {
             }
             Step::Deliver { informer, changes } => self.deliver(informer, changes),
             Step::List { informer } => self.list(informer),
-            Step::Call { informer, late, panics } => {
-                if usize::from(late) < self.informers[informer].handlers.len() {
-                    self.call(informer, usize::from(late), panics);
+            Step::Call { informer, is_late, panics } => {
+                if usize::from(is_late) < self.informers[informer].handlers.len() {
+                    self.call(informer, usize::from(is_late), panics);
                 }
             }
             Step::Register { informer } => {
@@ -157,12 +157,12 @@ impl ModelRun {
         }
     }
 
-    fn change(&mut self, name: usize, uid: &str, web: Option<bool>) {
+    fn write_change(&mut self, name: usize, uid: &str, is_web: Option<bool>) {
         self.now += STEP;
         self.version += 1;
-        self.writes += 1;
-        let (version, written, mut state) = (self.version, self.writes, self.server());
-        let object_state = web.map(|web| ObjectState { uid: uid.to_owned(), version, web, written });
+        self.write_count += 1;
+        let (version, write_number, mut state) = (self.version, self.write_count, self.server_state());
+        let object_state = is_web.map(|is_web| ObjectState { uid: uid.to_owned(), version, is_web, write_number });
         let mut change = Change::deleted(version, uid, Some("default"), NAMES[name]);
         change.object = object_state.as_ref().map(content);
         state.remove(&name);
@@ -172,42 +172,42 @@ impl ModelRun {
     }
 
     /// Returns the part of the server's state in an informer's scope.
-    fn scoped(informer: usize, state: &BTreeMap<usize, ObjectState>) -> BTreeMap<usize, ObjectState> {
+    fn scoped_state(informer: usize, state: &BTreeMap<usize, ObjectState>) -> BTreeMap<usize, ObjectState> {
         state
             .iter()
-            .filter(|(_, object_state)| informer == 0 || object_state.web)
+            .filter(|(_, object_state)| informer == 0 || object_state.is_web)
             .map(|(name, object_state)| (*name, object_state.clone()))
             .collect()
     }
 
     fn deliver(&mut self, index: usize, changes: usize) {
         let informer = &self.informers[index];
-        let Some(reached) = informer.reached.filter(|_| informer.epoch == self.history.epoch()) else { return };
+        let Some(store_version) = informer.version.filter(|_| informer.epoch == self.history.epoch()) else { return };
         let next: Vec<_> =
-            self.states.range(reached + 1..).take(changes).map(|(at, state)| (*at, state.clone())).collect();
+            self.states.range(store_version + 1..).take(changes).map(|(at, state)| (*at, state.clone())).collect();
         for (version, state) in next {
-            self.publish(index, &Self::scoped(index, &state), Some(version), false);
-            self.informers[index].reached = Some(version);
+            self.publish(index, &Self::scoped_state(index, &state), Some(version), false);
+            self.informers[index].version = Some(version);
         }
     }
 
     fn list(&mut self, index: usize) {
         let epoch = self.history.epoch();
         let informer = &mut self.informers[index];
-        let is_first = informer.reached.is_none();
+        let is_first = informer.version.is_none();
         // The contract requires no announcement at the first list. The model announces a new epoch there too.
         let is_new_epoch = epoch != std::mem::replace(&mut informer.epoch, epoch);
-        let (name, from) = (informer.name.clone(), informer.reached.map(|reached| reached.to_string()));
-        informer.reached = Some(self.version);
+        let (name, from) = (informer.name.clone(), informer.version.map(|version| version.to_string()));
+        informer.version = Some(self.version);
         if is_new_epoch {
             self.record(Record::Epoch { informer: name.clone() });
         }
-        self.publish(index, &Self::scoped(index, &self.server()), None, is_first);
+        self.publish(index, &Self::scoped_state(index, &self.server_state()), None, is_first);
         self.record(Record::Relisted { informer: name.clone(), from, to: Some(self.version.to_string()) });
         if is_first {
             self.record(Record::InformerSynced { informer: name });
             for handler in 0..self.informers[index].handlers.len() {
-                self.informers[index].handlers[handler].listed = true;
+                self.informers[index].handlers[handler].has_initial_list = true;
                 self.sync(index, handler);
             }
         }
@@ -248,7 +248,8 @@ impl ModelRun {
     fn register(&mut self, index: usize) {
         let informer = &mut self.informers[index];
         let name = format!("{}-{}", informer.name, informer.handlers.len());
-        let mut handler = Handler { name: name.clone(), listed: informer.reached.is_some(), ..Handler::default() };
+        let mut handler =
+            Handler { name: name.clone(), has_initial_list: informer.version.is_some(), ..Handler::default() };
         for (at, object_state) in &informer.store {
             handler.push(*at, HandlerEvent::Added { object: state_of(*at, object_state), initial: true });
         }
@@ -275,8 +276,8 @@ impl ModelRun {
         let informer = &mut self.informers[index];
         let handler_state = &mut informer.handlers[handler];
         let Some((&name, _)) = handler_state.queue.iter().find(|(_, queue)| !queue.is_empty()) else { return };
-        let Some(seen) = handler_state.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
-        match &seen {
+        let Some(pending_event) = handler_state.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
+        match &pending_event {
             HandlerEvent::Deleted { .. } => handler_state.delivered.remove(&name),
             other => handler_state.delivered.insert(name, other.object().clone()),
         };
@@ -286,8 +287,8 @@ impl ModelRun {
             version: object_state.version.to_string(),
         });
         for retry in 0..=panics {
-            self.calls += 1;
-            let (call, event, store) = (self.calls, seen.clone(), store.clone());
+            self.call_count += 1;
+            let (call, event, store) = (self.call_count, pending_event.clone(), store.clone());
             self.record(Record::Entered { handler: handler_name.clone(), call, event, retry, store });
             if retry < panics || panics == 2 {
                 self.record(Record::Panicked { handler: handler_name.clone(), call });
@@ -296,16 +297,19 @@ impl ModelRun {
             }
         }
         if panics == 2 {
-            self.record(Record::Skipped { handler: handler_name, object: seen.object().clone() });
+            self.record(Record::Skipped { handler: handler_name, object: pending_event.object().clone() });
         }
-        self.informers[index].handlers[handler].initial.remove(&name);
+        self.informers[index].handlers[handler].pending_initial.remove(&name);
         self.sync(index, handler);
     }
 
     /// Records the sync of a registration as soon as it has synced.
     fn sync(&mut self, index: usize, handler: usize) {
         let handler = &mut self.informers[index].handlers[handler];
-        if handler.listed && handler.initial.is_empty() && !std::mem::replace(&mut handler.synced, true) {
+        if handler.has_initial_list
+            && handler.pending_initial.is_empty()
+            && !std::mem::replace(&mut handler.has_synced, true)
+        {
             let handler = handler.name.clone();
             self.record(Record::RegistrationSynced { handler });
         }
@@ -315,8 +319,8 @@ impl ModelRun {
     fn read(&mut self, index: usize) {
         let informer = &self.informers[index];
         let (name, store) = (informer.name.clone(), informer.store.clone());
-        if let Some(reached) = informer.reached {
-            let version = reached.to_string();
+        if let Some(version_number) = informer.version {
+            let version = version_number.to_string();
             let (target, store_version) = (Target::Version(version.clone()), Some(version.clone()));
             let informer = name.clone();
             self.record(Record::WaitedFor { informer, target, outcome: Outcome::Ok, store_version });
@@ -341,7 +345,7 @@ impl ModelRun {
     fn settle(&mut self) {
         self.record(Record::Quiet);
         for index in 0..self.informers.len() {
-            if self.informers[index].reached.is_none() || self.informers[index].epoch != self.history.epoch() {
+            if self.informers[index].version.is_none() || self.informers[index].epoch != self.history.epoch() {
                 self.list(index);
             }
             self.deliver(index, usize::MAX);
@@ -363,7 +367,7 @@ impl Handler {
     /// Queues an event, merged with pending events of the name.
     fn push(&mut self, name: usize, event: HandlerEvent) {
         if let HandlerEvent::Added { initial: true, .. } = event {
-            self.initial.insert(name);
+            self.pending_initial.insert(name);
         }
         let queue = self.queue.entry(name).or_default();
         let merged = match (queue.pop_back(), event) {
@@ -376,21 +380,21 @@ impl Handler {
                 (old != new).then_some(HandlerEvent::Updated { old, new })
             }
             (None | Some(HandlerEvent::Updated { .. } | HandlerEvent::Resynced { .. }), event) => Some(event),
-            (Some(before), event) => {
-                queue.push_back(before);
+            (Some(pending), event) => {
+                queue.push_back(pending);
                 Some(event)
             }
         };
         queue.extend(merged);
         if !queue.iter().any(|pending| matches!(pending, HandlerEvent::Added { initial: true, .. })) {
-            self.initial.remove(&name);
+            self.pending_initial.remove(&name);
         }
     }
 }
 
 fn content(object_state: &ObjectState) -> Value {
-    let app = if object_state.web { "web" } else { "db" };
-    json!({ "metadata": { "labels": { "app": app } }, "written": object_state.written })
+    let app = if object_state.is_web { "web" } else { "db" };
+    json!({ "metadata": { "labels": { "app": app } }, "written": object_state.write_number })
 }
 
 fn state_of(name: usize, object_state: &ObjectState) -> ObjectVersionRef {

@@ -9,13 +9,13 @@ use crate::model::{Step, run};
 fn step() -> impl Strategy<Value = Step> {
     let informer = 0..2_usize;
     prop_oneof![
-        6 => (0..3_usize, any::<bool>()).prop_map(|(name, web)| Step::Write { name, web }),
+        6 => (0..3_usize, any::<bool>()).prop_map(|(name, is_web)| Step::Write { name, is_web }),
         3 => (0..3_usize).prop_map(|name| Step::Delete { name }),
         1 => (0..6_u64).prop_map(|back| Step::Restore { back }),
         6 => (informer.clone(), 1..4_usize).prop_map(|(informer, changes)| Step::Deliver { informer, changes }),
         2 => informer.clone().prop_map(|informer| Step::List { informer }),
-        8 => (informer.clone(), any::<bool>(), 0..12_u32).prop_map(|(informer, late, panics)| {
-            Step::Call { informer, late, panics: panics.saturating_sub(9) }
+        8 => (informer.clone(), any::<bool>(), 0..12_u32).prop_map(|(informer, is_late, panics)| {
+            Step::Call { informer, is_late, panics: panics.saturating_sub(9) }
         }),
         1 => informer.clone().prop_map(|informer| Step::Register { informer }),
         1 => informer.clone().prop_map(|informer| Step::Resync { informer }),
@@ -44,16 +44,17 @@ proptest! {
         let (history, trace, bounds) = run(&steps);
         let report = bounds.report(&history, &trace);
         prop_assert!(report.verdict.settled);
-        for tally in report.verdict.handlers.values() {
-            prop_assert_eq!(tally.changes, tally.seen + tally.coalesced + tally.lost);
-            prop_assert_eq!((tally.lost, tally.repeated, tally.out_of_order), (0, 0, 0));
+        for counts in report.verdict.handlers.values() {
+            prop_assert_eq!(counts.changes, counts.seen + counts.coalesced + counts.lost);
+            prop_assert_eq!((counts.lost, counts.repeated, counts.out_of_order), (0, 0, 0));
         }
     }
 
     #[test]
-    fn dropped_deletion_is_detected(steps in script(), which: prop::sample::Index) {
-        let dropped = corrupted(&steps, which, |entries| {
-            calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Deleted { .. })).map(|(at, _)| at).collect()
+    fn dropped_deletion_is_detected(steps in script(), position: prop::sample::Index) {
+        let dropped = corrupt_trace(&steps, position, |entries| {
+            let deletions = calls(entries).filter(|(_, event)| matches!(event, HandlerEvent::Deleted { .. }));
+            deletions.map(|(at, _)| at).collect()
         }, |entries, at| {
             remove_event(entries, at);
         });
@@ -63,14 +64,17 @@ proptest! {
     }
 
     #[test]
-    fn dropped_final_state_is_detected(steps in script(), which: prop::sample::Index) {
-        let dropped = corrupted(&steps, which, |entries| {
-            let last = |at: &usize| {
-                let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(HandlerEvent::key));
+    fn dropped_final_state_is_detected(steps in script(), position: prop::sample::Index) {
+        let dropped = corrupt_trace(&steps, position, |entries| {
+            let is_last_of_target = |at: &usize| {
+                let target_of = |at: usize| {
+                    (entries[at].record.handler_name(), event(&entries[at]).map(HandlerEvent::key))
+                };
                 calls(entries).all(|(later, _)| later <= *at || target_of(later) != target_of(*at))
             };
-            let shown = calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }));
-            shown.map(|(at, _)| at).filter(last).collect()
+            let objects = calls(entries)
+                .filter(|(_, event)| matches!(event, HandlerEvent::Added { .. } | HandlerEvent::Updated { .. }));
+            objects.map(|(at, _)| at).filter(is_last_of_target).collect()
         }, |entries, at| {
             remove_event(entries, at);
         });
@@ -80,15 +84,15 @@ proptest! {
     }
 
     #[test]
-    fn swapped_events_are_detected(steps in script(), which: prop::sample::Index) {
-        let swapped = corrupted(&steps, which, |entries| {
-            let distinct = |at: &usize| next(entries, *at).is_some_and(|later| {
-                let plain = |at: usize| !matches!(event(&entries[at]), None | Some(HandlerEvent::Resynced { .. }));
-                plain(*at) && plain(later) && event(&entries[*at]) != event(&entries[later])
+    fn swapped_events_are_detected(steps in script(), position: prop::sample::Index) {
+        let swapped = corrupt_trace(&steps, position, |entries| {
+            let has_distinct_successor = |at: &usize| next_call(entries, *at).is_some_and(|later| {
+                let is_change = |at: usize| !matches!(event(&entries[at]), None | Some(HandlerEvent::Resynced { .. }));
+                is_change(*at) && is_change(later) && event(&entries[*at]) != event(&entries[later])
             });
-            calls(entries).map(|(at, _)| at).filter(distinct).collect()
+            calls(entries).map(|(at, _)| at).filter(has_distinct_successor).collect()
         }, |entries, at| {
-            let later = next(entries, at).expect("a matching event");
+            let later = next_call(entries, at).expect("a matching event");
             let (first, second) = (event(&entries[at]).cloned(), event(&entries[later]).cloned());
             replace(&mut entries[at], second.expect("a call"));
             replace(&mut entries[later], first.expect("a call"));
@@ -99,15 +103,16 @@ proptest! {
     }
 
     #[test]
-    fn merged_identities_are_detected(steps in script(), which: prop::sample::Index) {
-        let merged = corrupted(&steps, which, |entries| {
-            let recreated = |at: &usize| next(entries, *at).is_some_and(|later| {
+    fn merged_identities_are_detected(steps in script(), position: prop::sample::Index) {
+        let merged = corrupt_trace(&steps, position, |entries| {
+            let precedes_recreation = |at: &usize| next_call(entries, *at).is_some_and(|later| {
                 matches!((event(&entries[*at]), event(&entries[later])),
-                    (Some(HandlerEvent::Deleted { last, .. }), Some(HandlerEvent::Added { object, .. })) if last.uid != object.uid)
+                    (Some(HandlerEvent::Deleted { last, .. }), Some(HandlerEvent::Added { object, .. }))
+                        if last.uid != object.uid)
             });
-            calls(entries).map(|(at, _)| at).filter(recreated).collect()
+            calls(entries).map(|(at, _)| at).filter(precedes_recreation).collect()
         }, |entries, at| {
-            let later = next(entries, at).expect("a matching event");
+            let later = next_call(entries, at).expect("a matching event");
             let old = event(&entries[at]).expect("a call").object().clone();
             let new = event(&entries[later]).expect("a call").object().clone();
             replace(&mut entries[later], HandlerEvent::Updated { old, new });
@@ -119,11 +124,14 @@ proptest! {
     }
 
     #[test]
-    fn undelivered_old_state_is_detected(steps in script(), which: prop::sample::Index) {
-        let stale = corrupted(&steps, which, |entries| {
-            calls(entries).filter(|(_, seen)| matches!(seen, HandlerEvent::Updated { .. })).map(|(at, _)| at).collect()
+    fn undelivered_old_state_is_detected(steps in script(), position: prop::sample::Index) {
+        let stale = corrupt_trace(&steps, position, |entries| {
+            let updates = calls(entries).filter(|(_, event)| matches!(event, HandlerEvent::Updated { .. }));
+            updates.map(|(at, _)| at).collect()
         }, |entries, at| {
-            let Some(HandlerEvent::Updated { old, new }) = event(&entries[at]).cloned() else { unreachable!("an update") };
+            let Some(HandlerEvent::Updated { old, new }) = event(&entries[at]).cloned() else {
+                unreachable!("an update")
+            };
             let old = steadfast_contract::ObjectVersionRef { version: format!("{}0", old.version), ..old };
             replace(&mut entries[at], HandlerEvent::Updated { old, new });
         });
@@ -133,23 +141,23 @@ proptest! {
     }
 
     #[test]
-    fn duplicate_event_is_detected(steps in script(), which: prop::sample::Index) {
-        let repeated = corrupted(&steps, which, |entries| {
-            let once = |at: &usize| returned(entries, *at).is_some();
-            let telling = calls(entries).filter(|(_, seen)| !matches!(seen, HandlerEvent::Resynced { .. }));
-            telling.map(|(at, _)| at).filter(once).collect()
+    fn duplicate_event_is_detected(steps in script(), position: prop::sample::Index) {
+        let repeated = corrupt_trace(&steps, position, |entries| {
+            let has_returned = |at: &usize| return_of(entries, *at).is_some();
+            let repeatable_calls = calls(entries).filter(|(_, event)| !matches!(event, HandlerEvent::Resynced { .. }));
+            repeatable_calls.map(|(at, _)| at).filter(has_returned).collect()
         }, |entries, at| {
-            let end = returned(entries, at).expect("a matching event");
-            let (mut again, mut end_again) = (entries[at].clone(), entries[end].clone());
-            again.at = end_again.at;
-            if let Record::Entered { call, retry, .. } = &mut again.record {
+            let end = return_of(entries, at).expect("a matching event");
+            let (mut repeated_call, mut repeated_end) = (entries[at].clone(), entries[end].clone());
+            repeated_call.at = repeated_end.at;
+            if let Record::Entered { call, retry, .. } = &mut repeated_call.record {
                 (*call, *retry) = (u64::MAX, 0);
             }
-            if let Record::Returned { call, .. } = &mut end_again.record {
+            if let Record::Returned { call, .. } = &mut repeated_end.record {
                 *call = u64::MAX;
             }
-            entries.insert(end + 1, again);
-            entries.insert(end + 2, end_again);
+            entries.insert(end + 1, repeated_call);
+            entries.insert(end + 2, repeated_end);
         });
         if let Some(report) = repeated {
             // After a restore to an equal state, a repeated delivery is valid, but not with the same old state.
@@ -159,11 +167,13 @@ proptest! {
     }
 
     #[test]
-    fn missing_object_is_detected(steps in script(), which: prop::sample::Index) {
-        let missing = corrupted(&steps, which, |entries| {
+    fn missing_object_is_detected(steps in script(), position: prop::sample::Index) {
+        let missing = corrupt_trace(&steps, position, |entries| {
             let last = entries.iter().rposition(|entry| matches!(&entry.record, Record::Snapshot { .. }));
-            let full = |at: &usize| matches!(&entries[*at].record, Record::Snapshot { objects, .. } if !objects.is_empty());
-            last.into_iter().filter(full).collect()
+            let has_objects = |at: &usize| {
+                matches!(&entries[*at].record, Record::Snapshot { objects, .. } if !objects.is_empty())
+            };
+            last.into_iter().filter(has_objects).collect()
         }, |entries, at| {
             if let Record::Snapshot { objects, .. } = &mut entries[at].record {
                 objects.pop();
@@ -175,21 +185,21 @@ proptest! {
     }
 }
 
-/// Runs the script and corrupts the trace at one of the positions that `places` returns. Returns `None` if there is no
-/// such position.
-fn corrupted(
+/// Runs the script and corrupts the trace at one of the positions that `positions` returns. Returns `None` if there is
+/// no such position.
+fn corrupt_trace(
     steps: &[Step],
-    which: prop::sample::Index,
-    places: impl Fn(&[Entry]) -> Vec<usize>,
-    spoil: impl Fn(&mut Vec<Entry>, usize),
+    position: prop::sample::Index,
+    positions: impl Fn(&[Entry]) -> Vec<usize>,
+    corrupt: impl Fn(&mut Vec<Entry>, usize),
 ) -> Option<Report> {
     let (history, trace, bounds) = run(steps);
     let mut entries = trace.entries().to_vec();
-    let places = places(&entries);
-    if places.is_empty() {
+    let positions = positions(&entries);
+    if positions.is_empty() {
         return None;
     }
-    spoil(&mut entries, *which.get(&places));
+    corrupt(&mut entries, *position.get(&positions));
     let report = bounds.report(&history, &entries.into_iter().collect::<Trace>());
     assert_eq!(report.malformed, [], "the corrupted trace can be judged");
     Some(report)
@@ -204,27 +214,27 @@ fn event(entry: &Entry) -> Option<&HandlerEvent> {
 
 /// Returns all calls except retries.
 fn calls(entries: &[Entry]) -> impl Iterator<Item = (usize, &HandlerEvent)> {
-    let first = |entry: &Entry| matches!(entry.record, Record::Entered { retry: 0, .. });
+    let is_first_attempt = |entry: &Entry| matches!(entry.record, Record::Entered { retry: 0, .. });
     entries
         .iter()
         .enumerate()
-        .filter(move |(_, entry)| first(entry))
+        .filter(move |(_, entry)| is_first_attempt(entry))
         .filter_map(|(at, entry)| Some((at, event(entry)?)))
 }
 
 /// Returns the handler's next call for the same name, if both calls are neither retries nor retried.
-fn next(entries: &[Entry], at: usize) -> Option<usize> {
+fn next_call(entries: &[Entry], at: usize) -> Option<usize> {
     let target_of = |at: usize| (entries[at].record.handler_name(), event(&entries[at]).map(HandlerEvent::key));
     let later =
         calls(entries).map(|(later, _)| later).find(|later| *later > at && target_of(*later) == target_of(at))?;
-    (returned(entries, at).is_some() && returned(entries, later).is_some()).then_some(later)
+    (return_of(entries, at).is_some() && return_of(entries, later).is_some()).then_some(later)
 }
 
 /// Returns the index of the record at which the call at `at` returned; `None` if the call panicked.
-fn returned(entries: &[Entry], at: usize) -> Option<usize> {
+fn return_of(entries: &[Entry], at: usize) -> Option<usize> {
     let Record::Entered { handler, call, .. } = &entries[at].record else { return None };
     entries.iter().position(|entry| {
-        matches!(&entry.record, Record::Returned { handler: of, call: ended } if of == handler && ended == call)
+        matches!(&entry.record, Record::Returned { handler: name, call: number } if name == handler && number == call)
     })
 }
 
@@ -237,7 +247,12 @@ fn replace(entry: &mut Entry, replacement: HandlerEvent) {
 /// Removes a call and all its retries.
 fn remove_event(entries: &mut Vec<Entry>, at: usize) {
     let Record::Entered { handler, event, .. } = entries[at].record.clone() else { return };
-    let is_same_event = |entry: &Entry| matches!(&entry.record, Record::Entered { handler: of, event: seen, .. } if *of == handler && *seen == event);
+    let is_same_event = |entry: &Entry| match &entry.record {
+        Record::Entered { handler: other_handler, event: other_event, .. } => {
+            *other_handler == handler && *other_event == event
+        }
+        _ => false,
+    };
     let mut removed = Vec::new();
     let mut first = true;
     for entry in &entries[at..] {
@@ -256,7 +271,7 @@ fn remove_event(entries: &mut Vec<Entry>, at: usize) {
         Record::Entered { call, .. } | Record::Returned { call, .. } | Record::Panicked { call, .. } => {
             !removed.contains(call)
         }
-        Record::Skipped { handler: of, object } => !(*of == handler && object == event.object()),
+        Record::Skipped { handler: other_handler, object } => !(*other_handler == handler && object == event.object()),
         _ => true,
     });
 }

@@ -128,15 +128,15 @@ impl Scenario {
         call
     }
 
-    pub(crate) fn synced(&mut self) -> &mut Self {
+    pub(crate) fn record_sync(&mut self) -> &mut Self {
         self.record(Record::InformerSynced { informer: "pods".into() })
     }
 
-    pub(crate) fn registration_synced(&mut self) -> &mut Self {
+    pub(crate) fn record_registration_sync(&mut self) -> &mut Self {
         self.record(Record::RegistrationSynced { handler: "h".into() })
     }
 
-    pub(crate) fn relisted(&mut self, from: Option<u64>, to: u64) -> &mut Self {
+    pub(crate) fn record_relist(&mut self, from: Option<u64>, to: u64) -> &mut Self {
         let from = from.map(|from| from.to_string());
         self.record(Record::Relisted { informer: "pods".into(), from, to: Some(to.to_string()) })
     }
@@ -145,11 +145,11 @@ impl Scenario {
         self.record(Record::Epoch { informer: "pods".into() })
     }
 
-    pub(crate) fn fresh(&mut self, version: u64, age: Duration) -> &mut Self {
-        self.freshness(Freshness::Fresh { version: version.to_string(), age })
+    pub(crate) fn report_fresh(&mut self, version: u64, age: Duration) -> &mut Self {
+        self.report_freshness(Freshness::Fresh { version: version.to_string(), age })
     }
 
-    pub(crate) fn freshness(&mut self, state: Freshness) -> &mut Self {
+    pub(crate) fn report_freshness(&mut self, state: Freshness) -> &mut Self {
         self.record(Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() })
     }
 
@@ -157,17 +157,17 @@ impl Scenario {
         self.record(Record::Read { informer: "pods".into(), key: key(name), content })
     }
 
-    pub(crate) fn snapshot(&mut self, objects: &[(&str, &str, u64)]) -> &mut Self {
+    pub(crate) fn record_snapshot(&mut self, objects: &[(&str, &str, u64)]) -> &mut Self {
         let objects = objects.iter().map(|(name, uid, version)| object(name, uid, *version)).collect();
         self.record(Record::Snapshot { informer: "pods".into(), objects, tainted: Vec::new() })
     }
 
-    pub(crate) fn waited(&mut self, target: Target, store_version: Option<u64>) -> &mut Self {
+    pub(crate) fn record_wait(&mut self, target: Target, store_version: Option<u64>) -> &mut Self {
         let store_version = store_version.map(|version| version.to_string());
         self.record(Record::WaitedFor { informer: "pods".into(), target, outcome: Outcome::Ok, store_version })
     }
 
-    pub(crate) fn settled(&mut self) -> &mut Self {
+    pub(crate) fn settle(&mut self) -> &mut Self {
         self.record(Record::Quiet).record(Record::Settled)
     }
 
@@ -207,7 +207,7 @@ pub(crate) fn added(name: &str, uid: &str, version: u64) -> HandlerEvent {
     HandlerEvent::Added { object: object(name, uid, version), initial: false }
 }
 
-pub(crate) fn initial(name: &str, uid: &str, version: u64) -> HandlerEvent {
+pub(crate) fn initially_added(name: &str, uid: &str, version: u64) -> HandlerEvent {
     HandlerEvent::Added { object: object(name, uid, version), initial: true }
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn deleted(name: &str, uid: &str, last: u64, version: u64) -> Handler
 }
 
 /// Creates an inferred deletion for a scope without a selector.
-pub(crate) fn inferred(name: &str, uid: &str, last: u64) -> HandlerEvent {
+pub(crate) fn inferred_deletion(name: &str, uid: &str, last: u64) -> HandlerEvent {
     let certainty = Certainty::Inferred;
     HandlerEvent::Deleted { last: object(name, uid, last), version: None, certainty, reason: Reason::Deleted }
 }

@@ -28,24 +28,32 @@ pub(crate) struct Delivery {
     pub(crate) uid: String,
     pub(crate) version: u64,
     /// Version of the old state of an update.
-    pub(crate) old: Option<u64>,
+    pub(crate) old_version: Option<u64>,
     /// `true` if the informer inferred the deletion from a list.
     pub(crate) is_inferred: bool,
 }
 
 impl Delivery {
     pub(crate) fn line(&self) -> String {
-        let Self { name, kind, id, uid, version, old, is_inferred } = self;
-        format!("{name} {kind} {id} {uid} {version} {} {is_inferred}", old.unwrap_or(0))
+        let Self { name, kind, id, uid, version, old_version, is_inferred } = self;
+        format!("{name} {kind} {id} {uid} {version} {} {is_inferred}", old_version.unwrap_or(0))
     }
 
-    pub(crate) fn of_line(line: &str) -> Option<Self> {
+    pub(crate) fn parse_line(line: &str) -> Option<Self> {
         let mut parts = line.split(' ');
         let mut next = || parts.next();
         let (name, kind, id, uid) =
             (next()?.to_owned(), next()?.chars().next()?, next()?.to_owned(), next()?.to_owned());
-        let (version, old, is_inferred) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?);
-        Some(Self { name, kind, id, uid, version, old: Some(old).filter(|old| *old > 0), is_inferred })
+        let (version, old_version, is_inferred) = (next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?);
+        Some(Self {
+            name,
+            kind,
+            id,
+            uid,
+            version,
+            old_version: Some(old_version).filter(|version| *version > 0),
+            is_inferred,
+        })
     }
 }
 
@@ -85,12 +93,12 @@ pub(crate) fn relevant_changes(history: &History) -> impl Iterator<Item = &Chang
 fn stays(history: &History) -> BTreeMap<String, Vec<Stay>> {
     let mut stays = BTreeMap::<String, Vec<Stay>>::new();
     for change in relevant_changes(history) {
-        let of = stays.entry(change.name.clone()).or_default();
-        let is_new = of.last().is_none_or(|stay| stay.uid != change.uid);
+        let name_stays = stays.entry(change.name.clone()).or_default();
+        let is_new = name_stays.last().is_none_or(|stay| stay.uid != change.uid);
         if is_new {
-            of.push(Stay { uid: change.uid.clone(), versions: Vec::new(), has_ended: false });
+            name_stays.push(Stay { uid: change.uid.clone(), versions: Vec::new(), has_ended: false });
         }
-        if let Some(stay) = of.last_mut() {
+        if let Some(stay) = name_stays.last_mut() {
             match change.object {
                 Some(_) => stay.versions.push(change.version),
                 None => stay.has_ended = true,
@@ -102,18 +110,18 @@ fn stays(history: &History) -> BTreeMap<String, Vec<Stay>> {
 
 /// State of one name while a log is checked.
 #[derive(Default)]
-struct Name {
+struct NameState {
     last: Option<Delivery>,
     is_done: bool,
     was_killed_since: bool,
     ids: BTreeSet<String>,
 }
 
-impl Name {
+impl NameState {
     /// Checks a delivery. Returns `true` if the delivery repeats an earlier one.
     fn check_delivery(&mut self, delivery: &Delivery, stays: &[Stay]) -> Result<bool, String> {
-        let place = stays.iter().position(|stay| stay.uid == delivery.uid).ok_or("no such object existed")?;
-        let stay = &stays[place];
+        let stay_index = stays.iter().position(|stay| stay.uid == delivery.uid).ok_or("no such object existed")?;
+        let stay = &stays[stay_index];
         if !stay.versions.contains(&delivery.version) {
             return Err("the object never had this version".to_owned());
         }
@@ -142,12 +150,12 @@ impl Name {
             ('+', None) => true,
             ('+', Some(last)) => {
                 last.kind == '-'
-                    && stays.iter().position(|stay| stay.uid == last.uid).is_some_and(|before| before < place)
+                    && stays.iter().position(|stay| stay.uid == last.uid).is_some_and(|index| index < stay_index)
             }
             ('~', Some(last)) => {
                 last.kind != '-'
                     && last.uid == delivery.uid
-                    && delivery.old == Some(last.version)
+                    && delivery.old_version == Some(last.version)
                     && last.version < delivery.version
             }
             ('-', Some(last)) => {
@@ -170,20 +178,23 @@ impl Name {
 /// Checks a whole log against the history of config maps. At the end, every object must have been delivered.
 pub(crate) fn check_deliveries(history: &History, log: &[HandlerRecord]) -> Result<DeliveryCounts, String> {
     let stays = stays(history);
-    let (mut names, mut sum) = (BTreeMap::<String, Name>::new(), DeliveryCounts::default());
+    let (mut names, mut counts) = (BTreeMap::<String, NameState>::new(), DeliveryCounts::default());
     let mut names_by_id = BTreeMap::new();
     for record in log {
         match record {
             HandlerRecord::Delivered(delivery) => {
                 names_by_id.insert(delivery.id.clone(), delivery.name.clone());
-                let of = stays.get(&delivery.name).ok_or_else(|| format!("no object {} existed", delivery.name))?;
+                let name_stays =
+                    stays.get(&delivery.name).ok_or_else(|| format!("no object {} existed", delivery.name))?;
                 let name = names.entry(delivery.name.clone()).or_default();
-                let has_died = name.was_killed_since;
-                let again = name.check_delivery(delivery, of).map_err(|why| format!("{}: {why}", delivery.line()))?;
-                sum.delivered += 1;
-                sum.repeated += usize::from(again);
-                sum.repeated_after_kill += usize::from(again && has_died);
-                sum.deletions += usize::from(delivery.kind == '-' && !again);
+                let was_killed = name.was_killed_since;
+                let is_repeated = name
+                    .check_delivery(delivery, name_stays)
+                    .map_err(|error| format!("{}: {error}", delivery.line()))?;
+                counts.delivered += 1;
+                counts.repeated += usize::from(is_repeated);
+                counts.repeated_after_kill += usize::from(is_repeated && was_killed);
+                counts.deletions += usize::from(delivery.kind == '-' && !is_repeated);
             }
             HandlerRecord::Acknowledged(id) => {
                 let name = names_by_id
@@ -198,9 +209,9 @@ pub(crate) fn check_deliveries(history: &History, log: &[HandlerRecord]) -> Resu
             HandlerRecord::CheckpointRejected => names.clear(),
         }
     }
-    for (name, of) in &stays {
+    for (name, name_stays) in &stays {
         let last = names.get(name).and_then(|name| name.last.as_ref().map(|last| (last, name.is_done)));
-        let expected = of.last().filter(|stay| !stay.has_ended);
+        let expected = name_stays.last().filter(|stay| !stay.has_ended);
         match (expected, last) {
             (None, None) => {}
             (None, Some((last, true))) if last.kind == '-' => {}
@@ -209,10 +220,10 @@ pub(crate) fn check_deliveries(history: &History, log: &[HandlerRecord]) -> Resu
             (expected, last) => {
                 let expected =
                     expected.map_or("nothing".to_owned(), |stay| format!("{} {:?}", stay.uid, stay.versions.last()));
-                let last = last.map(|(last, done)| format!("{}, acknowledged: {done}", last.line()));
+                let last = last.map(|(last, is_done)| format!("{}, acknowledged: {is_done}", last.line()));
                 return Err(format!("{name}: the final state is {expected}, and the last delivery is {last:?}"));
             }
         }
     }
-    Ok(sum)
+    Ok(counts)
 }

@@ -29,7 +29,7 @@ pub(crate) enum HandlerAction {
 pub(crate) fn delivery(event: &DurableEvent<Lazy<ConfigMap>>) -> Delivery {
     let object = event.event.object();
     let number = |object: &steadfast::Object<Lazy<ConfigMap>>| object.version().as_str().parse().unwrap_or(0);
-    let (kind, old) = match &event.event {
+    let (kind, old_version) = match &event.event {
         Event::Added { .. } => ('+', None),
         Event::Updated { old, .. } => ('~', Some(number(old))),
         Event::Deleted { .. } => ('-', None),
@@ -37,11 +37,11 @@ pub(crate) fn delivery(event: &DurableEvent<Lazy<ConfigMap>>) -> Delivery {
     };
     let (name, uid) = (object.key().name().to_owned(), object.identity().uid.as_str().to_owned());
     let is_inferred = matches!(event.event, Event::Deleted { certainty: Certainty::Inferred, .. });
-    Delivery { name, kind, id: event.id.clone(), uid, version: number(object), old, is_inferred }
+    Delivery { name, kind, id: event.id.clone(), uid, version: number(object), old_version, is_inferred }
 }
 
 /// Adds the handler `mirror` with the actions that `action` selects.
-pub(crate) fn mirror(
+pub(crate) fn register_mirror(
     program: &ProgramRun,
     log: &Log,
     action: impl Fn(&DurableEvent<Lazy<ConfigMap>>) -> HandlerAction + Send + Sync + 'static,
@@ -64,7 +64,7 @@ pub(crate) fn mirror(
     })
 }
 
-fn delivered(log: &Log) -> Vec<String> {
+fn delivered_events(log: &Log) -> Vec<String> {
     let log = log.lock();
     let event = log.iter().filter_map(|record| match record {
         HandlerRecord::Delivered(Delivery { name, kind, .. }) => Some(format!("{kind} {name}")),
@@ -73,7 +73,7 @@ fn delivered(log: &Log) -> Vec<String> {
     event.collect()
 }
 
-fn ids(log: &Log) -> Vec<String> {
+fn delivered_ids(log: &Log) -> Vec<String> {
     let log = log.lock();
     let event = log.iter().filter_map(|record| match record {
         HandlerRecord::Delivered(Delivery { id, .. }) => Some(id.clone()),
@@ -83,17 +83,17 @@ fn ids(log: &Log) -> Vec<String> {
 }
 
 /// Returns a server with two objects, and a run of the program with a handler that received both.
-async fn first_run(folder: &Folder) -> Result<(ApiServer, ProgramRun, Log), TestError> {
+async fn start_first_run(folder: &Folder) -> Result<(ApiServer, ProgramRun, Log), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for name in ["a", "b"] {
         server.create(&config_map(name, "1"))?;
     }
     let program = ProgramRun::start(&server, &folder.file(), 1).await?;
     let log = Log::default();
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
-    assert_eq!(delivered(&log), ["+ a", "+ b"]);
+    assert_eq!(delivered_events(&log), ["+ a", "+ b"]);
     Ok((server, program, log))
 }
 
@@ -104,7 +104,7 @@ async fn pause(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn acknowledged_events_are_not_repeated() -> Result<(), TestError> {
     let folder = Folder::new("missed")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     log.lock().push(HandlerRecord::Killed);
     server.replace(&config_map("a", "2"))?;
@@ -113,12 +113,12 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), TestError> {
     server.create(&config_map("b", "again"))?;
 
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
-    let mut now = delivered(&log)[2..].to_vec();
-    now.sort();
-    assert_eq!(now, ["+ b", "+ c", "- b", "~ a"]);
+    let mut new_events = delivered_events(&log)[2..].to_vec();
+    new_events.sort();
+    assert_eq!(new_events, ["+ b", "+ c", "- b", "~ a"]);
     assert_eq!(check_deliveries(&config_maps(&server)?, &log.lock())?.repeated, 0);
     assert_eq!(lists(&server), 1);
     Ok(())
@@ -127,31 +127,31 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn deletion_found_by_list_is_delivered() -> Result<(), TestError> {
     let folder = Folder::new("relisted")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     server.delete_named("configmaps", "default", "a")?;
     server.compact();
     server.faults().expire_events();
 
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
-    assert_eq!(delivered(&log)[2..], ["- a"]);
+    assert_eq!(delivered_events(&log)[2..], ["- a"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), TestError> {
     let folder = Folder::new("unacknowledged")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     server.create(&config_map("c", "1"))?;
     server.delete_named("configmaps", "default", "b")?;
     // The handler of this run never acknowledges an event. The next run starts from a copy of the file.
-    let stuck = Log::default();
+    let stuck_log = Log::default();
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &stuck, |_| HandlerAction::Fail)?;
+    register_mirror(&program, &stuck_log, |_| HandlerAction::Fail)?;
     program.settle(&server).await?;
     pause(1).await;
     let path = program.simulate_kill(&folder)?;
@@ -159,16 +159,16 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), TestError> {
     server.replace(&config_map("c", "2"))?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     pause(5).await;
-    let (before, mut now) = (ids(&stuck), ids(&log)[2..].to_vec());
-    assert!(now[..2].iter().all(|id| before.contains(id)), "{before:?} {now:?}");
-    now.sort();
+    let (before, mut new_events) = (delivered_ids(&stuck_log), delivered_ids(&log)[2..].to_vec());
+    assert!(new_events[..2].iter().all(|id| before.contains(id)), "{before:?} {new_events:?}");
+    new_events.sort();
     let c = server.get("configmaps", "default", "c")?;
     let (uid, version) = (c["metadata"]["uid"].as_str(), c["metadata"]["resourceVersion"].as_str());
     let last = format!("{}@{}", uid.unwrap_or_default(), version.unwrap_or_default());
-    assert!(now.len() == 3 && now.contains(&last), "{now:?}");
+    assert!(new_events.len() == 3 && new_events.contains(&last), "{new_events:?}");
     check_deliveries(&config_maps(&server)?, &log.lock())?;
     Ok(())
 }
@@ -177,21 +177,21 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), TestError> {
     let folder = Folder::new("gone")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     server.create(&config_map("c", "1"))?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    register_mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
     program.settle(&server).await?;
     let path = program.simulate_kill(&folder)?;
     server.delete_named("configmaps", "default", "c")?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
     // The informer learns of the deletion before the handler has acknowledged the repeated delivery.
-    mirror(&program, &log, |_| HandlerAction::TakeTime(Duration::from_secs(1)))?;
+    register_mirror(&program, &log, |_| HandlerAction::TakeTime(Duration::from_secs(1)))?;
     program.settle(&server).await?;
     pause(5).await;
-    assert_eq!(delivered(&log)[2..], ["+ c", "- c"]);
+    assert_eq!(delivered_events(&log)[2..], ["+ c", "- c"]);
     check_deliveries(&config_maps(&server)?, &log.lock())?;
     Ok(())
 }
@@ -205,7 +205,7 @@ async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     }
     let program = ProgramRun::start(&server, &folder.file(), 1).await?;
     let log = Log::default();
-    let registration = mirror(&program, &log, |event| match event.event.object().key().name() {
+    let registration = register_mirror(&program, &log, |event| match event.event.object().key().name() {
         "a-1" => HandlerAction::Fail,
         "a-2" => HandlerAction::Panic,
         "a-3" => HandlerAction::NeverReturn,
@@ -217,69 +217,74 @@ async fn failing_handler_delays_only_its_object() -> Result<(), TestError> {
     pause(600).await;
     let counts = registration.stats();
     assert_eq!((counts.acknowledged, counts.pending), (38, 3), "{counts:?}");
-    let again = |name: &str| delivered(&log).iter().filter(|event| event.ends_with(&format!(" {name}"))).count();
+    let delivery_count =
+        |name: &str| delivered_events(&log).iter().filter(|event| event.ends_with(&format!(" {name}"))).count();
     for name in ["a-1", "a-2", "a-3"] {
-        assert!((10..40).contains(&again(name)), "{name} is delivered again with a growing backoff: {}", again(name));
+        assert!(
+            (10..40).contains(&delivery_count(name)),
+            "{name} is delivered again with a growing backoff: {}",
+            delivery_count(name)
+        );
     }
-    assert_eq!(again("a-9"), 1);
+    assert_eq!(delivery_count("a-9"), 1);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_events_wait_for_later_handler() -> Result<(), TestError> {
     let folder = Folder::new("later")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
     program.settle(&server).await?;
     server.delete_named("configmaps", "default", "a")?;
     program.settle(&server).await?;
-    let known = program.informer.durables();
+    let durables = program.informer.durables();
     assert_eq!(
-        known.iter().map(|(name, counts)| (&**name, counts.pending, counts.is_registered)).collect::<Vec<_>>(),
+        durables.iter().map(|(name, counts)| (&**name, counts.pending, counts.is_registered)).collect::<Vec<_>>(),
         [("mirror", 1, false)]
     );
 
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 3).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&log)[2..], ["- a"]);
+    assert_eq!(delivered_events(&log)[2..], ["- a"]);
 
     assert!(program.informer.drop_durable("mirror") && !program.informer.drop_durable("mirror"));
     program.settle(&server).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 4).await?;
     assert_eq!(program.informer.durables(), []);
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&log)[3..], ["+ b"], "a new handler receives the existing objects");
+    assert_eq!(delivered_events(&log)[3..], ["+ b"], "a new handler receives the existing objects");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_cluster_is_added_without_deletions() -> Result<(), TestError> {
     let folder = Folder::new("durable-other")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     server.stop();
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     server.create(&config_map("b", "1"))?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&log)[2..], ["+ b"]);
-    assert_eq!(program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).len(), 1);
+    assert_eq!(delivered_events(&log)[2..], ["+ b"]);
+    assert_eq!(program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).len(), 1);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestError> {
     let folder = Folder::new("durable-ends")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    register_mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
     server.delete_named("configmaps", "default", "a")?;
     server.delete_named("configmaps", "default", "b")?;
     program.settle(&server).await?;
@@ -289,9 +294,9 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestErr
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     server.create(&config_map("b", "1"))?;
     let program = ProgramRun::start(&server, &path, 3).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&log)[2..], ["+ b"]);
+    assert_eq!(delivered_events(&log)[2..], ["+ b"]);
     Ok(())
 }
 
@@ -299,7 +304,7 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestErr
 async fn surviving_object_identifies_the_cluster() -> Result<(), TestError> {
     for is_shown in [true, false] {
         let folder = Folder::new(&format!("unsure-{is_shown}"))?;
-        let (server, program, log) = first_run(&folder).await?;
+        let (server, program, log) = start_first_run(&folder).await?;
         let path = program.simulate_kill(&folder)?;
         server.delete_named("configmaps", "default", "a")?;
         if !is_shown {
@@ -308,10 +313,10 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), TestError> {
         }
         server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
         let program = ProgramRun::start(&server, &path, 2).await?;
-        mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+        register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
         program.settle(&server).await?;
-        let now = delivered(&log)[2..].to_vec();
-        assert_eq!(now, if is_shown { ["- a"] } else { ["+ b"] }, "shown: {is_shown}");
+        let new_events = delivered_events(&log)[2..].to_vec();
+        assert_eq!(new_events, if is_shown { ["- a"] } else { ["+ b"] }, "shown: {is_shown}");
     }
     Ok(())
 }
@@ -319,46 +324,46 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn drained_shutdown_persists_acknowledgements() -> Result<(), TestError> {
     let folder = Folder::new("drained")?;
-    let (server, program, log) = first_run(&folder).await?;
+    let (server, program, log) = start_first_run(&folder).await?;
     server.replace(&config_map("a", "2"))?;
     program.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
     program.factory.shutdown_drained(Duration::from_secs(30)).await;
-    assert_eq!(delivered(&log), ["+ a", "+ b", "~ a"]);
+    assert_eq!(delivered_events(&log), ["+ a", "+ b", "~ a"]);
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
+    register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&log).len(), 3);
+    assert_eq!(delivered_events(&log).len(), 3);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), TestError> {
     let folder = Folder::new("durable-rejected")?;
-    let (_server, program, log) = first_run(&folder).await?;
-    let again = mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
-    assert!(matches!(&again, HandlerError::Taken { name, .. } if name == "mirror"), "{again}");
-    let done = |_| async { Ok::<(), String>(()) };
-    let nameless = program.informer.durable("").on_event(done).expect_err("the name is empty");
+    let (_server, program, log) = start_first_run(&folder).await?;
+    let error = register_mirror(&program, &log, |_| HandlerAction::Acknowledge).expect_err("the name is in use");
+    assert!(matches!(&error, HandlerError::Taken { name, .. } if name == "mirror"), "{error}");
+    let acknowledge = |_| async { Ok::<(), String>(()) };
+    let nameless = program.informer.durable("").on_event(acknowledge).expect_err("the name is empty");
     assert!(matches!(nameless, HandlerError::Name { .. }), "{nameless}");
-    let elsewhere = InformerFactory::new(program.factory.connection());
-    let unkept = elsewhere.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
-    let rejected = unkept.durable("mirror").on_event(done).expect_err("no checkpoint is configured");
+    let other_factory = InformerFactory::new(program.factory.connection());
+    let informer = other_factory.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
+    let rejected = informer.durable("mirror").on_event(acknowledge).expect_err("no checkpoint is configured");
     assert!(matches!(rejected, HandlerError::CheckpointUnsupported { .. }), "{rejected}");
     program.informer.stop();
-    let stopped = program.informer.durable("other").on_event(done).expect_err("the informer is stopped");
+    let stopped = program.informer.durable("other").on_event(acknowledge).expect_err("the informer is stopped");
     assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");
     Ok(())
 }
 
-/// Adds a handler with this name, which acknowledges each event unless it is `stuck`.
-fn successor(program: &ProgramRun, name: &str, stuck: bool) -> Result<Log, HandlerError> {
+/// Adds a handler with this name, which acknowledges each event unless `is_stuck`.
+fn register_successor(program: &ProgramRun, name: &str, is_stuck: bool) -> Result<Log, HandlerError> {
     let log = Log::default();
-    let record = log.clone();
+    let captured_log = log.clone();
     program.informer.durable(name).on_event(move |event| {
-        record.lock().push(HandlerRecord::Delivered(delivery(&event)));
+        captured_log.lock().push(HandlerRecord::Delivered(delivery(&event)));
         async move {
-            if stuck {
+            if is_stuck {
                 std::future::pending::<()>().await;
             }
             Ok::<_, std::io::Error>(())
@@ -367,78 +372,78 @@ fn successor(program: &ProgramRun, name: &str, stuck: bool) -> Result<Log, Handl
     Ok(log)
 }
 
-fn names(program: &ProgramRun) -> Vec<String> {
+fn handler_names(program: &ProgramRun) -> Vec<String> {
     program.informer.durables().iter().map(|(name, _)| name.to_string()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn replaced_handler_leaves_events_to_successors() -> Result<(), TestError> {
     let folder = Folder::new("replaced")?;
-    let (server, program, _) = first_run(&folder).await?;
+    let (server, program, _) = start_first_run(&folder).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    let stuck = Log::default();
-    mirror(&program, &stuck, |_| HandlerAction::NeverReturn)?;
+    let stuck_log = Log::default();
+    register_mirror(&program, &stuck_log, |_| HandlerAction::NeverReturn)?;
     server.replace(&config_map("a", "2"))?;
     server.delete_named("configmaps", "default", "b")?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&stuck).len(), 2);
+    assert_eq!(delivered_events(&stuck_log).len(), 2);
     let path = program.simulate_kill(&folder)?;
     // Changes while the program is down.
     server.create(&config_map("c", "1"))?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
     program.informer.replace_durable("mirror", &["one", "two"]);
-    let one = successor(&program, "one", false)?;
-    let two = successor(&program, "two", true)?;
+    let one = register_successor(&program, "one", false)?;
+    let two = register_successor(&program, "two", true)?;
     program.settle(&server).await?;
-    let mut events = delivered(&one);
+    let mut events = delivered_events(&one);
     events.sort();
     assert_eq!(events, ["+ c", "- b", "~ a"]);
-    let same = |log: &Log| {
-        let mut ids = ids(log);
+    let sorted_ids = |log: &Log| {
+        let mut ids = delivered_ids(log);
         ids.sort();
         ids
     };
-    assert_eq!(same(&one), same(&two));
-    assert!(same(&stuck).iter().all(|id| same(&one).contains(id)), "the IDs stay");
-    assert_eq!(names(&program), ["one", "two"]);
+    assert_eq!(sorted_ids(&one), sorted_ids(&two));
+    assert!(sorted_ids(&stuck_log).iter().all(|id| sorted_ids(&one).contains(id)), "the IDs stay");
+    assert_eq!(handler_names(&program), ["one", "two"]);
 
     // In the next run, `one` has no pending events, and `two` has all of them. A second replacement of `mirror` has no
     // effect.
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 4).await?;
     program.informer.replace_durable("mirror", &["one", "two", "three"]);
-    let (one, again) = (successor(&program, "one", false)?, successor(&program, "two", false)?);
+    let (one, again) = (register_successor(&program, "one", false)?, register_successor(&program, "two", false)?);
     program.settle(&server).await?;
-    assert_eq!(delivered(&one), Vec::<String>::new());
-    assert_eq!(same(&again), same(&two));
-    assert_eq!(names(&program), ["one", "two"]);
+    assert_eq!(delivered_events(&one), Vec::<String>::new());
+    assert_eq!(sorted_ids(&again), sorted_ids(&two));
+    assert_eq!(handler_names(&program), ["one", "two"]);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn successor_with_a_record_keeps_it() -> Result<(), TestError> {
     let folder = Folder::new("successor")?;
-    let (server, program, _) = first_run(&folder).await?;
-    successor(&program, "one", false)?;
+    let (server, program, _) = start_first_run(&folder).await?;
+    register_successor(&program, "one", false)?;
     program.settle(&server).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 2).await?;
-    mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
-    let one = successor(&program, "one", false)?;
+    register_mirror(&program, &Log::default(), |_| HandlerAction::NeverReturn)?;
+    let one = register_successor(&program, "one", false)?;
     server.replace(&config_map("a", "2"))?;
     program.settle(&server).await?;
-    assert_eq!(delivered(&one), ["~ a"]);
+    assert_eq!(delivered_events(&one), ["~ a"]);
     let path = program.simulate_kill(&folder)?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
     let (one, two) = {
         program.informer.replace_durable("mirror", &["one", "two"]);
-        (successor(&program, "one", false)?, successor(&program, "two", false)?)
+        (register_successor(&program, "one", false)?, register_successor(&program, "two", false)?)
     };
     program.settle(&server).await?;
-    assert_eq!((delivered(&one), delivered(&two)), (vec![], vec!["~ a".to_owned()]));
-    assert_eq!(names(&program), ["one", "two"]);
+    assert_eq!((delivered_events(&one), delivered_events(&two)), (vec![], vec!["~ a".to_owned()]));
+    assert_eq!(handler_names(&program), ["one", "two"]);
     Ok(())
 }

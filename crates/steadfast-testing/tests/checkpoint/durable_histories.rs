@@ -11,7 +11,7 @@ use steadfast_core::random::Random;
 use steadfast_testing::{InMemory, TestError};
 
 use crate::delivery_check::{DeliveryCounts, HandlerRecord, check_deliveries, lines};
-use crate::durable::{HandlerAction, Log, mirror};
+use crate::durable::{HandlerAction, Log, register_mirror};
 use crate::files::Folder;
 use crate::histories::change;
 use crate::program_run::{ProgramRun, config_maps};
@@ -43,7 +43,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
     for number in 0..runs {
         let is_last = number + 1 == runs;
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
-        let program = ProgramRun::start_over(&server, &network, &path).await?;
+        let program = ProgramRun::start_on_network(&server, &network, &path).await?;
         // The informer reports a damaged file after its start. A run that ends earlier would not report the damage.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let run_log = Log::default();
@@ -51,7 +51,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
         // The handler is added at the start or later. One in six runs has no handler.
         if is_last || random.below(6) > 0 {
             tokio::time::sleep(Duration::from_millis(random.below(2) * random.below(3000))).await;
-            mirror(&program, &run_log, move |_| random_action(&random_actions, is_last))?;
+            register_mirror(&program, &run_log, move |_| random_action(&random_actions, is_last))?;
         }
         for round in 0..random.below(60) {
             change(&server, &mut random, round);
@@ -65,7 +65,7 @@ async fn run(seed: u64) -> Result<DeliveryCounts, TestError> {
             tokio::time::sleep(Duration::from_secs(900)).await;
         }
         // Simulates a kill: the check ignores later actions of this run's handler.
-        let is_rejected = !program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
+        let is_rejected = !program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
         path = program.simulate_kill(&folder)?;
         let mut log = log.lock();
         log.push(HandlerRecord::Killed);

@@ -19,12 +19,12 @@ struct RunCounts {
     restored: usize,
 }
 
-fn name(random: &mut Random) -> String {
+fn random_name(random: &mut Random) -> String {
     format!("a-{}", random.below(12))
 }
 
 pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
-    let name = name(random);
+    let name = random_name(random);
     let exists = server.get("configmaps", "default", &name).is_ok();
     // Changes that an earlier change has made impossible are skipped.
     let _ = match (exists, random.below(4)) {
@@ -38,7 +38,7 @@ pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     };
 }
 
-async fn run(seed: u64) -> Result<RunCounts, TestError> {
+async fn run_history(seed: u64) -> Result<RunCounts, TestError> {
     let folder = Folder::new(&format!("history-{seed}"))?;
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
@@ -48,7 +48,7 @@ async fn run(seed: u64) -> Result<RunCounts, TestError> {
     let runs = 3 + random.below(4);
     for number in 0..runs {
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
-        let program = ProgramRun::start_over(&server, &network, &path).await?;
+        let program = ProgramRun::start_on_network(&server, &network, &path).await?;
         let recording = recorder.record_as(&program.informer, &format!("run {number}"));
         for round in 0..random.below(40) {
             change(&server, &mut random, round);
@@ -59,7 +59,7 @@ async fn run(seed: u64) -> Result<RunCounts, TestError> {
             }
         }
         counts.runs += 1;
-        counts.restored += program.noted(|note| matches!(note, steadfast::Diagnostic::Restored { .. })).len();
+        counts.restored += program.diagnostics(|note| matches!(note, steadfast::Diagnostic::Restored { .. })).len();
         if number + 1 == runs {
             recorder.settle(&server).await;
             assert!(program.informer.freshness().is_fresh(), "seed {seed}: {}", program.informer.freshness());
@@ -98,7 +98,7 @@ fn random_histories_over_runs_keep_contract() -> Result<(), TestError> {
     let mut sum = RunCounts::default();
     for seed in 1..=seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        let counts = runtime.block_on(run(seed))?;
+        let counts = runtime.block_on(run_history(seed))?;
         sum.runs += counts.runs;
         sum.restored += counts.restored;
         sum.lists += counts.lists;

@@ -26,7 +26,7 @@ fn killed_process_leaves_consistent_checkpoint() -> Result<(), TestError> {
     }
     runtime.block_on(async {
         let folder = Folder::new("killed")?;
-        kill(Server::embedded(&folder).await?, &folder, 10).await
+        check_kills(Server::embedded(&folder).await?, &folder, 10).await
     })
 }
 
@@ -34,7 +34,7 @@ fn killed_process_leaves_consistent_checkpoint() -> Result<(), TestError> {
 async fn killed_process_on_real_server_is_consistent() -> Result<(), TestError> {
     let folder = Folder::new("killed-really")?;
     let Some(server) = Server::real(&folder).await? else { return Ok(()) };
-    kill(server, &folder, 10).await
+    check_kills(server, &folder, 10).await
 }
 
 /// Returns the server's state at `version`, in the format of the process.
@@ -50,15 +50,15 @@ fn state_at_version(history: &History, version: u64) -> String {
     format!("{version}{}", objects.collect::<String>())
 }
 
-async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(), TestError> {
-    let kills = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usually);
+async fn check_kills(mut server: Server, folder: &Folder, default_kills: usize) -> Result<(), TestError> {
+    let kills = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(default_kills);
     let seed = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut random = Random::new(seed);
     let (kubeconfig, file) = (server.kubeconfig(), folder.file());
-    let ended = Arc::new(AtomicBool::new(false));
-    let changes = server.change(seed, ended.clone()).await?;
+    let is_ended = Arc::new(AtomicBool::new(false));
+    let change_task = server.change(seed, is_ended.clone()).await?;
 
-    let (mut resumed, mut listed, started, mut log) = (0, 0, Instant::now(), Vec::new());
+    let (mut resumed_count, mut lists, start, mut log) = (0, 0, Instant::now(), Vec::new());
     for kill in 0..kills {
         let mut process = KilledProcess::start(&kubeconfig, &file)?;
         let cached = process.next_line().await?;
@@ -75,26 +75,26 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
         }
         log.push(HandlerRecord::Killed);
         log.extend(process.kill()?);
-        let now = server.lists()?;
-        resumed += usize::from(now == listed);
-        listed = now;
+        let current_lists = server.lists()?;
+        resumed_count += usize::from(current_lists == lists);
+        lists = current_lists;
     }
-    ended.store(true, Ordering::Relaxed);
-    changes.await??;
+    is_ended.store(true, Ordering::Relaxed);
+    change_task.await??;
     let mut process = KilledProcess::start(&kubeconfig, &file)?;
     process.next_line().await?;
     let last = process.final_state().await?;
     log.push(HandlerRecord::Killed);
     log.extend(process.kill()?);
     let history = server.history().await?;
-    let (held, expected) = (last.split_once(' '), state_at_version(&history, u64::MAX));
+    let (last_state, expected) = (last.split_once(' '), state_at_version(&history, u64::MAX));
     let expected = expected.split_once(' ').map(|(_, objects)| objects);
-    assert_eq!(Some(held.map_or("", |(_, objects)| objects)), expected, "the final state must be complete");
-    let sum = check_deliveries(&history, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?;
-    println!("{kills} kills: {sum:?}");
-    assert!(sum.deletions * 20 > kills, "deletions must occur: {sum:?}");
-    println!("{kills} kills in {:?}: {resumed} resumed without a list, {listed} lists", started.elapsed());
+    assert_eq!(Some(last_state.map_or("", |(_, objects)| objects)), expected, "the final state must be complete");
+    let counts = check_deliveries(&history, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?;
+    println!("{kills} kills: {counts:?}");
+    assert!(counts.deletions * 20 > kills, "deletions must occur: {counts:?}");
+    println!("{kills} kills in {:?}: {resumed_count} resumed without a list, {lists} lists", start.elapsed());
     // If a process is killed before its first state is on disk, the next process must list.
-    assert!(resumed * 2 >= kills, "only {resumed} of {kills} resumed without a list");
+    assert!(resumed_count * 2 >= kills, "only {resumed_count} of {kills} resumed without a list");
     Ok(())
 }

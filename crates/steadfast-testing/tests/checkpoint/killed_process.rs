@@ -104,14 +104,14 @@ impl KilledProcess {
             .stdout(Stdio::piped())
             .spawn()?;
         let lines = BufReader::new(process.stdout.take().ok_or("no output")?).lines();
-        let (sends, output) = mpsc::unbounded_channel();
+        let (sender, output) = mpsc::unbounded_channel();
         let reader = std::thread::spawn(move || {
             let mut records = Vec::new();
             for line in lines.map_while(Result::ok) {
                 if let Some((_, delivery)) = line.split_once(TEST_PREFIX) {
-                    drop(sends.send(delivery.to_owned()));
+                    drop(sender.send(delivery.to_owned()));
                 } else if let Some((_, delivery)) = line.split_once(DELIVERED_PREFIX) {
-                    records.extend(Delivery::of_line(delivery).map(HandlerRecord::Delivered));
+                    records.extend(Delivery::parse_line(delivery).map(HandlerRecord::Delivered));
                 } else if let Some((_, id)) = line.split_once(ACKNOWLEDGED_PREFIX) {
                     records.push(HandlerRecord::Acknowledged(id.to_owned()));
                 }

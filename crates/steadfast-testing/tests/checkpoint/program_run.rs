@@ -27,10 +27,14 @@ impl ProgramRun {
     /// Starts from the file at `path`.
     pub(crate) async fn start(server: &ApiServer, path: &Path, seed: u64) -> Result<Self, TestError> {
         let network = InMemory { seed, ..InMemory::default() };
-        Self::start_over(server, &network, path).await
+        Self::start_on_network(server, &network, path).await
     }
 
-    pub(crate) async fn start_over(server: &ApiServer, network: &InMemory, path: &Path) -> Result<Self, TestError> {
+    pub(crate) async fn start_on_network(
+        server: &ApiServer,
+        network: &InMemory,
+        path: &Path,
+    ) -> Result<Self, TestError> {
         Self::start_with(server, network, Checkpoint::open(path)?, path).await
     }
 
@@ -45,9 +49,9 @@ impl ProgramRun {
         let informer =
             factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
         let (events, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Diagnostic>>>)>::default();
-        let (sink, written) = (events.clone(), notes.clone());
-        informer.on_event(move |event| sink.lock().push(event_text(&event)))?;
-        informer.on_diagnostic(move |note| written.lock().push(note.clone()));
+        let (captured_events, captured_notes) = (events.clone(), notes.clone());
+        informer.on_event(move |event| captured_events.lock().push(event_text(&event)))?;
+        informer.on_diagnostic(move |note| captured_notes.lock().push(note.clone()));
         Ok(Self { checkpoint, informer, factory, events, notes, path: path.to_owned() })
     }
 
@@ -77,19 +81,19 @@ impl ProgramRun {
     /// Returns the cached objects, with their version and value.
     pub(crate) fn cached_objects(&self) -> Vec<String> {
         let snapshot = self.informer.snapshot();
-        let shown = |object: &steadfast::Object<Lazy<ConfigMap>>| {
+        let describe = |object: &steadfast::Object<Lazy<ConfigMap>>| {
             let value = object.get().ok().and_then(|map| map.data.clone()?.get("value").cloned());
             format!("{} v{} {}", object.key().name(), object.version(), value.unwrap_or_default())
         };
-        snapshot.decodable().map(shown).collect()
+        snapshot.decodable().map(describe).collect()
     }
 
     pub(crate) fn events(&self) -> Vec<String> {
         self.events.lock().clone()
     }
 
-    pub(crate) fn noted(&self, which: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
-        self.notes.lock().iter().filter(|note| which(note)).map(ToString::to_string).collect()
+    pub(crate) fn diagnostics(&self, is_wanted: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
+        self.notes.lock().iter().filter(|note| is_wanted(note)).map(ToString::to_string).collect()
     }
 }
 
@@ -106,12 +110,12 @@ fn event_text(event: &Event<Lazy<ConfigMap>>) -> String {
 
 /// Returns the objects of `server`, in the format of [`ProgramRun::cached_objects`].
 pub(crate) fn server_objects(server: &ApiServer, names: impl Iterator<Item = String>) -> Vec<String> {
-    let shown = |name: String| {
+    let describe = |name: String| {
         let object = server.get("configmaps", "default", &name).ok()?;
         let (version, value) = (object["metadata"]["resourceVersion"].as_str()?, object["data"]["value"].as_str()?);
         Some(format!("{name} v{version} {value}"))
     };
-    let mut objects: Vec<String> = names.filter_map(shown).collect();
+    let mut objects: Vec<String> = names.filter_map(describe).collect();
     objects.sort();
     objects
 }
@@ -124,6 +128,6 @@ pub(crate) fn config_maps(server: &ApiServer) -> Result<History, steadfast_testi
 /// Returns the number of full transfers of config maps.
 pub(crate) fn lists(server: &ApiServer) -> usize {
     let is_list = |verb: Verb| matches!(verb, Verb::List | Verb::StreamedList);
-    let of_config_maps = |path: &str| path.ends_with("/configmaps");
-    server.requests().iter().filter(|request| is_list(request.verb) && of_config_maps(&request.path)).count()
+    let is_config_maps = |path: &str| path.ends_with("/configmaps");
+    server.requests().iter().filter(|request| is_list(request.verb) && is_config_maps(&request.path)).count()
 }

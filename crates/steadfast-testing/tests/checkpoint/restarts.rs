@@ -12,7 +12,7 @@ use crate::files::Folder;
 use crate::program_run::{ProgramRun, lists, server_objects};
 
 /// Returns a server, and the first run of a program that has cached its objects.
-async fn first_run(folder: &Folder, objects: usize) -> Result<(ApiServer, ProgramRun), TestError> {
+async fn start_first_run(folder: &Folder, objects: usize) -> Result<(ApiServer, ProgramRun), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for index in 0..objects {
         server.create(&config_map(&format!("a-{index:05}"), "1"))?;
@@ -40,7 +40,7 @@ fn names() -> impl Iterator<Item = String> {
 #[tokio::test(start_paused = true)]
 async fn restart_resumes_without_list() -> Result<(), TestError> {
     let folder = Folder::new("resume")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "1b"))?;
     program.settle(&server).await?;
     let cached = program.cached_objects();
@@ -62,9 +62,12 @@ async fn restart_resumes_without_list() -> Result<(), TestError> {
     let mut rest = events[5..].to_vec();
     rest.sort();
     assert_eq!(rest, ["+ a-00003", "+ b", "- a-00002 observed", "- a-00003 observed", "~ a-00001"]);
-    assert_eq!(program.noted(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
+    assert_eq!(program.diagnostics(|note| matches!(note, Diagnostic::Restored { .. })).len(), 1);
     assert_eq!(
-        program.noted(|note| matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. })),
+        program.diagnostics(|note| matches!(
+            note,
+            Diagnostic::NotRestored { .. } | Diagnostic::CheckpointNotWritten { .. }
+        )),
         [""; 0]
     );
     Ok(())
@@ -75,19 +78,19 @@ async fn restart_resumes_without_list() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_audited() -> Result<(), TestError> {
     let folder = Folder::new("audited")?;
-    let (server, program) = first_run(&folder, 2).await?;
+    let (server, program) = start_first_run(&folder, 2).await?;
     let path = program.simulate_kill(&folder)?;
     let network = InMemory { seed: 2, ..InMemory::default() };
     let factory = InformerFactory::new(&network.connection(&server).await?);
-    let (every, checkpoint) = (Duration::from_secs(60), Checkpoint::open(&path)?);
+    let (audit_period, checkpoint) = (Duration::from_secs(60), Checkpoint::open(&path)?);
     let informer = factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint);
-    let informer = informer.audit_every(every).start()?;
-    informer.wait_for_version(&server.revision().to_string().as_str().into(), every).await?;
+    let informer = informer.audit_every(audit_period).start()?;
+    informer.wait_for_version(&server.revision().to_string().as_str().into(), audit_period).await?;
     server.faults().drop_next_event("configmaps");
     let changed = server.replace(&config_map("a-00000", "2"))?;
     // This write moves the watch past the lost event.
     server.replace(&config_map("a-00001", "2"))?;
-    tokio::time::sleep(every + Duration::from_secs(5)).await;
+    tokio::time::sleep(audit_period + Duration::from_secs(5)).await;
     let snapshot = informer.snapshot();
     let cached = snapshot.decodable().find(|object| object.key().name() == "a-00000");
     let cached_version = cached.map(|object| object.version().to_string());
@@ -98,7 +101,7 @@ async fn restored_cache_is_audited() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn expired_history_costs_one_list() -> Result<(), TestError> {
     let folder = Folder::new("expired")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     let path = program.simulate_kill(&folder)?;
     change_unseen(&server)?;
     server.compact();
@@ -117,13 +120,13 @@ async fn expired_history_costs_one_list() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_readable_without_server() -> Result<(), TestError> {
     let folder = Folder::new("away")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     let cached = program.cached_objects();
     let path = program.simulate_kill(&folder)?;
 
     let network = InMemory { seed: 2, network: NetworkFaults::default(), ..InMemory::default() };
     server.faults().refuse(true);
-    let program = ProgramRun::start_over(&server, &network, &path).await?;
+    let program = ProgramRun::start_on_network(&server, &network, &path).await?;
     tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(program.cached_objects(), cached);
     assert!(program.informer.has_synced() && program.informer.lister().is_ok(), "the cache must be readable");
@@ -141,7 +144,7 @@ async fn restored_cache_is_readable_without_server() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn other_cluster_at_address_is_detected() -> Result<(), TestError> {
     let folder = Folder::new("other")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     let path = program.simulate_kill(&folder)?;
     let url = server.url(0);
     server.stop();
@@ -159,22 +162,22 @@ async fn other_cluster_at_address_is_detected() -> Result<(), TestError> {
     assert_eq!(events.len(), 40);
     assert!(events.iter().all(|events| events.starts_with("= n-")), "{events:?}");
     assert_eq!(program.cached_objects().len(), 40);
-    let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. }));
-    assert_eq!(why, ["the checkpoint belongs to another cluster than the server; listing all objects"]);
+    let notes = program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. }));
+    assert_eq!(notes, ["the checkpoint belongs to another cluster than the server; listing all objects"]);
 
     // From here on, the checkpoint belongs to the new cluster.
     let path = program.simulate_kill(&folder)?;
-    let listed = lists(&server);
+    let lists_before = lists(&server);
     let program = ProgramRun::start(&server, &path, 3).await?;
     program.settle(&server).await?;
-    assert_eq!((lists(&server), program.cached_objects().len()), (listed, 40));
+    assert_eq!((lists(&server), program.cached_objects().len()), (lists_before, 40));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unidentified_cluster_is_compared_by_list() -> Result<(), TestError> {
     let folder = Folder::new("untold")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     let path = program.simulate_kill(&folder)?;
     change_unseen(&server)?;
     server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
@@ -186,8 +189,8 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), TestError> {
     let mut events = program.events();
     events.sort();
     assert_eq!(events, ["= a-00000", "= a-00001", "= a-00003", "= a-00004", "= b"], "only the current objects");
-    let why = program.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
-    assert!(why.contains("403") && why.contains("`get`"), "{why}");
+    let notes = program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
+    assert!(notes.contains("403") && notes.contains("`get`"), "{notes}");
 
     // A checkpoint without the identity of its cluster records that the identity is missing. The next run may then
     // identify the cluster.
@@ -206,7 +209,7 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn restored_backup_starts_new_epoch() -> Result<(), TestError> {
     let folder = Folder::new("restored")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     let backup = server.revision();
     server.create(&config_map("b", "1"))?;
     server.replace(&config_map("a-00001", "2"))?;
@@ -218,7 +221,7 @@ async fn restored_backup_starts_new_epoch() -> Result<(), TestError> {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(program.informer.freshness().is_fresh(), "{}", program.informer.freshness());
     assert_eq!(program.cached_objects(), server_objects(&server, names()));
-    assert_eq!(program.noted(|note| matches!(note, Diagnostic::NewEpoch { .. })).len(), 1);
+    assert_eq!(program.diagnostics(|note| matches!(note, Diagnostic::NewEpoch { .. })).len(), 1);
     assert!(program.events().contains(&"- b inferred".to_owned()), "{:?}", program.events());
     Ok(())
 }
@@ -226,7 +229,7 @@ async fn restored_backup_starts_new_epoch() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn graceful_end_writes_last_state() -> Result<(), TestError> {
     let folder = Folder::new("ended")?;
-    let (server, program) = first_run(&folder, 5).await?;
+    let (server, program) = start_first_run(&folder, 5).await?;
     server.replace(&config_map("a-00000", "last"))?;
     program.informer.wait_for_version(&server.revision().to_string().as_str().into(), Duration::from_secs(5)).await?;
     let cached = program.cached_objects();
@@ -246,15 +249,15 @@ async fn many_objects_are_restored_without_list() -> Result<(), TestError> {
     let objects = std::env::var("STEADFAST_CHECKPOINT_OBJECTS").ok().and_then(|number| number.parse().ok());
     let objects: usize = objects.unwrap_or(2_000);
     let folder = Folder::new("many")?;
-    let (server, program) = first_run(&folder, objects).await?;
+    let (server, program) = start_first_run(&folder, objects).await?;
     let counts = program.checkpoint.stats();
     assert!(counts.rows >= objects as u64 && counts.commits < 20, "{counts:?}");
     let path = program.simulate_kill(&folder)?;
     let sent = server.request_counts().bytes;
-    let started = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let program = ProgramRun::start(&server, &path, 2).await?;
     program.informer.wait_for_sync(Duration::from_secs(20)).await?;
-    let readable = started.elapsed();
+    let readable = start.elapsed();
     assert_eq!(program.informer.snapshot().len(), objects);
     program.settle(&server).await?;
     assert_eq!(lists(&server), 1);

@@ -3,7 +3,7 @@
 mod forms;
 mod headers;
 mod malformed;
-mod refused;
+mod rejected_credentials;
 mod rotation;
 #[cfg(unix)]
 mod shapes;

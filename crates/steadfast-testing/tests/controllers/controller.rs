@@ -1,8 +1,5 @@
 //! Controllers on an embedded server, in virtual time.
 
-mod calls;
-mod checked;
-mod choices;
 mod conflicts;
 mod finalizers;
 mod gates;
@@ -10,7 +7,10 @@ mod lifetimes;
 mod moving_children;
 mod namespaces;
 mod own_writes;
+mod reconcile_checker;
+mod reconciles;
 mod renewals;
+mod settings;
 mod sources;
 
 use std::sync::Arc;
@@ -42,11 +42,11 @@ impl ControllerFixture {
     }
 
     async fn seeded(seed: u64) -> Result<Self, TestError> {
-        Self::of(seed, ApiServer::builder().seed(seed).in_memory().start().await?).await
+        Self::with_server(seed, ApiServer::builder().seed(seed).in_memory().start().await?).await
     }
 
     /// Creates a fixture for `server`.
-    async fn of(seed: u64, server: ApiServer) -> Result<Self, TestError> {
+    async fn with_server(seed: u64, server: ApiServer) -> Result<Self, TestError> {
         let network = NetworkFaults::seeded(seed);
         let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
         let connection = client.connection(&server).await?;
@@ -69,23 +69,23 @@ impl ControllerFixture {
 /// Events in order, each with its time.
 #[derive(Clone)]
 struct EventLog {
-    started: tokio::time::Instant,
+    start: tokio::time::Instant,
     entries: Arc<Mutex<Vec<(Duration, String)>>>,
 }
 
 impl Default for EventLog {
     fn default() -> Self {
-        Self { started: tokio::time::Instant::now(), entries: Arc::default() }
+        Self { start: tokio::time::Instant::now(), entries: Arc::default() }
     }
 }
 
 impl EventLog {
     fn record(&self, text: impl Into<String>) {
-        self.lock().push((self.started.elapsed(), text.into()));
+        self.lock().push((self.start.elapsed(), text.into()));
     }
 
     /// Returns a receiver of a controller's diagnostics.
-    fn notes(&self) -> impl Fn(&ControllerDiagnostic) + Send + Sync + 'static {
+    fn diagnostic_callback(&self) -> impl Fn(&ControllerDiagnostic) + Send + Sync + 'static {
         let log = self.clone();
         move |note| log.record(note.to_string())
     }
@@ -100,8 +100,8 @@ impl EventLog {
     }
 
     /// Returns the times of the events with this prefix.
-    fn times(&self, beginning: &str) -> Vec<Duration> {
-        self.lock().iter().filter(|(_, text)| text.starts_with(beginning)).map(|(at, _)| *at).collect()
+    fn times(&self, prefix: &str) -> Vec<Duration> {
+        self.lock().iter().filter(|(_, text)| text.starts_with(prefix)).map(|(at, _)| *at).collect()
     }
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, Vec<(Duration, String)>> {
@@ -126,16 +126,16 @@ fn key(name: &str) -> ObjectKey {
 }
 
 /// Starts a controller with synced caches, which receive no events from then on. The first reconcile starts later.
-async fn lagging<K: Cacheable>(
+async fn start_lagging<K: Cacheable>(
     fixture: &ControllerFixture,
     controller: Controller<K>,
     run: impl FnOnce(Controller<K>) -> Result<RunningController, RunError>,
 ) -> Result<RunningController, TestError> {
-    let (begin, begins) = tokio::sync::oneshot::channel::<()>();
-    let controller = run(controller.start_after(async { drop(begins.await) }))?;
+    let (release_start, start_released) = tokio::sync::oneshot::channel::<()>();
+    let controller = run(controller.start_after(async { drop(start_released.await) }))?;
     fixture.factory.wait_for_sync(SECOND).await?;
     fixture.server.faults().lag(true);
-    drop(begin);
+    drop(release_start);
     Ok(controller)
 }
 

@@ -3,7 +3,7 @@
 mod burst;
 mod metrics;
 mod outages;
-mod refusals;
+mod rejections;
 mod series;
 mod subjects;
 
@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Wall-clock time of the server at the start of the tests.
-const BEGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
+const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Resource of events in the rules of faults.
 const EVENTS: &str = "events.events.k8s.io";
@@ -41,17 +41,22 @@ struct EventsFixture {
 
 impl EventsFixture {
     async fn new() -> Result<Self, TestError> {
-        Self::with(EventSettings::default()).await
+        Self::with_settings(EventSettings::default()).await
     }
 
-    async fn with(settings: EventSettings) -> Result<Self, TestError> {
+    async fn with_settings(settings: EventSettings) -> Result<Self, TestError> {
         let server = Arc::new(ApiServer::builder().in_memory().start().await?);
         let network = NetworkFaults::new();
-        let known = Settings { prior_knowledge: true, ..Settings::default() };
-        let memory = InMemory { seed: 5, settings: known, network: network.clone(), ..InMemory::default() };
+        let settings_with_prior_knowledge = Settings { prior_knowledge: true, ..Settings::default() };
+        let memory = InMemory {
+            seed: 5,
+            settings: settings_with_prior_knowledge,
+            network: network.clone(),
+            ..InMemory::default()
+        };
         let connection = memory.connection(&server).await?;
-        let started = Instant::now();
-        let clock = move || BEGIN + SignedDuration::try_from(started.elapsed()).expect("the duration fits");
+        let start = Instant::now();
+        let clock = move || START + SignedDuration::try_from(start.elapsed()).expect("the duration fits");
         let recorder = EventRecorder::builder(&connection, "example.com/web").instance("web-1");
         let events = recorder.settings(settings).wall_clock(clock).start()?;
         Ok(Self { server, network, connection, events })

@@ -35,19 +35,19 @@ impl Context {
     /// Creates an object without an owner reference to the parent, such as a volume at a provider. Only the controller
     /// can delete this object.
     async fn create_unowned(&self, name: &str) -> Result<(), kube::Error> {
-        let map: ConfigMap = named(name);
+        let map: ConfigMap = empty_config_map(name);
         self.maps().create(&PostParams::default(), &map).await.map(drop)
     }
 
     /// Creates or updates the child of a parent with the parent's value.
     async fn apply_child(&self, parent: &ConfigMap) -> Result<(), kube::Error> {
-        let mut map = named(&child_name(parent));
+        let mut map = empty_config_map(&child_name(parent));
         map.data = Some([("value".to_owned(), value(parent, "value"))].into());
         match self.maps().create(&PostParams::default(), &map).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 self.patch(&child_name(parent), json!({ "data": map.data })).await
             }
-            made => made.map(drop),
+            result => result.map(drop),
         }
     }
 
@@ -65,7 +65,7 @@ impl Context {
     }
 }
 
-fn named(name: &str) -> ConfigMap {
+fn empty_config_map(name: &str) -> ConfigMap {
     let mut map = ConfigMap::default();
     map.metadata.name = Some(name.to_owned());
     map
@@ -77,7 +77,7 @@ fn value(map: &ConfigMap, key: &str) -> String {
 }
 
 /// Returns `true` for a 404. A deletion treats a missing object as success.
-fn is_gone(error: &kube::Error) -> bool {
+fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 

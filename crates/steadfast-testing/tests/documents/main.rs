@@ -18,7 +18,7 @@ use steadfast_testing::{TestError, config_map};
 const PAGES: [(&str, &str, &str); 4] = [
     ("README.md", include_str!("../../../../README.md"), include_str!("snippets.rs")),
     ("docs/guide.md", include_str!("../../../../docs/guide.md"), include_str!("snippets.rs")),
-    ("docs/guide-controllers.md", include_str!("../../../../docs/guide-controllers.md"), POOL),
+    ("docs/guide-controllers.md", include_str!("../../../../docs/guide-controllers.md"), POOL_EXAMPLE),
     (
         "docs/testing.md",
         include_str!("../../../../docs/testing.md"),
@@ -27,14 +27,14 @@ const PAGES: [(&str, &str, &str); 4] = [
 ];
 
 /// Example on the page about controllers. The example also has a test of its own.
-const POOL: &str = concat!(
+const POOL_EXAMPLE: &str = concat!(
     include_str!("../../../../examples/pool/pool_spec.rs"),
     include_str!("../../../../examples/pool/with_steadfast.rs"),
     include_str!("../../../../examples/pool/with_kube_runtime.rs"),
 );
 
 /// Environment variable for a child process of this test program. The value selects one of the guides' first programs.
-const PROGRAM: &str = "STEADFAST_DOCUMENTS_PROGRAM";
+const PROGRAM_VARIABLE: &str = "STEADFAST_DOCUMENTS_PROGRAM";
 const FIRST_PROGRAMS_TEST: &str = "first_programs_run_and_shut_down";
 
 /// Timeout for a program's expected output.
@@ -57,7 +57,7 @@ fn words<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 /// Returns the snippets of `page` that are not in `compiled` verbatim, by their first lines.
-fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
+fn missing_snippets<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
     let compiled = words(compiled.lines());
     let is_compiled = |snippet: &Vec<&str>| compiled.windows(snippet.len()).any(|window| window == snippet);
     let missing = snippets_of(page).into_iter().filter(|snippet| !is_compiled(snippet));
@@ -66,30 +66,30 @@ fn missing<'a>(page: &'a str, compiled: &str) -> Vec<&'a str> {
 
 #[test]
 fn snippets_of_pages_are_compiled_verbatim() {
-    let mut shown = 0;
+    let mut snippet_count = 0;
     for (path, page, compiled) in PAGES {
-        shown += snippets_of(page).len();
-        let missing = missing(page, compiled);
+        snippet_count += snippets_of(page).len();
+        let missing = missing_snippets(page, compiled);
         assert!(
             missing.is_empty(),
             "{path} has snippets that are not compiled, with these first lines: {missing:#?}; add them to \
              crates/steadfast-testing/tests/documents/snippets.rs or examples/pool verbatim"
         );
     }
-    assert!(shown >= 5, "only {shown} snippets: check that the pages are read");
+    assert!(snippet_count >= 5, "only {snippet_count} snippets: check that the pages are read");
 }
 
 #[test]
 fn changed_snippet_is_reported_as_missing() {
     let page = "A page.\n\n```rust\nlet a = 1;\n\nlet b = 2;\n```\n\n```sh\nls\n```\n";
-    assert!(missing(page, "fn f() {\n    let a = 1;\n    let b = 2;\n}").is_empty());
-    assert_eq!(missing(page, "fn f() {\n    let a = 1;\n    let b = 3;\n}"), ["let a = 1;"]);
-    assert_eq!(missing(page, "let a = 1;"), ["let a = 1;"]);
+    assert!(missing_snippets(page, "fn f() {\n    let a = 1;\n    let b = 2;\n}").is_empty());
+    assert_eq!(missing_snippets(page, "fn f() {\n    let a = 1;\n    let b = 3;\n}"), ["let a = 1;"]);
+    assert_eq!(missing_snippets(page, "let a = 1;"), ["let a = 1;"]);
 }
 
-/// Runs one of the first programs until its output contains `last`, and returns the output. The program is a child
-/// process with a kubeconfig of a server with the pod `default/web-0`.
-async fn program_output(program: &str, last: &str) -> Result<String, TestError> {
+/// Runs one of the first programs until its output contains `expected_text`, and returns the output. The program is a
+/// child process with a kubeconfig of a server with the pod `default/web-0`.
+async fn program_output(program: &str, expected_text: &str) -> Result<String, TestError> {
     let server = ApiServer::start().await?;
     server.create(&json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -98,32 +98,32 @@ async fn program_output(program: &str, last: &str) -> Result<String, TestError> 
     }))?;
     let kubeconfig = env::temp_dir().join(format!("steadfast-documents-{}-{program}", std::process::id()));
     fs::write(&kubeconfig, server.kubeconfig())?;
-    let mut running = Command::new(env::current_exe()?)
+    let mut process = Command::new(env::current_exe()?)
         .args(["--exact", FIRST_PROGRAMS_TEST, "--nocapture"])
-        .env(PROGRAM, program)
+        .env(PROGRAM_VARIABLE, program)
         .env("KUBECONFIG", &kubeconfig)
         .stdout(Stdio::piped())
         .spawn()?;
-    let started = Instant::now();
-    let ended = loop {
-        match running.try_wait()? {
-            None if started.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
-            ended => break ended,
+    let start = Instant::now();
+    let status = loop {
+        match process.try_wait()? {
+            None if start.elapsed() < PROGRAM_TIMEOUT => tokio::time::sleep(Duration::from_millis(20)).await,
+            status => break status,
         }
     };
-    if ended.is_none() {
-        running.kill()?;
+    if status.is_none() {
+        process.kill()?;
     }
     let mut output = String::new();
-    running.stdout.take().ok_or("no output")?.read_to_string(&mut output)?;
+    process.stdout.take().ok_or("no output")?.read_to_string(&mut output)?;
     fs::remove_file(&kubeconfig)?;
-    assert!(ended.is_some_and(|ended| ended.success()) && output.contains(last), "{ended:?}: {output}");
+    assert!(status.is_some_and(|status| status.success()) && output.contains(expected_text), "{status:?}: {output}");
     Ok(output)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_programs_run_and_shut_down() -> Result<(), TestError> {
-    match env::var(PROGRAM).as_deref() {
+    match env::var(PROGRAM_VARIABLE).as_deref() {
         Ok("readme") => {
             return tokio::task::spawn_blocking(snippets::readme::run).await?.map_err(Into::into);
         }

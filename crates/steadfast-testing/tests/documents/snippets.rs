@@ -227,10 +227,10 @@ pub(crate) async fn a_test_with_a_bad_network() -> Result<(), Box<dyn Error>> {
     let server = ApiServer::start().await?;
     let config_maps = informers(&server).await?.informer::<ConfigMap>(Scope::all())?;
     let recorder = Recorder::of(&server);
-    let seen = recorder.record(&config_maps);
+    let recording = recorder.record(&config_maps);
 
     server.create(&config_map("a", "1"))?;
-    seen.until_synced().await;
+    recording.until_synced().await;
     server.faults().cut();
     server.delete_named("configmaps", "default", "a")?;
     server.create(&config_map("a", "2"))?;
@@ -239,7 +239,7 @@ pub(crate) async fn a_test_with_a_bad_network() -> Result<(), Box<dyn Error>> {
     server.faults().heal();
 
     recorder.settle(&server).await;
-    assert_eq!(seen.descriptions("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(recording.descriptions("default/a"), ["Added", "Deleted Inferred Replaced", "Added"]);
     steadfast_contract::check(&history(&server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 use tokio::time::timeout;
 
-const FLAGS: [&str; 2] =
+const SERVER_FLAGS: [&str; 2] =
     ["--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true"];
 
 /// Timeout for expected events on a busy machine.
@@ -31,25 +31,25 @@ async fn wait_until_leader(election: &LeaderElection) -> Result<(), TestError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_version_leads_then_next() -> Result<(), TestError> {
-    let Some(reference) = Reference::start_with_flags(&FLAGS).await? else { return Ok(()) };
+    let Some(reference) = Reference::start_with_flags(&SERVER_FLAGS).await? else { return Ok(()) };
     let mut connections = Vec::new();
     for _ in 0..3 {
         connections.push(reference.connection().await?);
     }
-    let newer = start_candidate(&connections[0], "1.3.0").await?;
-    wait_until_leader(&newer).await?;
-    let older = start_candidate(&connections[1], "1.2.0").await?;
-    wait_until_leader(&older).await?;
-    assert!(!newer.is_leader(), "the newer candidate yielded the lease");
-    let newest = start_candidate(&connections[2], "1.4.0").await?;
-    assert!(older.stop().await, "the older candidate led");
-    wait_until_leader(&newer).await?;
-    assert!(!older.is_leader() && !newest.is_leader());
+    let candidate_1_3 = start_candidate(&connections[0], "1.3.0").await?;
+    wait_until_leader(&candidate_1_3).await?;
+    let candidate_1_2 = start_candidate(&connections[1], "1.2.0").await?;
+    wait_until_leader(&candidate_1_2).await?;
+    assert!(!candidate_1_3.is_leader(), "the newer candidate yielded the lease");
+    let candidate_1_4 = start_candidate(&connections[2], "1.4.0").await?;
+    assert!(candidate_1_2.stop().await, "the older candidate led");
+    wait_until_leader(&candidate_1_3).await?;
+    assert!(!candidate_1_2.is_leader() && !candidate_1_4.is_leader());
     let leases: Api<Lease> = Api::namespaced(connections[0].client(), "default");
     let spec = leases.get("it").await?.spec.unwrap_or_default();
-    assert_eq!(spec.holder_identity.as_deref(), Some(newer.identity()));
+    assert_eq!(spec.holder_identity.as_deref(), Some(candidate_1_3.identity()));
     assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
-    assert!(newer.stop().await && !newest.stop().await);
+    assert!(candidate_1_3.stop().await && !candidate_1_4.stop().await);
     Ok(())
 }
 

@@ -33,26 +33,26 @@ pub(crate) const MAX_WALL_CLOCK_ERROR_SECONDS: i64 = 1_000_000;
 #[derive(Clone)]
 pub(crate) struct Coordinator {
     server: Arc<ApiServer>,
-    began: Instant,
+    start: Instant,
     /// Jump of the wall clock, in seconds.
-    jumped: Arc<AtomicI64>,
+    clock_jump_seconds: Arc<AtomicI64>,
     is_suspended: Arc<AtomicBool>,
     /// `true` after the repair: the coordinator injects no more faults.
     is_repaired: Arc<AtomicBool>,
 }
 
 /// Registered candidate.
-struct Registered {
+struct RegisteredCandidate {
     name: String,
     /// Order of preference: emulation version, binary version, age.
     rank: (Vec<u64>, Vec<u64>, Option<Timestamp>),
-    pinged: Option<Timestamp>,
-    responded: Option<Timestamp>,
+    pinged_at: Option<Timestamp>,
+    responded_at: Option<Timestamp>,
 }
 
-impl Registered {
+impl RegisteredCandidate {
     fn has_responded(&self) -> bool {
-        self.pinged.is_none_or(|pinged| self.responded.is_some_and(|responded| pinged <= responded))
+        self.pinged_at.is_none_or(|pinged_at| self.responded_at.is_some_and(|responded_at| pinged_at <= responded_at))
     }
 }
 
@@ -61,9 +61,14 @@ impl Coordinator {
     /// its checks.
     pub(crate) fn start(server: Arc<ApiServer>, mut random: Random) -> Result<Self, TestError> {
         server.create(&definition())?;
-        let began = Instant::now();
-        let coordinator =
-            Self { server, began, jumped: Arc::default(), is_suspended: Arc::default(), is_repaired: Arc::default() };
+        let start = Instant::now();
+        let coordinator = Self {
+            server,
+            start,
+            clock_jump_seconds: Arc::default(),
+            is_suspended: Arc::default(),
+            is_repaired: Arc::default(),
+        };
         let checking = coordinator.clone();
         tokio::spawn(async move {
             loop {
@@ -79,7 +84,7 @@ impl Coordinator {
     /// Repairs the coordinator. Its wall clock then exceeds all earlier timestamps, and it injects no more faults.
     pub(crate) fn repair(&self) {
         self.is_repaired.store(true, Ordering::Relaxed);
-        self.jumped.store(2 * MAX_WALL_CLOCK_ERROR_SECONDS, Ordering::Relaxed);
+        self.clock_jump_seconds.store(2 * MAX_WALL_CLOCK_ERROR_SECONDS, Ordering::Relaxed);
         self.is_suspended.store(false, Ordering::Relaxed);
     }
 
@@ -90,28 +95,28 @@ impl Coordinator {
 
     /// Sets the jump of the wall clock to `to` seconds.
     pub(crate) fn jump(&self, to: i64) {
-        self.jumped.store(to, Ordering::Relaxed);
+        self.clock_jump_seconds.store(to, Ordering::Relaxed);
     }
 
     /// Suspends the coordinator for this duration.
-    pub(crate) fn suspend_for(&self, lasts: Duration) {
+    pub(crate) fn suspend_for(&self, duration: Duration) {
         self.is_suspended.store(true, Ordering::Relaxed);
         let is_suspended = self.is_suspended.clone();
         tokio::spawn(async move {
-            sleep(lasts).await;
+            sleep(duration).await;
             is_suspended.store(false, Ordering::Relaxed);
         });
     }
 
     /// Gives the lease to this candidate, regardless of the current holder.
     pub(crate) fn give(&self, candidate: &str) -> Result<(), TestError> {
-        let now = MicroTime(self.wall());
+        let now = MicroTime(self.wall_clock());
         if self.lease()?.is_some() {
-            let given = json!({
+            let spec = json!({
                 "holderIdentity": candidate, "strategy": STRATEGY, "renewTime": now, "leaseDurationSeconds": LEASE_DURATION_SECONDS,
                 "acquireTime": null, "preferredHolder": null,
             });
-            self.change_lease(&given)
+            self.change_lease(&spec)
         } else {
             let lease = json!({
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -142,28 +147,29 @@ impl Coordinator {
 
     /// Checks lease and candidates once, and acts like the coordinator of Kubernetes.
     fn check_once(&self) -> Result<(), TestError> {
-        let now = self.wall();
+        let now = self.wall_clock();
         let candidates = self.candidates()?;
         let holder = self.holder()?;
         let expired = self.lease()?.is_none_or(|lease| is_expired(&lease, now));
-        let best = candidates.iter().min_by(|a, b| a.rank.cmp(&b.rank));
-        let Some(best) = best else { return Ok(()) };
-        if !expired && holder.as_ref() == Some(&best.name) {
+        let preferred = candidates.iter().min_by(|a, b| a.rank.cmp(&b.rank));
+        let Some(preferred) = preferred else { return Ok(()) };
+        if !expired && holder.as_ref() == Some(&preferred.name) {
             return Ok(());
         }
         let (responsive, silent): (Vec<_>, Vec<_>) = candidates.iter().partition(|candidate| candidate.has_responded());
-        if silent.iter().any(|candidate| candidate.pinged.is_some_and(|pinged| now < pinged + RESPONSE_TIMEOUT)) {
+        if silent.iter().any(|candidate| candidate.pinged_at.is_some_and(|ping| now < ping + RESPONSE_TIMEOUT)) {
             return Ok(());
         }
         for candidate in &silent {
             self.server.delete_named("leasecandidates", "default", &candidate.name)?;
         }
-        let is_old =
-            |candidate: &&Registered| candidate.responded.is_none_or(|responded| responded + RESPONSE_TIMEOUT < now);
+        let is_old = |candidate: &&RegisteredCandidate| {
+            candidate.responded_at.is_none_or(|responded_at| responded_at + RESPONSE_TIMEOUT < now)
+        };
         if silent.is_empty() && responsive.iter().copied().any(|candidate| is_old(&candidate)) {
             for candidate in &candidates {
-                let pinged = json!({ "spec": { "pingTime": MicroTime(now) } });
-                self.server.merge_patch("leasecandidates", "default", &candidate.name, pinged)?;
+                let ping = json!({ "spec": { "pingTime": MicroTime(now) } });
+                self.server.merge_patch("leasecandidates", "default", &candidate.name, ping)?;
             }
             return Ok(());
         }
@@ -175,9 +181,9 @@ impl Coordinator {
         }
     }
 
-    fn wall(&self) -> Timestamp {
-        let jumped = SignedDuration::from_secs(INITIAL_WALL_CLOCK + self.jumped.load(Ordering::Relaxed));
-        Timestamp::UNIX_EPOCH + jumped + SignedDuration::from_micros(self.began.elapsed().as_micros() as i64)
+    fn wall_clock(&self) -> Timestamp {
+        let jumped = SignedDuration::from_secs(INITIAL_WALL_CLOCK + self.clock_jump_seconds.load(Ordering::Relaxed));
+        Timestamp::UNIX_EPOCH + jumped + SignedDuration::from_micros(self.start.elapsed().as_micros() as i64)
     }
 
     fn lease(&self) -> Result<Option<Lease>, TestError> {
@@ -194,7 +200,7 @@ impl Coordinator {
     }
 
     /// Returns all candidates of the lease.
-    fn candidates(&self) -> Result<Vec<Registered>, TestError> {
+    fn candidates(&self) -> Result<Vec<RegisteredCandidate>, TestError> {
         let history = self.server.history();
         let states = history.of("coordination.k8s.io", "leasecandidates");
         let last: BTreeMap<_, _> = states.map(|change| (&change.name, change.object.as_deref())).collect();
@@ -202,11 +208,11 @@ impl Coordinator {
         for object in last.into_values().flatten() {
             let LeaseCandidate { metadata, spec } = serde_json::from_value(object.clone())?;
             let emulated = spec.emulation_version.as_ref().unwrap_or(&spec.binary_version);
-            candidates.push(Registered {
+            candidates.push(RegisteredCandidate {
                 rank: (parts(emulated), parts(&spec.binary_version), metadata.creation_timestamp.map(|time| time.0)),
                 name: metadata.name.unwrap_or_default(),
-                pinged: spec.ping_time.map(|time| time.0),
-                responded: spec.renew_time.map(|time| time.0),
+                pinged_at: spec.ping_time.map(|time| time.0),
+                responded_at: spec.renew_time.map(|time| time.0),
             });
         }
         Ok(candidates)
@@ -220,13 +226,13 @@ fn parts(version: &str) -> Vec<u64> {
 
 fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     let spec = lease.spec.clone().unwrap_or_default();
-    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
-    spec.renew_time.is_none_or(|renewed| renewed.0 + lasts < now)
+    let lease_duration = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into());
+    spec.renew_time.is_none_or(|renewed| renewed.0 + lease_duration < now)
 }
 
 /// Returns the definition of the candidates' type. With this type, the library treats a server as coordinating.
 fn definition() -> Value {
-    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let any_object = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -235,7 +241,7 @@ fn definition() -> Value {
             "group": "coordination.k8s.io",
             "scope": "Namespaced",
             "names": { "plural": "leasecandidates", "singular": "leasecandidate", "kind": "LeaseCandidate" },
-            "versions": [{ "name": "v1beta1", "served": true, "storage": true, "schema": { "openAPIV3Schema": any } }],
+            "versions": [{ "name": "v1beta1", "served": true, "storage": true, "schema": { "openAPIV3Schema": any_object } }],
         },
     })
 }

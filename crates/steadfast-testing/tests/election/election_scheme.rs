@@ -13,7 +13,7 @@ use crate::coordinator::Coordinator;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElectionScheme {
     /// The first candidate leads.
-    First,
+    FirstCandidate,
     /// A coordinator chooses the leader. With an injected fault, the candidates violate a rule of the protocol.
     Coordinated(Option<InjectedElectionFault>),
 }
@@ -26,7 +26,7 @@ impl ElectionScheme {
         seeds: &mut Random,
     ) -> Result<Option<Coordinator>, TestError> {
         match self {
-            Self::First => Ok(None),
+            Self::FirstCandidate => Ok(None),
             Self::Coordinated(_) => Coordinator::start(server.clone(), Random::new(seeds.draw())).map(Some),
         }
     }
@@ -39,14 +39,15 @@ impl ElectionScheme {
     ) -> Result<LeaderElection, TestError> {
         let Self::Coordinated(fault) = self else { return Ok(builder.start()?) };
         // Versions differ, and some candidates emulate the previous version.
-        let binary = 5 + seeds.draw() % 4;
-        let emulated = binary - seeds.draw() % 2;
-        let candidate = CandidateVersions::new(format!("1.{binary}.0")).emulation_version(format!("1.{emulated}.0"));
-        let coordinated = builder.coordinated(candidate);
-        let coordinated = match fault {
-            Some(fault) => coordinated.inject_fault(fault),
-            None => coordinated,
+        let binary_version = 5 + seeds.draw() % 4;
+        let emulation_version = binary_version - seeds.draw() % 2;
+        let candidate = CandidateVersions::new(format!("1.{binary_version}.0"))
+            .emulation_version(format!("1.{emulation_version}.0"));
+        let builder = builder.coordinated(candidate);
+        let builder = match fault {
+            Some(fault) => builder.inject_fault(fault),
+            None => builder,
         };
-        Ok(coordinated.start().await?)
+        Ok(builder.start().await?)
     }
 }

@@ -23,9 +23,9 @@ pub(crate) fn block_on_virtual_time<T>(future: impl Future<Output = Result<T, Te
     runtime.block_on(future)
 }
 
-/// Returns the value of the environment variable, or `otherwise`.
-pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+/// Returns the value of the environment variable, or `default`.
+pub(crate) fn env_number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
 }
 
 /// Logs the library and the controller if `STEADFAST_LOG` is set.
@@ -37,47 +37,47 @@ pub(crate) fn enable_logging(filter: &str) {
 
 /// Injected faults with their processes and times.
 pub(crate) struct Log {
-    began: Instant,
+    start: Instant,
     pub(crate) text: String,
 }
 
 impl Log {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), text: String::new() }
+        Self { start: Instant::now(), text: String::new() }
     }
 
-    pub(crate) fn note(&mut self, what: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.text, "{at:8.3} {what}");
+    pub(crate) fn append(&mut self, text: &str) {
+        let at = self.start.elapsed().as_secs_f64();
+        let _ = writeln!(self.text, "{at:8.3} {text}");
     }
 }
 
 /// Freezes `process` for this duration.
-pub(crate) fn freeze(process: &Process, lasts: Duration) {
+pub(crate) fn freeze(process: &Process, duration: Duration) {
     process.freeze(true);
     let process = process.clone();
     tokio::spawn(async move {
-        sleep(lasts).await;
+        sleep(duration).await;
         process.freeze(false);
     });
 }
 
 /// Drops all traffic through `network` in one direction for this duration.
-pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, lasts: Duration) {
+pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, duration: Duration) {
     network.black_hole(direction, true);
     let network = network.clone();
     tokio::spawn(async move {
-        sleep(lasts).await;
+        sleep(duration).await;
         network.black_hole(direction, false);
     });
 }
 
-/// Delays each write on the server by `takes`, for the duration `lasts`.
-pub(crate) fn slow_writes(server: &ApiServer, takes: Duration, lasts: Duration) {
+/// Delays each write on the server by `write_delay`, for the duration `duration`.
+pub(crate) fn slow_writes(server: &ApiServer, write_delay: Duration, duration: Duration) {
     let faults = server.faults().clone();
-    faults.delay_matching(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
+    faults.delay_matching(RequestRule::any().resource("configmaps").verb(Verb::Patch), write_delay);
     tokio::spawn(async move {
-        sleep(lasts).await;
+        sleep(duration).await;
         faults.clear_rules();
     });
 }

@@ -51,32 +51,33 @@ impl HarmfulDecisions<'_> {
             5 => {
                 let unknown_identity = "nobody".to_owned();
                 let index = self.random.draw() as usize % self.ended_identities.len().max(1);
-                let ended = self.ended_identities.get(index).unwrap_or(&unknown_identity).clone();
+                let ended_identity = self.ended_identities.get(index).unwrap_or(&unknown_identity).clone();
                 if self.random.draw().is_multiple_of(2) {
-                    self.log.note(&format!("the lease is given to {ended}, which has ended"));
-                    coordinator.give(&ended)?;
+                    self.log.append(&format!("the lease is given to {ended_identity}, which has ended"));
+                    coordinator.give(&ended_identity)?;
                 } else if coordinator.holder()?.is_some() {
-                    self.log.note(&format!("the coordinator prefers {ended}, which has ended"));
-                    coordinator.prefer(&ended)?;
+                    self.log.append(&format!("the coordinator prefers {ended_identity}, which has ended"));
+                    coordinator.prefer(&ended_identity)?;
                 }
             }
             6 => {
-                self.log.note(&format!("the coordinator is suspended for {duration:?}"));
+                self.log.append(&format!("the coordinator is suspended for {duration:?}"));
                 coordinator.suspend_for(duration);
             }
             7 => {
-                let jump = (self.random.draw() % (2 * MAX_WALL_CLOCK_ERROR_SECONDS.unsigned_abs())).cast_signed()
+                let jump_seconds = (self.random.draw() % (2 * MAX_WALL_CLOCK_ERROR_SECONDS.unsigned_abs()))
+                    .cast_signed()
                     - MAX_WALL_CLOCK_ERROR_SECONDS;
-                self.log.note(&format!("the wall clock of the coordinator jumps to {jump} s"));
-                coordinator.jump(jump);
+                self.log.append(&format!("the wall clock of the coordinator jumps to {jump_seconds} s"));
+                coordinator.jump(jump_seconds);
             }
             8 => {
                 if coordinator.holder()?.is_some() {
-                    self.log.note(&format!("the coordinator prefers {other}"));
+                    self.log.append(&format!("the coordinator prefers {other}"));
                     coordinator.prefer(self.programs[other].election.identity())?;
                 }
             }
-            9 | 10 => return self.pass_through(holder, other).await,
+            9 | 10 => return self.give_through_ended_program(holder, other).await,
             _ => {
                 // The returning candidate may be the previous leader.
                 let candidate = holder.filter(|_| self.random.draw().is_multiple_of(2)).unwrap_or(other);
@@ -103,14 +104,14 @@ impl HarmfulDecisions<'_> {
         Ok(self.programs.iter().position(is_holder))
     }
 
-    fn other_than(&mut self, one: Option<usize>) -> usize {
+    fn other_than(&mut self, slot: Option<usize>) -> usize {
         let count = self.programs.len();
         let step = self.random.draw() as usize;
-        one.map_or(step % count, |one| (one + 1 + step % (count - 1)) % count)
+        slot.map_or(step % count, |slot| (slot + 1 + step % (count - 1)) % count)
     }
 
     fn give(&mut self, to: usize) -> Result<(), TestError> {
-        self.log.note(&format!("the lease is given to {to}"));
+        self.log.append(&format!("the lease is given to {to}"));
         self.coordinator.give(self.programs[to].election.identity())
     }
 
@@ -123,7 +124,7 @@ impl HarmfulDecisions<'_> {
         {
             return Ok(());
         }
-        self.log.note("the lease is deleted");
+        self.log.append("the lease is deleted");
         self.coordinator.delete()?;
         if self.random.draw().is_multiple_of(2) {
             sleep(self.random.between(Duration::ZERO, Duration::from_secs(4))).await;
@@ -133,11 +134,15 @@ impl HarmfulDecisions<'_> {
 
     /// Gives the lease to `other` while the holder is cut off. Then ends `other` before it leads, and gives the lease
     /// to a third candidate. The third candidate must wait for the first holder too, and not only for `other`.
-    async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, TestError> {
+    async fn give_through_ended_program(
+        &mut self,
+        holder: Option<usize>,
+        other: usize,
+    ) -> Result<Option<usize>, TestError> {
         if let Some(holder) = holder {
             let duration = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
             let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
-            self.log.note(&format!("{holder} is cut off {direction:?} for {duration:?}"));
+            self.log.append(&format!("{holder} is cut off {direction:?} for {duration:?}"));
             cut_off(&self.programs[holder].process.network, direction, duration);
         }
         self.give(other)?;
@@ -145,12 +150,12 @@ impl HarmfulDecisions<'_> {
         sleep(self.random.between(Duration::from_secs(1), Duration::from_secs(3))).await;
         let third = (0..self.programs.len()).find(|third| *third != other && Some(*third) != holder);
         if let Some(third) = third {
-            let soon = self.random.between(Duration::from_millis(100), Duration::from_secs(1));
-            self.log.note(&format!("the lease is given to {third} in {soon:?}"));
+            let delay = self.random.between(Duration::from_millis(100), Duration::from_secs(1));
+            self.log.append(&format!("the lease is given to {third} in {delay:?}"));
             let third = self.programs[third].election.identity().to_owned();
             let coordinator = self.coordinator.clone();
             tokio::spawn(async move {
-                sleep(soon).await;
+                sleep(delay).await;
                 if !coordinator.is_repaired() {
                     coordinator.give(&third).expect("the embedded server accepts a coordinator's writes");
                 }
@@ -162,16 +167,16 @@ impl HarmfulDecisions<'_> {
     /// Cuts a candidate off until its knowledge of the holder is outdated. On its return, gives the candidate the
     /// current or a new lease, and hides this from the holder.
     fn give_to_returning_candidate(&mut self, candidate: usize, duration: Duration) {
-        let returns = self.programs[candidate].clone();
-        let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();
-        let then = if deletes { "given another" } else { "given the lease" };
-        self.log.note(&format!("{candidate} is cut off for {duration:?}, and {then} then"));
+        let program = self.programs[candidate].clone();
+        let deletes_lease = self.random.draw().is_multiple_of(2) && program.election.holder().is_some();
+        let on_return = if deletes_lease { "given another" } else { "given the lease" };
+        self.log.append(&format!("{candidate} is cut off for {duration:?}, and {on_return} then"));
         let networks = self.programs.iter().map(|program| (program.election.clone(), program.process.network.clone()));
         let networks: Vec<_> = networks.collect();
-        let hears_late = self.random.between(Duration::ZERO, Duration::from_secs(12));
-        let soon = self.random.between(Duration::ZERO, Duration::from_secs(1));
+        let holder_cut = self.random.between(Duration::ZERO, Duration::from_secs(12));
+        let delay = self.random.between(Duration::ZERO, Duration::from_secs(1));
         let coordinator = self.coordinator.clone();
-        cut_off(&returns.process.network, Direction::Both, duration + soon);
+        cut_off(&program.process.network, Direction::Both, duration + delay);
         tokio::spawn(async move {
             sleep(duration).await;
             let Some(holder) = coordinator
@@ -181,14 +186,14 @@ impl HarmfulDecisions<'_> {
             else {
                 return;
             };
-            let acts = networks.iter().find(|(election, _)| election.identity() == holder);
-            if let Some((_, network)) = acts.filter(|_| holder != returns.election.identity()) {
-                cut_off(network, Direction::ToClient, hears_late);
+            let holder_network = networks.iter().find(|(election, _)| election.identity() == holder);
+            if let Some((_, network)) = holder_network.filter(|_| holder != program.election.identity()) {
+                cut_off(network, Direction::ToClient, holder_cut);
             }
-            if deletes {
+            if deletes_lease {
                 coordinator.delete().expect("the embedded server has the lease");
             }
-            coordinator.give(returns.election.identity()).expect("the embedded server accepts a coordinator's writes");
+            coordinator.give(program.election.identity()).expect("the embedded server accepts a coordinator's writes");
         });
     }
 }

@@ -8,7 +8,7 @@ use steadfast_controller::InjectedElectionFault;
 use steadfast_testing::TestError;
 
 use crate::election_scheme::ElectionScheme;
-use crate::faults::{block_on_virtual_time, enable_logging, number};
+use crate::faults::{block_on_virtual_time, enable_logging, env_number};
 use crate::process::Mutant;
 use crate::random_history::{HistoryResult, run_history};
 
@@ -20,7 +20,7 @@ fn run(seed: u64, scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<Hist
 
 /// Totals over all histories.
 #[derive(Debug, Default)]
-struct Tally {
+struct HistoryTotals {
     seeds: u64,
     write_runs: usize,
     writes: usize,
@@ -28,41 +28,41 @@ struct Tally {
 }
 
 /// Runs the requested seeds. Fails if a history contains a violation.
-fn run_seeds_without_violation(scheme: ElectionScheme) -> Result<Tally, TestError> {
-    let (mut broken, mut tally) = (Vec::new(), Tally::default());
-    let first = number("STEADFAST_FIRST_SEED", 0);
-    tally.seeds = number("STEADFAST_SEEDS", 40);
-    for seed in first..first + tally.seeds {
+fn run_seeds_without_violation(scheme: ElectionScheme) -> Result<HistoryTotals, TestError> {
+    let (mut failed_seeds, mut totals) = (Vec::new(), HistoryTotals::default());
+    let first = env_number("STEADFAST_FIRST_SEED", 0);
+    totals.seeds = env_number("STEADFAST_SEEDS", 40);
+    for seed in first..first + totals.seeds {
         let result = run(seed, scheme, None)?;
-        tally.write_runs += result.write_runs.len();
-        tally.writes += result.write_runs.iter().map(|run| run.writes).sum::<usize>();
-        tally.transfers_from_active_holders += result.transfers_from_active_holders;
+        totals.write_runs += result.write_runs.len();
+        totals.writes += result.write_runs.iter().map(|run| run.writes).sum::<usize>();
+        totals.transfers_from_active_holders += result.transfers_from_active_holders;
         if !result.problems.is_empty() {
             println!("seed {seed}: {:#?}", result.problems);
-            broken.push(seed);
+            failed_seeds.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "a former leader wrote in these histories, or no candidate led");
-    println!("{tally:?}");
+    assert_eq!(failed_seeds, [0; 0], "a former leader wrote in these histories, or no candidate led");
+    println!("{totals:?}");
     assert!(
-        tally.write_runs as u64 > 3 * tally.seeds,
+        totals.write_runs as u64 > 3 * totals.seeds,
         "too few runs of writes to prove anything: {}",
-        tally.write_runs
+        totals.write_runs
     );
-    Ok(tally)
+    Ok(totals)
 }
 
 /// Checks that one of the first 200 histories with this omission contains an accepted write of a former leader.
 fn assert_mutant_detected(scheme: ElectionScheme, mutant: Option<Mutant>) -> Result<(), TestError> {
-    let what = format!("{scheme:?} {mutant:?}");
+    let omission = format!("{scheme:?} {mutant:?}");
     for seed in 0..200 {
         let problems = run(seed, scheme, mutant)?.problems;
         if let Some(problem) = problems.iter().find(|problem| problem.contains(" wrote at ")) {
-            println!("{what} is found by seed {seed}: {problem}");
+            println!("{omission} is found by seed {seed}: {problem}");
             return Ok(());
         }
     }
-    Err(format!("{what} is not found by 200 histories").into())
+    Err(format!("{omission} is not found by 200 histories").into())
 }
 
 /// Runs the seed of `STEADFAST_SEED`. Without the variable, checks that a seed determines its history.
@@ -83,12 +83,12 @@ fn run_one_seed(scheme: ElectionScheme) -> Result<(), TestError> {
 
 #[test]
 fn old_holder_never_writes_after_new() -> Result<(), TestError> {
-    run_seeds_without_violation(ElectionScheme::First).map(drop)
+    run_seeds_without_violation(ElectionScheme::FirstCandidate).map(drop)
 }
 
 #[test]
 fn coordinated_holders_never_write_concurrently() -> Result<(), TestError> {
-    let Tally { seeds, transfers_from_active_holders, .. } = run_seeds_without_violation(COORDINATED)?;
+    let HistoryTotals { seeds, transfers_from_active_holders, .. } = run_seeds_without_violation(COORDINATED)?;
     assert!(
         transfers_from_active_holders as u64 > seeds,
         "too few transfers from an acting holder: {transfers_from_active_holders}"
@@ -98,8 +98,8 @@ fn coordinated_holders_never_write_concurrently() -> Result<(), TestError> {
 
 #[test]
 fn missing_protections_are_detected() -> Result<(), TestError> {
-    for mutant in [Mutant::OrdinaryClient, Mutant::PatientKernel, Mutant::WallClock] {
-        assert_mutant_detected(ElectionScheme::First, Some(mutant))?;
+    for mutant in [Mutant::OrdinaryClient, Mutant::UnlimitedSendBuffer, Mutant::WallClock] {
+        assert_mutant_detected(ElectionScheme::FirstCandidate, Some(mutant))?;
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn early_lease_release_is_detected() -> Result<(), TestError> {
 
 #[test]
 fn one_history() -> Result<(), TestError> {
-    run_one_seed(ElectionScheme::First)
+    run_one_seed(ElectionScheme::FirstCandidate)
 }
 
 #[test]

@@ -21,7 +21,7 @@ use steadfast_testing::{InMemory, TestError, config_map};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::election_scheme::ElectionScheme;
-use crate::faults::{block_on_virtual_time, number};
+use crate::faults::{block_on_virtual_time, env_number};
 use crate::process::Process;
 use crate::program::OBJECT;
 
@@ -101,21 +101,21 @@ async fn cut_off_leader_ends_and_stops_sending() -> Result<(), TestError> {
     let leader = leader(&election).await?;
     write(leader.client(), "before").await?;
     process.network.black_hole(Direction::Both, true);
-    let cut = Instant::now();
+    let cut_time = Instant::now();
     leader.lost().await;
-    let took = cut.elapsed();
+    let elapsed = cut_time.elapsed();
     assert!(
-        (8 * SECOND..=10 * SECOND).contains(&took),
-        "the term ends one renew deadline after the last renewal, not after {took:?}"
+        (8 * SECOND..=10 * SECOND).contains(&elapsed),
+        "the term ends one renew deadline after the last renewal, not after {elapsed:?}"
     );
     assert!(!leader.is_leader() && !election.is_leader() && leader.remaining().is_zero());
     process.network.black_hole(Direction::Both, false);
-    let refused = write(leader.client(), "after").await.expect_err("the term has expired").to_string();
-    assert!(refused.contains("may send no further requests") && refused.contains("did not execute"), "{refused}");
+    let error = write(leader.client(), "after").await.expect_err("the term has expired").to_string();
+    assert!(error.contains("may send no further requests") && error.contains("did not execute"), "{error}");
     assert_eq!(changes(&server), 1);
     write(connection.client(), "by an ordinary client").await?;
-    let again = self::leader(&election).await?;
-    write(again.client(), "the next term").await?;
+    let next_leader = self::leader(&election).await?;
+    write(next_leader.client(), "the next term").await?;
     write(leader.client(), "the first term").await.expect_err("an expired term stays expired");
     Ok(())
 }
@@ -129,14 +129,10 @@ async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     let slow_patch = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     server.faults().delay_matching(slow_patch, 60 * SECOND);
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(500));
-    let started = Instant::now();
+    let start = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
     assert!(failed.contains("may send no further requests") && failed.contains("check the object first"), "{failed}");
-    assert!(
-        started.elapsed() <= 10 * SECOND,
-        "the server's timeout of a minute must not apply: {:?}",
-        started.elapsed()
-    );
+    assert!(start.elapsed() <= 10 * SECOND, "the server's timeout of a minute must not apply: {:?}", start.elapsed());
     sleep(120 * SECOND).await;
     let object = server.get("configmaps", "default", OBJECT)?;
     assert_ne!(object["data"]["holder"], "late", "the server must discard the aborted request");
@@ -154,8 +150,8 @@ async fn thawed_process_no_longer_leads() -> Result<(), TestError> {
     // Longer than the renew deadline of 10 s.
     sleep(11 * SECOND).await;
     // The process is still frozen: not even a timer has run. Only the comparison with the clock can reject the write.
-    let refused = write(client, "after").await.expect_err("the term has expired").to_string();
-    assert!(refused.contains("may send no further requests"), "{refused}");
+    let error = write(client, "after").await.expect_err("the term has expired").to_string();
+    assert!(error.contains("may send no further requests"), "{error}");
     assert!(!leader.is_leader());
     process.freeze(false);
     self::leader(&election).await?;
@@ -166,21 +162,21 @@ async fn thawed_process_no_longer_leads() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn stop_releases_lease_immediately() -> Result<(), TestError> {
     let server = server().await?;
-    let ((_a, one), (_b, other)) = (process(&server, 1).await?, process(&server, 2).await?);
-    let first = candidate(&one, "a")?;
+    let ((_a, connection_a), (_b, connection_b)) = (process(&server, 1).await?, process(&server, 2).await?);
+    let first = candidate(&connection_a, "a")?;
     let leader = leader(&first).await?;
     write(leader.client(), "a").await?;
-    let second = candidate(&other, "b")?;
+    let second = candidate(&connection_b, "b")?;
     sleep(SECOND).await;
-    let stopped = Instant::now();
+    let stop_time = Instant::now();
     assert!(first.stop().await, "the lease is released");
-    assert_eq!(stopped.elapsed(), Duration::ZERO);
+    assert_eq!(stop_time.elapsed(), Duration::ZERO);
     assert!(first.until_leader().await.is_none() && !leader.is_leader());
-    let released = lease(&one).await?.spec.ok_or("no spec")?;
-    assert_eq!((released.holder_identity, released.lease_duration_seconds), (Some(String::new()), Some(1)));
+    let released_lease = lease(&connection_a).await?.spec.ok_or("no spec")?;
+    assert_eq!((released_lease.holder_identity, released_lease.lease_duration_seconds), (Some(String::new()), Some(1)));
     self::leader(&second).await?;
     // The jitter of 120 %, as in client-go, stretches the retry period of 2 s to at most 4.4 s.
-    assert!(stopped.elapsed() <= Duration::from_millis(4400), "at most one retry period: {:?}", stopped.elapsed());
+    assert!(stop_time.elapsed() <= Duration::from_millis(4400), "at most one retry period: {:?}", stop_time.elapsed());
     assert!(first.stop().await, "a second stop returns the result of the first");
     assert!(!first.is_leader());
     Ok(())
@@ -196,11 +192,11 @@ async fn stop_with_pending_write_delays_release() -> Result<(), TestError> {
     let client = leader.client();
     process.run(async move { drop(write(client, "under way").await) });
     sleep(Duration::from_millis(100)).await;
-    let stopped = Instant::now();
+    let stop_time = Instant::now();
     assert!(election.stop().await);
     // The server may still process the aborted write. Therefore the release waits 5 s, the time by which the lease
     // outlasts the renew deadline.
-    assert_eq!(stopped.elapsed(), 5 * SECOND, "the release waits until the lease has expired");
+    assert_eq!(stop_time.elapsed(), 5 * SECOND, "the release waits until the lease has expired");
     Ok(())
 }
 
@@ -221,7 +217,7 @@ async fn dropped_election_releases_lease() -> Result<(), TestError> {
 
 #[test]
 fn election_stops_with_its_runtime() -> Result<(), TestError> {
-    calls_return_after_runtime_shutdown(ElectionScheme::First)
+    calls_return_after_runtime_shutdown(ElectionScheme::FirstCandidate)
 }
 
 #[test]
@@ -249,7 +245,7 @@ fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), Tes
     })?;
     assert_eq!(elections.iter().filter(|election| election.is_leader()).count(), 1, "{scheme:?}");
     runtime()?.block_on(async {
-        let ended = async {
+        let all_calls = async {
             let stops = join_all(elections.iter().map(LeaderElection::stop));
             let (stopped, ()) = tokio::join!(biased; stops, async { first.shutdown_background() });
             assert_eq!(stopped, [false, false], "no candidate released the lease");
@@ -259,7 +255,7 @@ fn calls_return_after_runtime_shutdown(scheme: ElectionScheme) -> Result<(), Tes
             }
         };
         // No call waits for a timer.
-        Ok(timeout(Duration::from_millis(1), ended).await?)
+        Ok(timeout(Duration::from_millis(1), all_calls).await?)
     })
 }
 
@@ -269,8 +265,8 @@ async fn stop_preserves_lease_of_new_holder() -> Result<(), TestError> {
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
     leader(&election).await?;
-    let thief = json!({ "spec": { "holderIdentity": "thief" } });
-    server.merge_patch("leases.coordination.k8s.io", "default", "it", thief)?;
+    let stolen_lease = json!({ "spec": { "holderIdentity": "thief" } });
+    server.merge_patch("leases.coordination.k8s.io", "default", "it", stolen_lease)?;
     assert!(!election.stop().await, "another candidate already held the lease");
     let holder = lease(&connection).await?.spec.and_then(|spec| spec.holder_identity);
     assert_eq!(holder.as_deref(), Some("thief"));
@@ -302,8 +298,8 @@ async fn forbidden_candidate_keeps_retrying() -> Result<(), TestError> {
     let election = candidate(&connection, "a")?;
     sleep(600 * SECOND).await;
     assert!(!election.is_leader() && election.holder().is_none());
-    let asked = server.requests().len();
-    assert!((136..=300).contains(&asked), "one attempt per 2 to 4.4 s, not {asked}");
+    let requests = server.requests().len();
+    assert!((136..=300).contains(&requests), "one attempt per 2 to 4.4 s, not {requests}");
     server.faults().clear_rules();
     leader(&election).await?;
     Ok(())
@@ -312,17 +308,17 @@ async fn forbidden_candidate_keeps_retrying() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn leader_metric_uses_client_go_names() -> Result<(), TestError> {
     let server = server().await?;
-    let ((process, one), (_b, other)) = (process(&server, 1).await?, self::process(&server, 2).await?);
-    let first = candidate(&one, "a")?;
+    let ((process, connection_a), (_b, connection_b)) = (process(&server, 1).await?, self::process(&server, 2).await?);
+    let first = candidate(&connection_a, "a")?;
     leader(&first).await?;
-    let second = candidate(&other, "b")?;
+    let second = candidate(&connection_b, "b")?;
     process.network.reset();
     process.network.refuse(true);
     sleep(5 * SECOND).await;
     process.network.refuse(false);
     sleep(5 * SECOND).await;
     let mut registry = Registry::default();
-    let metrics = ElectionMetrics::default().with("first", &first).with("second", &second);
+    let metrics = ElectionMetrics::default().count_containing("first", &first).count_containing("second", &second);
     registry.register_collector(Box::new(metrics));
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -340,48 +336,50 @@ async fn leader_metric_uses_client_go_names() -> Result<(), TestError> {
 /// Time from a leader's end to its successor's first write, with default settings.
 #[test]
 fn killed_leader_is_replaced_in_time() -> Result<(), TestError> {
-    let runs = number("STEADFAST_SEEDS", 20);
-    let (mut killed, mut stopped) = (Vec::new(), Vec::new());
+    let runs = env_number("STEADFAST_SEEDS", 20);
+    let (mut after_kill, mut after_stop) = (Vec::new(), Vec::new());
     for seed in 0..runs {
-        for (stop, took) in [(false, &mut killed), (true, &mut stopped)] {
-            took.push(block_on_virtual_time(fail_over(seed, stop))?);
+        for (is_stopped, durations) in [(false, &mut after_kill), (true, &mut after_stop)] {
+            durations.push(block_on_virtual_time(fail_over(seed, is_stopped))?);
         }
     }
     // A candidate waits one lease duration from its last observation, which is up to 4.4 s old, plus up to 0.5 s of
     // jitter.
-    for (how, took, most) in [("killed", &mut killed, 15.0 + 4.4 + 0.5), ("stopped", &mut stopped, 4.5)] {
-        took.sort();
-        let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
-        println!("a leader that is {how} is followed after {median:?}, at worst {worst:?}, of {runs}");
-        assert!(worst.as_secs_f64() <= most, "{worst:?}");
+    for (fault, durations, max_seconds) in
+        [("killed", &mut after_kill, 15.0 + 4.4 + 0.5), ("stopped", &mut after_stop, 4.5)]
+    {
+        durations.sort();
+        let (median, longest) = (durations[durations.len() / 2], durations[durations.len() - 1]);
+        println!("a leader that is {fault} is followed after {median:?}, at worst {longest:?}, of {runs}");
+        assert!(longest.as_secs_f64() <= max_seconds, "{longest:?}");
     }
     Ok(())
 }
 
-async fn fail_over(seed: u64, stop: bool) -> Result<Duration, TestError> {
+async fn fail_over(seed: u64, is_stopped: bool) -> Result<Duration, TestError> {
     let server = server().await?;
     let (first, connection) = process(&server, 3 * seed).await?;
-    let leading = candidate(&connection, "a")?;
-    leader(&leading).await?;
-    let mut others = Vec::new();
+    let leader_election = candidate(&connection, "a")?;
+    leader(&leader_election).await?;
+    let mut candidates = Vec::new();
     for number in 1..3 {
         let (process, connection) = process(&server, 3 * seed + number).await?;
-        others.push((candidate(&connection, "other")?, process));
+        candidates.push((candidate(&connection, "other")?, process));
     }
     sleep(20 * SECOND + Duration::from_millis(seed % 97 * 97)).await;
-    let started = Instant::now();
-    if stop {
-        leading.stop().await;
+    let start = Instant::now();
+    if is_stopped {
+        leader_election.stop().await;
     } else {
         first.kill();
     }
-    let (one, other) = (&others[0].0, &others[1].0);
+    let (second, third) = (&candidates[0].0, &candidates[1].0);
     let next = tokio::select! {
-        next = leader(one) => next?,
-        next = leader(other) => next?,
+        next = leader(second) => next?,
+        next = leader(third) => next?,
     };
     write(next.client(), "next").await?;
-    Ok(started.elapsed())
+    Ok(start.elapsed())
 }
 
 /// Log lines at warning level or above, while the value exists.
@@ -411,7 +409,7 @@ impl Warnings {
         Self { lines: lines.0, _current: tracing::subscriber::set_default(subscriber) }
     }
 
-    fn with(&self, text: &str) -> usize {
+    fn count_containing(&self, text: &str) -> usize {
         let lines = self.lines.lock();
         String::from_utf8_lossy(&lines).lines().filter(|line| line.contains(text)).count()
     }
@@ -427,19 +425,19 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), TestErr
     let election = candidate(&connection, "a")?;
     assert_eq!(election.trouble(), None);
     sleep(60 * SECOND).await;
-    let trouble = election.trouble().ok_or("it has no rights")?;
-    assert_eq!((trouble.verb, trouble.resource, trouble.code), ("get", "leases", Some(403)));
+    let error = election.trouble().ok_or("it has no rights")?;
+    assert_eq!((error.verb, error.resource, error.code), ("get", "leases", Some(403)));
     let rule = "grant the verb `get` on `leases` in the API group `coordination.k8s.io` in the namespace `default`";
-    assert!(trouble.to_string().ends_with(rule), "{trouble}");
-    assert_eq!(warnings.with(rule), 1, "logged once");
+    assert!(error.to_string().ends_with(rule), "{error}");
+    assert_eq!(warnings.count_containing(rule), 1, "logged once");
 
     // The candidate may now read leases, but not create them.
     server.faults().clear_rules();
     server.faults().respond(RequestRule::any().resource("leases").verb(Verb::Create), InjectedResponse::code(403));
     sleep(60 * SECOND).await;
-    let trouble = election.trouble().ok_or("it may not create")?;
-    assert_eq!((trouble.verb, trouble.code), ("create", Some(403)));
-    assert_eq!(warnings.with("grant the verb `create` on `leases`"), 1, "logged once");
+    let error = election.trouble().ok_or("it may not create")?;
+    assert_eq!((error.verb, error.code), ("create", Some(403)));
+    assert_eq!(warnings.count_containing("grant the verb `create` on `leases`"), 1, "logged once");
     server.faults().clear_rules();
     leader(&election).await?;
     assert_eq!(election.trouble(), None);
@@ -453,11 +451,11 @@ async fn candidate_names_missing_namespace() -> Result<(), TestError> {
     let (_process, connection) = process(&server, 1).await?;
     let election = LeaderElection::builder(&connection, "absent", "it").start()?;
     sleep(60 * SECOND).await;
-    let trouble = election.trouble().ok_or("the namespace is missing")?;
-    assert_eq!((trouble.verb, trouble.code), ("create", Some(404)));
+    let error = election.trouble().ok_or("the namespace is missing")?;
+    assert_eq!((error.verb, error.code), ("create", Some(404)));
     let advice = "create the namespace `absent`, or name another one";
-    assert!(trouble.to_string().ends_with(advice), "{trouble}");
-    assert_eq!(warnings.with(advice), 1, "logged once");
+    assert!(error.to_string().ends_with(advice), "{error}");
+    assert_eq!(warnings.count_containing(advice), 1, "logged once");
     server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "absent" } }))?;
     leader(&election).await?;
     assert_eq!(election.trouble(), None);
@@ -472,9 +470,9 @@ async fn sharding_without_rights_names_missing_rule() -> Result<(), TestError> {
     server.faults().respond(RequestRule::any().resource("leases").verb(Verb::List), InjectedResponse::code(403));
     let shares = Sharding::builder(&connection, "default", "it").start()?;
     sleep(60 * SECOND).await;
-    let trouble = shares.trouble().ok_or("it has no rights")?;
-    assert_eq!((trouble.verb, trouble.code), ("list", Some(403)));
-    assert_eq!(warnings.with("grant the verb `list` on `leases`"), 1, "logged once");
+    let error = shares.trouble().ok_or("it has no rights")?;
+    assert_eq!((error.verb, error.code), ("list", Some(403)));
+    assert_eq!(warnings.count_containing("grant the verb `list` on `leases`"), 1, "logged once");
     server.faults().clear_rules();
     sleep(60 * SECOND).await;
     assert_eq!(shares.trouble(), None);
@@ -490,11 +488,11 @@ async fn holder_change_wakes_waiting_tasks() -> Result<(), TestError> {
     let (_other, connection) = process(&server, 2).await?;
     let second = candidate(&connection, "b")?;
     assert_eq!(second.holder_changed(None).await.as_deref(), Some(first.identity()));
-    let known = second.holder();
-    let waits = second.holder_changed(known.as_deref());
+    let known_holder = second.holder();
+    let waits = second.holder_changed(known_holder.as_deref());
     assert!(timeout(60 * SECOND, waits).await.is_err(), "the same holder");
-    let (changed, released) = tokio::join!(second.holder_changed(known.as_deref()), first.stop());
-    assert!(released && changed != known, "{changed:?}");
+    let (new_holder, was_released) = tokio::join!(second.holder_changed(known_holder.as_deref()), first.stop());
+    assert!(was_released && new_holder != known_holder, "{new_holder:?}");
     Ok(())
 }
 
@@ -513,9 +511,9 @@ async fn leadership_changes_emit_lease_events() -> Result<(), TestError> {
     let mut notes = Vec::new();
     for event in events.items {
         let regarding = event.regarding.ok_or("about nothing")?;
-        let about =
+        let event_texts =
             [regarding.kind, regarding.name, regarding.uid, event.reason, event.type_].map(Option::unwrap_or_default);
-        assert_eq!(about, ["Lease", "it", uid.as_str().unwrap_or_default(), "LeaderElection", "Normal"]);
+        assert_eq!(event_texts, ["Lease", "it", uid.as_str().unwrap_or_default(), "LeaderElection", "Normal"]);
         notes.push(event.note.unwrap_or_default());
     }
     notes.sort_unstable();

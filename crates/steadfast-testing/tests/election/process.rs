@@ -25,7 +25,7 @@ pub(crate) enum Mutant {
     /// No fence: the holder checks its leadership, and then writes through an ordinary client.
     OrdinaryClient,
     /// No deadline for buffered bytes: the kernel sends them at any later time.
-    PatientKernel,
+    UnlimitedSendBuffer,
     /// Wrong clock: the fence uses the wall clock, which may jump.
     WallClock,
 }
@@ -41,16 +41,16 @@ struct ProcessEnvironment {
     local: Local,
     mutant: Option<Mutant>,
     /// Jump of the wall clock, in seconds.
-    jumped: AtomicI64,
-    running: Arc<Mutex<Running>>,
+    clock_jump_seconds: AtomicI64,
+    state: Arc<Mutex<ProcessState>>,
 }
 
 #[derive(Default)]
-struct Running {
-    frozen: bool,
-    killed: bool,
+struct ProcessState {
+    is_frozen: bool,
+    is_killed: bool,
     /// Wakers of the tasks that a frozen process suspends.
-    waiting: Vec<Waker>,
+    frozen_tasks: Vec<Waker>,
     tasks: Vec<AbortHandle>,
 }
 
@@ -63,16 +63,17 @@ impl Process {
             let dialer = dialer.clone();
             Box::pin(async move { dialer.connect(replica).await })
         });
-        let patient = mutant == Some(Mutant::PatientKernel);
+        let is_unlimited = mutant == Some(Mutant::UnlimitedSendBuffer);
         let local = Local::new(seed, move |host, port| {
-            let dialled = dial(host, port);
+            let dial_result = dial(host, port);
             Box::pin(async move {
-                let socket = dialled.await?;
+                let socket = dial_result.await?;
                 // `Pipe` does not forward `limit_lateness`, so late data is never discarded.
-                Ok(if patient { Box::new(Pipe::new(socket, "the server")) } else { socket })
+                Ok(if is_unlimited { Box::new(Pipe::new(socket, "the server")) } else { socket })
             })
         });
-        let environment = ProcessEnvironment { local, mutant, jumped: AtomicI64::new(0), running: Arc::default() };
+        let environment =
+            ProcessEnvironment { local, mutant, clock_jump_seconds: AtomicI64::new(0), state: Arc::default() };
         Self { environment: Arc::new(environment), network }
     }
 
@@ -90,35 +91,35 @@ impl Process {
     }
 
     /// Simulates `SIGSTOP` or `SIGCONT`.
-    pub(crate) fn freeze(&self, frozen: bool) {
-        let waiting = {
-            let mut running = self.environment.running();
-            running.frozen = frozen;
-            if frozen { Vec::new() } else { std::mem::take(&mut running.waiting) }
+    pub(crate) fn freeze(&self, is_frozen: bool) {
+        let wakers = {
+            let mut state = self.environment.state();
+            state.is_frozen = is_frozen;
+            if is_frozen { Vec::new() } else { std::mem::take(&mut state.frozen_tasks) }
         };
-        waiting.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Simulates `SIGKILL`: stops all tasks, and closes the sockets like a kernel.
     pub(crate) fn kill(&self) {
         let tasks = {
-            let mut running = self.environment.running();
-            running.killed = true;
-            std::mem::take(&mut running.tasks)
+            let mut state = self.environment.state();
+            state.is_killed = true;
+            std::mem::take(&mut state.tasks)
         };
         tasks.iter().for_each(AbortHandle::abort);
     }
 
     /// Sets the jump of the wall clock.
     pub(crate) fn jump(&self, seconds: i64) {
-        self.environment.jumped.store(seconds, Ordering::Relaxed);
+        self.environment.clock_jump_seconds.store(seconds, Ordering::Relaxed);
     }
 
     /// Returns the wall clock time of the process.
     pub(crate) fn wall_clock(&self) -> impl Fn() -> SystemTime + Send + Sync + use<> {
         let environment = self.environment.clone();
         move || {
-            let seconds = 1_700_000_000 + environment.jumped.load(Ordering::Relaxed);
+            let seconds = 1_700_000_000 + environment.clock_jump_seconds.load(Ordering::Relaxed);
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
             SystemTime::UNIX_EPOCH + seconds + environment.local.now().since_zero()
         }
@@ -131,14 +132,14 @@ impl Process {
 }
 
 impl ProcessEnvironment {
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock()
+    fn state(&self) -> MutexGuard<'_, ProcessState> {
+        self.state.lock()
     }
 }
 
 /// Task that runs only while its process runs.
 struct Scheduled {
-    running: Arc<Mutex<Running>>,
+    state: Arc<Mutex<ProcessState>>,
     task: BoxFuture<'static, ()>,
 }
 
@@ -147,9 +148,9 @@ impl Future for Scheduled {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
-            let mut running = self.running.lock();
-            if running.frozen {
-                running.waiting.push(context.waker().clone());
+            let mut running = self.state.lock();
+            if running.is_frozen {
+                running.frozen_tasks.push(context.waker().clone());
                 return Poll::Pending;
             }
         }
@@ -164,7 +165,7 @@ impl Environment for ProcessEnvironment {
     }
 
     fn boot_time(&self) -> Instant {
-        let jumped = self.jumped.load(Ordering::Relaxed).unsigned_abs();
+        let jumped = self.clock_jump_seconds.load(Ordering::Relaxed).unsigned_abs();
         match self.mutant {
             // Only a wall clock that is behind is harmful, so each jump moves the clock back.
             Some(Mutant::WallClock) => {
@@ -180,9 +181,9 @@ impl Environment for ProcessEnvironment {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
-        let task = tokio::spawn(Scheduled { running: self.running.clone(), task }).abort_handle();
-        let mut running = self.running();
-        if running.killed {
+        let task = tokio::spawn(Scheduled { state: self.state.clone(), task }).abort_handle();
+        let mut running = self.state();
+        if running.is_killed {
             task.abort();
         }
         running.tasks.retain(|task| !task.is_finished());

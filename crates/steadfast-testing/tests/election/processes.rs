@@ -19,18 +19,18 @@ use steadfast_core::random::Random;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{TestError, config_map};
 
-use crate::program::OBJECT;
+use crate::program::WRITTEN_OBJECT;
 use crate::write_check::{violations, write_runs_in};
 
 /// Environment variable with the path of the kubeconfig. If it is set, this program runs as a candidate.
-const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
+const CANDIDATE_VARIABLE: &str = "STEADFAST_ELECTION_CANDIDATE";
 /// Name of the test that a candidate runs.
 const CANDIDATE_TEST: &str = "processes::only_one_of_three_processes_writes";
 
 /// Short durations, for many rounds: the margin is 2 s, and each failure costs at most a few seconds.
-const LEASE: Duration = Duration::from_secs(6);
-const RENEW: Duration = Duration::from_secs(4);
-const RETRY: Duration = Duration::from_secs(1);
+const LEASE_DURATION: Duration = Duration::from_secs(6);
+const RENEW_DEADLINE: Duration = Duration::from_secs(4);
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Timeout for expected events on a busy machine.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 #[test]
 fn only_one_of_three_processes_writes() -> Result<(), TestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    match std::env::var_os(CANDIDATE) {
+    match std::env::var_os(CANDIDATE_VARIABLE) {
         Some(kubeconfig) => runtime.block_on(run_candidate(Path::new(&kubeconfig))),
         None => runtime.block_on(kill_and_stop()),
     }
@@ -57,18 +57,18 @@ async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
     let connection = Connection::new(config)?;
     let election = LeaderElection::builder(&connection, "default", "it")
         .identity(std::process::id().to_string())
-        .lease_duration(LEASE)
-        .renew_deadline(RENEW)
-        .retry_period(RETRY)
+        .lease_duration(LEASE_DURATION)
+        .renew_deadline(RENEW_DEADLINE)
+        .retry_period(RETRY_PERIOD)
         .start()?;
-    let mut terms = 0;
+    let mut term_count = 0;
     loop {
         let leader = tokio::select! {
             leader = election.until_leader() => leader.ok_or("it was stopped")?,
             _ = &mut parent_end => return Ok(()),
         };
-        terms += 1;
-        let holder = format!("{}#{terms}", election.identity());
+        term_count += 1;
+        let holder = format!("{}#{term_count}", election.identity());
         let writers = (0..2).map(|_| write(leader.client(), holder.clone()));
         tokio::select! {
             () = leader.lost() => {
@@ -88,7 +88,7 @@ async fn write(client: kube::Client, holder: String) {
     for number in 0_u64.. {
         let patch = Patch::Merge(json!({ "data": { "holder": holder, "number": number.to_string() } }));
         // The loop ignores failures: each attempt is independent.
-        let _ = objects.patch(OBJECT, &PatchParams::default(), &patch).await;
+        let _ = objects.patch(WRITTEN_OBJECT, &PatchParams::default(), &patch).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -102,7 +102,7 @@ impl Candidate {
     fn start(kubeconfig: &Path) -> Result<Self, TestError> {
         let process = Command::new(std::env::current_exe()?)
             .args(["--exact", CANDIDATE_TEST, "--nocapture"])
-            .env(CANDIDATE, kubeconfig)
+            .env(CANDIDATE_VARIABLE, kubeconfig)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
@@ -110,8 +110,8 @@ impl Candidate {
     }
 
     fn signal(&self, signal: &str) -> Result<(), TestError> {
-        let done = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status()?;
-        if done.success() { Ok(()) } else { Err(format!("kill {signal}: {done}").into()) }
+        let status = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status()?;
+        if status.success() { Ok(()) } else { Err(format!("kill {signal}: {status}").into()) }
     }
 }
 
@@ -130,7 +130,7 @@ async fn kill_and_stop() -> Result<(), TestError> {
     let connection = reference.connection().await?;
     let objects: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
     objects
-        .create(&PostParams::default(), &serde_json::from_value(serde_json::to_value(config_map(OBJECT, ""))?)?)
+        .create(&PostParams::default(), &serde_json::from_value(serde_json::to_value(config_map(WRITTEN_OBJECT, ""))?)?)
         .await?;
     let leases: Api<Lease> = Api::namespaced(connection.client(), "default");
     let mut candidates = Vec::new();
@@ -140,7 +140,7 @@ async fn kill_and_stop() -> Result<(), TestError> {
     let mut takeover_times = Vec::new();
     let mut previous_holder = None;
     for kill in 0..kills {
-        let started = Instant::now();
+        let start = Instant::now();
         let (leader, number) = loop {
             let holder = leases.get_opt("it").await?.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
             let process = holder.split('_').next().unwrap_or_default();
@@ -148,13 +148,13 @@ async fn kill_and_stop() -> Result<(), TestError> {
             if let Some(number) = number.filter(|_| previous_holder.as_ref() != Some(&holder)) {
                 break (holder, number);
             }
-            if started.elapsed() > EVENT_TIMEOUT {
+            if start.elapsed() > EVENT_TIMEOUT {
                 return Err(format!("no process leads after {EVENT_TIMEOUT:?}: the lease holder is {holder}").into());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         if previous_holder.is_some() {
-            takeover_times.push(started.elapsed());
+            takeover_times.push(start.elapsed());
         }
         // Kills or stops the leader in the middle of its work.
         tokio::time::sleep(random.between(Duration::from_millis(300), Duration::from_secs(2))).await;
@@ -164,10 +164,10 @@ async fn kill_and_stop() -> Result<(), TestError> {
             1 => {
                 candidates[number].signal("-STOP")?;
                 // The process resumes after another candidate has led for a while.
-                let stopped = random.between(2 * LEASE, 4 * LEASE);
+                let stop_duration = random.between(2 * LEASE_DURATION, 4 * LEASE_DURATION);
                 let process = candidates[number].process.id().to_string();
                 tokio::spawn(async move {
-                    tokio::time::sleep(stopped).await;
+                    tokio::time::sleep(stop_duration).await;
                     // The process may have ended in the meantime.
                     drop(Command::new("kill").args(["-CONT", &process]).status());
                 });
@@ -175,21 +175,21 @@ async fn kill_and_stop() -> Result<(), TestError> {
             _ => {
                 // The stop lasts about as long as the term, so the leader may or may not lead afterwards.
                 candidates[number].signal("-STOP")?;
-                tokio::time::sleep(random.between(RENEW / 2, LEASE + RETRY)).await;
+                tokio::time::sleep(random.between(RENEW_DEADLINE / 2, LEASE_DURATION + RETRY_PERIOD)).await;
                 candidates[number].signal("-CONT")?;
                 previous_holder = None;
             }
         }
     }
-    tokio::time::sleep(2 * LEASE).await;
+    tokio::time::sleep(2 * LEASE_DURATION).await;
     drop(candidates);
     let history = reference.history("", "configmaps").await?;
     let write_runs = write_runs_in(&history);
     let writes: usize = write_runs.iter().map(|run| run.writes).sum();
     takeover_times.sort();
-    let (median, worst) = (takeover_times.get(takeover_times.len() / 2), takeover_times.last());
+    let (median, longest) = (takeover_times.get(takeover_times.len() / 2), takeover_times.last());
     println!(
-        "{kills} kills: {} runs of writes, {writes} writes; another led after {median:?}, at worst {worst:?}",
+        "{kills} kills: {} runs of writes, {writes} writes; another led after {median:?}, at worst {longest:?}",
         write_runs.len()
     );
     assert_eq!(violations(&write_runs), [""; 0]);

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::process::{Mutant, Process};
 
 /// Name of the object that leaders write to.
-pub(crate) const OBJECT: &str = "written";
+pub(crate) const WRITTEN_OBJECT: &str = "written";
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) struct Program {
     pub(crate) election: LeaderElection,
     pub(crate) ending: watch::Sender<Ending>,
     /// Becomes `true` when the program ends on its own initiative.
-    pub(crate) ended: watch::Receiver<bool>,
+    pub(crate) has_ended: watch::Receiver<bool>,
 }
 
 /// State of a running program.
@@ -61,29 +61,29 @@ impl Program {
         mutant: Option<Mutant>,
         mut random: Random,
     ) -> Self {
-        let (ending, requested) = watch::channel(Ending::None);
-        let (raise, ended) = watch::channel(false);
+        let (ending, ending_requests) = watch::channel(Ending::None);
+        let (ended_sender, has_ended) = watch::channel(false);
         let writes_after_loss = random.draw().is_multiple_of(2);
-        let running = RunningProgram {
+        let running_program = RunningProgram {
             process: process.clone(),
             connection,
             election: election.clone(),
-            ending: requested,
+            ending: ending_requests,
             writes_after_loss,
             mutant,
             random,
         };
         process.run(async move {
-            running.run().await;
-            raise.send_replace(true);
+            running_program.run().await;
+            ended_sender.send_replace(true);
         });
-        Self { process, election, ending, ended }
+        Self { process, election, ending, has_ended }
     }
 }
 
 impl RunningProgram {
     async fn run(mut self) {
-        let mut terms = 0;
+        let mut term_count = 0;
         let mut ending = self.ending.clone();
         while *ending.borrow_and_update() == Ending::None {
             let leader = tokio::select! {
@@ -92,8 +92,8 @@ impl RunningProgram {
                 _ = ending.changed() => continue,
             };
             let Some(leader) = leader else { break };
-            terms += 1;
-            let holder = format!("{}#{terms}", self.election.identity());
+            term_count += 1;
+            let holder = format!("{}#{term_count}", self.election.identity());
             self.lead(&leader, &holder).await;
         }
         self.election.stop().await;
@@ -122,13 +122,15 @@ impl RunningProgram {
         }
         let mut ending = self.ending.clone();
         let mut work = Box::pin(futures::future::join_all(writers));
-        let over = async {
-            let requested = tokio::select! {
+        let end_of_term = async {
+            let requested_ending = tokio::select! {
                 biased;
                 () = leader.lost() => Ending::None,
-                requested = ending.wait_for(|ending| *ending != Ending::None) => requested.map_or(Ending::InOrder, |requested| *requested),
+                requested = ending.wait_for(|ending| *ending != Ending::None) => {
+                    requested.map_or(Ending::InOrder, |requested| *requested)
+                }
             };
-            match requested {
+            match requested_ending {
                 Ending::None => {}
                 Ending::InOrder => return,
                 Ending::WithoutOrder => {
@@ -146,7 +148,7 @@ impl RunningProgram {
         tokio::select! {
             biased;
             _ = &mut work => {}
-            () = over => {}
+            () = end_of_term => {}
         }
     }
 }
@@ -172,15 +174,15 @@ impl Writer {
             let length = if self.random.draw().is_multiple_of(8) { 40_000 } else { 20 };
             let data = json!({ "holder": self.holder, "number": number.to_string(), "filling": "x".repeat(length) });
             let patch = Patch::Merge(json!({ "data": data }));
-            let patience = self.random.between(Duration::from_millis(100), Duration::from_secs(20));
+            let timeout = self.random.between(Duration::from_millis(100), Duration::from_secs(20));
             if self.leader.is_leader() || (!self.checks_leadership && self.random.draw().is_multiple_of(2)) {
                 let parameters = PatchParams::default();
-                let written = self.objects.patch(OBJECT, &parameters, &patch);
+                let request = self.objects.patch(WRITTEN_OBJECT, &parameters, &patch);
                 tokio::select! {
                     biased;
-                    _ = written => {}
+                    _ = request => {}
                     // The writer cancels the request, and its result remains unknown.
-                    () = self.process.pause(patience) => {}
+                    () = self.process.pause(timeout) => {}
                 }
             }
             let pause = self.random.between(Duration::from_millis(1), Duration::from_millis(700));

@@ -15,7 +15,7 @@ use crate::election_scheme::ElectionScheme;
 use crate::faults::{Log, MAX_RECOVERY_TIME, MAX_WRITE_DURATION, cut_off, freeze, slow_writes};
 use crate::harmful_decisions::HarmfulDecisions;
 use crate::process::{Mutant, Process};
-use crate::program::{Ending, OBJECT, Program};
+use crate::program::{Ending, Program, WRITTEN_OBJECT};
 use crate::write_check::{WriteRun, transfers_from_active_holders, violations, write_runs};
 
 /// Number of injected faults.
@@ -45,7 +45,8 @@ struct HistoryRun {
     log: Log,
 }
 
-/// Runs the history of `seed` among candidates in the election scheme `scheme`, without the protection that `mutant` names.
+/// Runs the history of `seed` among candidates in the election scheme `scheme`, without the protection that `mutant`
+/// names.
 pub(crate) async fn run_history(
     seed: u64,
     scheme: ElectionScheme,
@@ -55,7 +56,7 @@ pub(crate) async fn run_history(
     let http2 = !random.draw().is_multiple_of(3);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     let server = Arc::new(server);
-    server.create(&config_map(OBJECT, ""))?;
+    server.create(&config_map(WRITTEN_OBJECT, ""))?;
     let candidates = 2 + random.draw() as usize % 3;
     let coordinator = scheme.coordinator(&server, &mut random)?;
     let (slots, ended_identities, log) = (Vec::new(), Vec::new(), Log::new());
@@ -72,11 +73,11 @@ pub(crate) async fn run_history(
         }
     }
     history.heal();
-    let healed = history.server.elapsed();
+    let healed_at = history.server.elapsed();
     sleep(MAX_RECOVERY_TIME).await;
     let write_runs = write_runs(&history.server);
     let mut problems = violations(&write_runs);
-    if write_runs.last().is_none_or(|run| run.last <= healed + MAX_RECOVERY_TIME / 2) {
+    if write_runs.last().is_none_or(|run| run.last <= healed_at + MAX_RECOVERY_TIME / 2) {
         problems
             .push(format!("no candidate leads {MAX_RECOVERY_TIME:?} after the last fault: {:?}", write_runs.last()));
     }
@@ -91,7 +92,7 @@ impl HistoryRun {
         let builder = LeaderElection::builder(&connection, "default", LEASE).identity("candidate");
         let builder = builder.wall_clock(process.wall_clock());
         let election = self.scheme.start_candidate(builder, &mut self.random).await?;
-        self.log.note(&format!("{} starts", election.identity()));
+        self.log.append(&format!("{} starts", election.identity()));
         let random = Random::new(self.random.draw());
         Ok(Program::start(process, connection, election, self.mutant, random))
     }
@@ -104,9 +105,9 @@ impl HistoryRun {
             return Ok(false);
         }
         let Self { slots, ended_identities, random, log, .. } = self;
-        let ends =
+        let ending_slot =
             HarmfulDecisions { coordinator, programs: slots, ended_identities, random, log }.run_random().await?;
-        if let Some(slot) = ends {
+        if let Some(slot) = ending_slot {
             self.end(slot, Ending::InOrder).await?;
         }
         Ok(true)
@@ -114,71 +115,71 @@ impl HistoryRun {
 
     /// Injects a random fault, more often into the leader than into other candidates.
     async fn inject_random_fault(&mut self) -> Result<(), TestError> {
-        let any = self.random.draw() as usize % self.slots.len();
-        let slot = self.leading().filter(|_| !self.random.draw().is_multiple_of(3)).unwrap_or(any);
+        let random_slot = self.random.draw() as usize % self.slots.len();
+        let slot = self.leading_slot().filter(|_| !self.random.draw().is_multiple_of(3)).unwrap_or(random_slot);
         let Process { network, .. } = self.slots[slot].process.clone();
-        let lasts = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
-        let few = self.random.draw() % 4000;
-        let what = self.random.draw() % 15;
-        match what {
-            0 | 1 => self.partition(slot, &network, Direction::Both, lasts),
-            2 | 3 => self.partition(slot, &network, Direction::ToServer, lasts),
-            4 => self.partition(slot, &network, Direction::ToClient, lasts),
+        let duration = self.random.between(Duration::from_millis(200), Duration::from_secs(40));
+        let byte_count = self.random.draw() % 4000;
+        let fault = self.random.draw() % 15;
+        match fault {
+            0 | 1 => self.partition(slot, &network, Direction::Both, duration),
+            2 | 3 => self.partition(slot, &network, Direction::ToServer, duration),
+            4 => self.partition(slot, &network, Direction::ToClient, duration),
             5 | 6 => {
-                self.log.note(&format!("{slot} is frozen for {lasts:?}"));
-                freeze(&self.slots[slot].process, lasts);
+                self.log.append(&format!("{slot} is frozen for {duration:?}"));
+                freeze(&self.slots[slot].process, duration);
             }
             7 => {
                 // The worst case of a partition and a freeze: the kernel still sends buffered bytes while no task of
                 // the process runs.
-                self.partition(slot, &network, Direction::ToServer, lasts);
+                self.partition(slot, &network, Direction::ToServer, duration);
                 let process = self.slots[slot].process.clone();
-                let soon = self.random.between(Duration::from_millis(1), Duration::from_secs(3));
-                self.log.note(&format!("{slot} is frozen {soon:?} later, for {:?}", 2 * lasts));
+                let delay = self.random.between(Duration::from_millis(1), Duration::from_secs(3));
+                self.log.append(&format!("{slot} is frozen {delay:?} later, for {:?}", 2 * duration));
                 tokio::spawn(async move {
-                    sleep(soon).await;
+                    sleep(delay).await;
                     process.freeze(true);
-                    sleep(2 * lasts).await;
+                    sleep(2 * duration).await;
                     process.freeze(false);
                 });
             }
             8 => {
-                let jump = (self.random.draw() % 2_000_000).cast_signed() - 1_000_000;
-                self.log.note(&format!("the wall clock of {slot} jumps to {jump} s"));
-                self.slots[slot].process.jump(jump);
+                let jump_seconds = (self.random.draw() % 2_000_000).cast_signed() - 1_000_000;
+                self.log.append(&format!("the wall clock of {slot} jumps to {jump_seconds} s"));
+                self.slots[slot].process.jump(jump_seconds);
             }
             9 => {
-                self.log.note(&format!("{slot} loses answers after {few} bytes"));
-                network.reset_after(few, Direction::ToClient);
+                self.log.append(&format!("{slot} loses answers after {byte_count} bytes"));
+                network.reset_after(byte_count, Direction::ToClient);
             }
             10 => {
-                self.log.note("the server restarts");
+                self.log.append("the server restarts");
                 let faults = self.server.faults().clone();
                 faults.stop();
-                let down = lasts / 4;
+                let downtime = duration / 4;
                 tokio::spawn(async move {
-                    sleep(down).await;
+                    sleep(downtime).await;
                     faults.start();
                 });
             }
             11 => {
                 let delay = self.random.between(Duration::ZERO, Duration::from_millis(1500));
-                self.log.note(&format!("{slot} is {delay:?} away"));
+                self.log.append(&format!("{slot} is {delay:?} away"));
                 network.delay(delay);
             }
             12 => {
-                let takes = self.random.between(Duration::ZERO, MAX_WRITE_DURATION);
-                self.log.note(&format!("the server takes {takes:?} for a write, for {lasts:?}"));
-                slow_writes(&self.server, takes, lasts);
+                let write_delay = self.random.between(Duration::ZERO, MAX_WRITE_DURATION);
+                self.log.append(&format!("the server takes {write_delay:?} for a write, for {duration:?}"));
+                slow_writes(&self.server, write_delay, duration);
             }
             13 => {
-                self.log.note(&format!("{slot} is killed"));
+                self.log.append(&format!("{slot} is killed"));
                 self.slots[slot].process.kill();
                 self.ended_identities.push(self.slots[slot].election.identity().to_owned());
                 self.slots[slot] = self.start().await?;
             }
             _ => {
-                let ending = if few.is_multiple_of(2) { Ending::InOrder } else { Ending::WithoutOrder };
+                let ending = if byte_count.is_multiple_of(2) { Ending::InOrder } else { Ending::WithoutOrder };
                 self.end(slot, ending).await?;
             }
         }
@@ -187,36 +188,36 @@ impl HistoryRun {
 
     /// Ends the program in `slot`, and starts another one.
     async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), TestError> {
-        self.log.note(&format!("{slot} ends {ending:?}"));
+        self.log.append(&format!("{slot} ends {ending:?}"));
         self.slots[slot].ending.send_replace(ending);
         let next = self.start().await?;
-        let before = std::mem::replace(&mut self.slots[slot], next);
-        self.ended_identities.push(before.election.identity().to_owned());
+        let replaced = std::mem::replace(&mut self.slots[slot], next);
+        self.ended_identities.push(replaced.election.identity().to_owned());
         tokio::spawn(async move {
             // The program may take as long as it needs, up to the grace period of Kubernetes.
-            let mut ended = before.ended.clone();
+            let mut has_ended = replaced.has_ended.clone();
             tokio::select! {
                 biased;
-                _ = ended.wait_for(|ended| *ended) => {}
-                () = sleep(Duration::from_secs(30)) => before.process.kill(),
+                _ = has_ended.wait_for(|has_ended| *has_ended) => {}
+                () = sleep(Duration::from_secs(30)) => replaced.process.kill(),
             }
         });
         Ok(())
     }
 
-    fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, lasts: Duration) {
-        self.log.note(&format!("{slot} is cut off {direction:?} for {lasts:?}"));
-        cut_off(network, direction, lasts);
+    fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, duration: Duration) {
+        self.log.append(&format!("{slot} is cut off {direction:?} for {duration:?}"));
+        cut_off(network, direction, duration);
     }
 
     /// Returns the slot of the candidate that claims to lead.
-    fn leading(&self) -> Option<usize> {
+    fn leading_slot(&self) -> Option<usize> {
         self.slots.iter().position(|program| program.election.is_leader())
     }
 
     /// Ends all injected faults.
     fn heal(&mut self) {
-        self.log.note("all is well");
+        self.log.append("all is well");
         self.server.faults().start();
         self.server.faults().clear_rules();
         for program in &self.slots {

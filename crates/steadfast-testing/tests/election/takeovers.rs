@@ -23,7 +23,7 @@ use steadfast_core::random::Random;
 use steadfast_testing::{Children, TestError, config_map};
 use tokio::time::sleep;
 
-use crate::faults::{Log, block_on_virtual_time, enable_logging, number};
+use crate::faults::{Log, block_on_virtual_time, enable_logging, env_number};
 use crate::process::Process;
 
 /// Required number of children of a parent.
@@ -33,7 +33,7 @@ const STEPS: usize = 10;
 /// Maximum time until all children exist after the last lag.
 const MAX_RECOVERY_TIME: Duration = Duration::from_secs(90);
 /// Label of each child with the name of its creator.
-const MAKER: &str = "maker";
+const CREATOR_LABEL: &str = "maker";
 
 /// Protection under which a replica acts, or a deliberate bug that omits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,10 @@ enum TakeoverScheme {
 }
 
 #[derive(Debug)]
-struct HistoryResult {
+struct TakeoverResult {
     problems: Vec<String>,
     /// Number of times that another replica took over the creation of a parent's children.
-    moves: usize,
+    takeovers: usize,
     log: String,
 }
 
@@ -63,14 +63,14 @@ enum ReconcilePermission {
     LeaderIfElected(Arc<Mutex<Option<Leader>>>),
 }
 
-struct Context {
+struct TakeoverContext {
     name: String,
     permission: ReconcilePermission,
     children: Informer<Pod>,
 }
 
 /// Creates the children that the cache lacks.
-async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<TakeoverContext>) -> Result<Action, kube::Error> {
     let key = ObjectKey::namespaced("default", parent.name_any());
     let permission = match &context.permission {
         ReconcilePermission::Sharding(sharding) => {
@@ -107,7 +107,7 @@ async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Resul
 }
 
 /// Replica in its process.
-struct Replica {
+struct TakeoverReplica {
     name: String,
     process: Process,
     handle: ReplicaHandle,
@@ -129,7 +129,7 @@ impl ReplicaHandle {
     }
 }
 
-impl Replica {
+impl TakeoverReplica {
     async fn start(server: &ApiServer, scheme: TakeoverScheme, name: String, seed: u64) -> Result<Self, TestError> {
         let process = Process::start(server, seed, None);
         let connection = process.connection(server, true).await?;
@@ -143,16 +143,16 @@ impl Replica {
                 ReplicaHandle::Leader(election.wall_clock(process.wall_clock()).start()?)
             }
         };
-        let works = work(connection, scheme, name.clone(), handle.clone());
+        let run = run_replica(connection, scheme, name.clone(), handle.clone());
         process.run(async move {
-            works.await.expect("the controller must start");
+            run.await.expect("the controller must start");
         });
         Ok(Self { name, process, handle })
     }
 }
 
 /// Runs the program of each process.
-async fn work(
+async fn run_replica(
     connection: Connection,
     scheme: TakeoverScheme,
     name: String,
@@ -163,7 +163,7 @@ async fn work(
     let parents = informers.informer::<ConfigMap>(Scope::all())?;
     let children = informers.informer::<Pod>(Scope::all())?;
     let run = |permission: ReconcilePermission, configure: &dyn Fn(Controller<ConfigMap>) -> Controller<ConfigMap>| {
-        let context = Arc::new(Context { name: name.clone(), permission, children: children.clone() });
+        let context = Arc::new(TakeoverContext { name: name.clone(), permission, children: children.clone() });
         let controller = Controller::new(&informers, parents.clone()).owns::<Pod>(Scope::all()).reads(&children);
         configure(controller).run(ensure_children, back_off, context)
     };
@@ -184,10 +184,11 @@ async fn work(
             return Ok(());
         }
         (ReplicaHandle::Leader(election), _) => {
-            let current = Arc::<Mutex<Option<Leader>>>::default();
-            let controller = run(ReconcilePermission::LeaderIfElected(current.clone()), &|controller| controller)?;
+            let current_leader = Arc::<Mutex<Option<Leader>>>::default();
+            let controller =
+                run(ReconcilePermission::LeaderIfElected(current_leader.clone()), &|controller| controller)?;
             while let Some(leader) = election.until_leader().await {
-                *current.lock() = Some(leader.clone());
+                *current_leader.lock() = Some(leader.clone());
                 leader.lost().await;
             }
             controller
@@ -196,71 +197,71 @@ async fn work(
     std::future::pending().await
 }
 
-struct HistoryRun {
+struct TakeoverRun {
     server: ApiServer,
     scheme: TakeoverScheme,
     random: Random,
-    replicas: Vec<Replica>,
+    replicas: Vec<TakeoverReplica>,
     /// Number of replicas that were started so far.
-    started: usize,
-    parents: usize,
+    started_count: usize,
+    parent_count: usize,
     log: Log,
 }
 
-async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<HistoryResult, TestError> {
+async fn run_history(seed: u64, scheme: TakeoverScheme) -> Result<TakeoverResult, TestError> {
     let mut random = Random::new(seed);
     let server = ApiServer::builder().in_memory().http2(true).seed(random.draw()).start().await?;
     let (replicas, log) = (Vec::new(), Log::new());
-    let mut history = HistoryRun { server, scheme, random, replicas, started: 0, parents: 0, log };
+    let mut history = TakeoverRun { server, scheme, random, replicas, started_count: 0, parent_count: 0, log };
     for _ in 0..REPLICAS {
         history.join().await?;
     }
-    history.write()?;
+    history.create_demand()?;
     sleep(Duration::from_secs(30)).await;
     for _ in 0..STEPS {
         history.inject_random_fault().await?;
     }
-    history.log.note("all is well");
+    history.log.append("all is well");
     sleep(MAX_RECOVERY_TIME).await;
     let children = Children::of(&history.server, "", "pods");
-    let too_many = children.max_at_once.iter().filter(|(_, most)| **most > CHILDREN);
-    let mut problems: Vec<_> = too_many.map(|(parent, most)| format!("{parent} had {most} children")).collect();
+    let exceeding = children.max_at_once.iter().filter(|(_, count)| **count > CHILDREN);
+    let mut problems: Vec<_> = exceeding.map(|(parent, count)| format!("{parent} had {count} children")).collect();
     let complete_parents = children.live.values().filter(|live| live.len() == CHILDREN).count();
-    if problems.is_empty() && complete_parents != history.parents {
+    if problems.is_empty() && complete_parents != history.parent_count {
         problems.push(format!(
             "{complete_parents} of {} parents have their children: {:?}",
-            history.parents, children.live
+            history.parent_count, children.live
         ));
     }
-    Ok(HistoryResult { problems, moves: moves(&history.server), log: history.log.text })
+    Ok(TakeoverResult { problems, takeovers: count_takeovers(&history.server), log: history.log.text })
 }
 
-impl HistoryRun {
+impl TakeoverRun {
     async fn join(&mut self) -> Result<(), TestError> {
-        let (name, seed) = (format!("replica-{}", self.started), self.random.draw());
-        self.log.note(&format!("{name} joins"));
-        self.replicas.push(Replica::start(&self.server, self.scheme, name, seed).await?);
-        self.started += 1;
+        let (name, seed) = (format!("replica-{}", self.started_count), self.random.draw());
+        self.log.append(&format!("{name} joins"));
+        self.replicas.push(TakeoverReplica::start(&self.server, self.scheme, name, seed).await?);
+        self.started_count += 1;
         Ok(())
     }
 
     /// Creates a demand: a new parent without children, or the removal of a child.
-    fn write(&mut self) -> Result<(), TestError> {
-        let live: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
-        let chosen = self.random.draw() as usize % (2 * live.len() + 1);
-        if let Some(child) = live.get(chosen) {
-            self.log.note(&format!("{child} is gone"));
+    fn create_demand(&mut self) -> Result<(), TestError> {
+        let children: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
+        let index = self.random.draw() as usize % (2 * children.len() + 1);
+        if let Some(child) = children.get(index) {
+            self.log.append(&format!("{child} is gone"));
             self.server.delete_named("pods", "default", child)?;
         } else {
-            self.log.note(&format!("parent-{} is there", self.parents));
-            self.server.create(&config_map(&format!("parent-{}", self.parents), ""))?;
-            self.parents += 1;
+            self.log.append(&format!("parent-{} is there", self.parent_count));
+            self.server.create(&config_map(&format!("parent-{}", self.parent_count), ""))?;
+            self.parent_count += 1;
         }
         Ok(())
     }
 
     /// Stalls the open watches of children.
-    fn stall(&self) {
+    fn stall_child_watches(&self) {
         let is_watch = |request: &&RequestRecord| {
             let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
             pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished
@@ -274,35 +275,35 @@ impl HistoryRun {
     async fn inject_random_fault(&mut self) -> Result<(), TestError> {
         // Caches see the demand, but not the children that meet it. Either only the watches of children lag, or the
         // whole watch cache lags, which also serves lists of leases.
-        let of_children = !self.random.draw().is_multiple_of(3);
-        if of_children {
-            self.stall();
+        let only_children_lag = !self.random.draw().is_multiple_of(3);
+        if only_children_lag {
+            self.stall_child_watches();
         }
         for _ in 0..=self.random.draw() % 4 {
-            self.write()?;
+            self.create_demand()?;
         }
-        if !of_children {
+        if !only_children_lag {
             self.server.faults().lag_at(self.server.revision());
         }
         // Most lags last five seconds. Some last until a lease has expired.
-        let longest = if self.random.draw().is_multiple_of(5) { 25 } else { 5 };
-        let lag = self.random.between(Duration::ZERO, Duration::from_secs(longest));
-        self.log.note(&format!("watches lag for {lag:?}"));
+        let max_lag_seconds = if self.random.draw().is_multiple_of(5) { 25 } else { 5 };
+        let lag = self.random.between(Duration::ZERO, Duration::from_secs(max_lag_seconds));
+        self.log.append(&format!("watches lag for {lag:?}"));
         let faults = self.server.faults().clone();
         let lagging = tokio::spawn(async move {
             sleep(lag).await;
             faults.lag(false);
             faults.stall_streams(false);
         });
-        let soon = self.random.between(Duration::ZERO, Duration::from_millis(1500));
-        sleep(soon).await;
+        let delay = self.random.between(Duration::ZERO, Duration::from_millis(1500));
+        sleep(delay).await;
         let index = self.random.draw() as usize % self.replicas.len();
         match self.random.draw() % 6 {
             0..=2 if self.replicas.len() > 1 => {
-                let Replica { name, process, handle } = self.replicas.swap_remove(index);
-                self.log.note(&format!("{name} stops"));
-                let stopped = handle.clone();
-                process.run(async move { stopped.stop().await });
+                let TakeoverReplica { name, process, handle } = self.replicas.swap_remove(index);
+                self.log.append(&format!("{name} stops"));
+                let stopping_handle = handle.clone();
+                process.run(async move { stopping_handle.stop().await });
                 tokio::spawn(async move {
                     sleep(Duration::from_secs(20)).await;
                     process.kill();
@@ -310,8 +311,8 @@ impl HistoryRun {
                 });
             }
             3 if self.replicas.len() > 1 => {
-                let Replica { name, process, .. } = self.replicas.swap_remove(index);
-                self.log.note(&format!("{name} is killed"));
+                let TakeoverReplica { name, process, .. } = self.replicas.swap_remove(index);
+                self.log.append(&format!("{name} is killed"));
                 process.kill();
             }
             _ if self.replicas.len() < 2 * REPLICAS => self.join().await?,
@@ -328,31 +329,32 @@ impl HistoryRun {
 }
 
 /// Returns the number of times that another replica took over the creation of a parent's children.
-fn moves(server: &ApiServer) -> usize {
-    let (history, mut last, mut moves) = (server.history(), BTreeMap::<String, String>::new(), 0);
+fn count_takeovers(server: &ApiServer) -> usize {
+    let (history, mut last_creators, mut takeovers) = (server.history(), BTreeMap::<String, String>::new(), 0);
     for change in history.of("", "pods").filter(|change| change.previous.is_none()) {
         let Some(child) = change.object.as_deref() else { continue };
         let text = |path: &str| child.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
-        let (owner, maker) = (text("/metadata/ownerReferences/0/uid"), text("/metadata/labels/maker"));
-        moves += usize::from(last.insert(owner, maker.clone()).is_some_and(|before| before != maker));
+        let (owner, creator) = (text("/metadata/ownerReferences/0/uid"), text("/metadata/labels/maker"));
+        takeovers +=
+            usize::from(last_creators.insert(owner, creator.clone()).is_some_and(|previous| previous != creator));
     }
-    moves
+    takeovers
 }
 
 fn assert_no_duplicate_children(scheme: TakeoverScheme) -> Result<(), TestError> {
-    let (mut broken, mut moves) = (Vec::new(), 0);
-    let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 4));
+    let (mut failed_seeds, mut takeovers) = (Vec::new(), 0);
+    let (first, seeds) = (env_number("STEADFAST_FIRST_SEED", 0), env_number("STEADFAST_SEEDS", 4));
     for seed in first..first + seeds {
         let result = block_on_virtual_time(run_history(seed, scheme))?;
-        moves += result.moves;
+        takeovers += result.takeovers;
         if !result.problems.is_empty() {
             println!("seed {seed}: {:#?}", result.problems);
-            broken.push(seed);
+            failed_seeds.push(seed);
         }
     }
-    println!("{scheme:?}: {seeds} histories, {moves} times children were made by another than before");
-    assert_eq!(broken, [0; 0], "a parent had too many or too few children in these histories");
-    assert!(moves as u64 > seeds, "too few takeovers to prove anything: {moves}");
+    println!("{scheme:?}: {seeds} histories, {takeovers} times children were made by another than before");
+    assert_eq!(failed_seeds, [0; 0], "a parent had too many or too few children in these histories");
+    assert!(takeovers as u64 > seeds, "too few takeovers to prove anything: {takeovers}");
     Ok(())
 }
 
@@ -391,7 +393,7 @@ fn leadership_without_sync_is_detected() -> Result<(), TestError> {
 fn one_takeover() -> Result<(), TestError> {
     enable_logging("steadfast=info,steadfast_controller=debug");
     for scheme in [TakeoverScheme::Sharding, TakeoverScheme::Leader] {
-        let result = block_on_virtual_time(run_history(number("STEADFAST_SEED", 1), scheme))?;
+        let result = block_on_virtual_time(run_history(env_number("STEADFAST_SEED", 1), scheme))?;
         println!("{scheme:?}\n{}", result.log);
         assert!(result.problems.is_empty(), "{scheme:?}: {:#?}", result.problems);
     }

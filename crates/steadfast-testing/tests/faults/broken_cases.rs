@@ -11,7 +11,7 @@ use steadfast_testing::scenarios::{ScenarioTarget, catalog};
 use crate::run_scenario;
 
 /// Longer than any bound.
-const TOO_LONG: Duration = Duration::from_secs(900);
+const UNREACHABLE_TIME: Duration = Duration::from_secs(900);
 
 /// A bound, the scenario that checks it, the injected fault, and the expected problem.
 struct BrokenCase {
@@ -27,8 +27,8 @@ const BROKEN_CASES: &[BrokenCase] = &[
         scenario: "black-hole",
         break_target: |target| {
             target.with_adjusted_settings(|settings| {
-                settings.transport.ping_after = TOO_LONG;
-                settings.transport.probe_after = TOO_LONG;
+                settings.transport.ping_after = UNREACHABLE_TIME;
+                settings.transport.probe_after = UNREACHABLE_TIME;
             })
         },
         expected_problem: "the first doubt",
@@ -36,13 +36,15 @@ const BROKEN_CASES: &[BrokenCase] = &[
     BrokenCase {
         bound: "R2a: no probe on a silent connection",
         scenario: "frozen-server",
-        break_target: |target| target.with_adjusted_settings(|settings| settings.transport.probe_after = TOO_LONG),
+        break_target: |target| {
+            target.with_adjusted_settings(|settings| settings.transport.probe_after = UNREACHABLE_TIME)
+        },
         expected_problem: "the first doubt",
     },
     BrokenCase {
         bound: "R2: no proof is requested",
         scenario: "frozen-etcd",
-        break_target: |target| target.with_adjusted_settings(|settings| settings.reflector.period = TOO_LONG),
+        break_target: |target| target.with_adjusted_settings(|settings| settings.reflector.period = UNREACHABLE_TIME),
         expected_problem: "the first doubt",
     },
     BrokenCase {
@@ -54,14 +56,14 @@ const BROKEN_CASES: &[BrokenCase] = &[
     BrokenCase {
         bound: "R2: a stalled stream is not replaced",
         scenario: "stalled-stream",
-        break_target: |target| target.with_adjusted_settings(|settings| settings.reflector.period = TOO_LONG),
+        break_target: |target| target.with_adjusted_settings(|settings| settings.reflector.period = UNREACHABLE_TIME),
         expected_problem: "the recovery",
     },
     BrokenCase {
         bound: "R3: no timeout for a list that never ends",
         scenario: "streamed-list-broken",
         break_target: |target| {
-            target.with_adjusted_settings(|settings| settings.reflector.list_stall_timeout = TOO_LONG)
+            target.with_adjusted_settings(|settings| settings.reflector.list_stall_timeout = UNREACHABLE_TIME)
         },
         expected_problem: "the recovery did not happen",
     },
@@ -115,7 +117,9 @@ const BROKEN_CASES: &[BrokenCase] = &[
     BrokenCase {
         bound: "R10: idle connections that are kept",
         scenario: "idle-after-shutdown",
-        break_target: |target| target.with_adjusted_settings(|settings| settings.transport.idle_timeout = TOO_LONG),
+        break_target: |target| {
+            target.with_adjusted_settings(|settings| settings.transport.idle_timeout = UNREACHABLE_TIME)
+        },
         expected_problem: "the end of the idle connections",
     },
     BrokenCase {
@@ -128,7 +132,7 @@ const BROKEN_CASES: &[BrokenCase] = &[
 
 #[test]
 fn each_broken_bound_fails_its_scenario() -> Result<(), TestkitError> {
-    let mut missed = Vec::new();
+    let mut undetected_bounds = Vec::new();
     for BrokenCase { bound, scenario, break_target, expected_problem } in BROKEN_CASES {
         let scenario = catalog::named(scenario).ok_or_else(|| format!("unknown scenario {scenario:?}"))?;
         // The tests of each fault show that the unmodified library passes with this seed.
@@ -138,9 +142,9 @@ fn each_broken_bound_fails_its_scenario() -> Result<(), TestkitError> {
         };
         if !problems.iter().any(|problem| problem.contains(expected_problem)) {
             println!("{bound}: {problems:#?}");
-            missed.push(bound);
+            undetected_bounds.push(bound);
         }
     }
-    assert_eq!(missed, [&""; 0], "these faults were not detected by their scenarios");
+    assert_eq!(undetected_bounds, [&""; 0], "these faults were not detected by their scenarios");
     Ok(())
 }

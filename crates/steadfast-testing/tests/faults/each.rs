@@ -10,7 +10,7 @@ use crate::run_scenario;
 const SEED: u64 = 7;
 
 /// Checks `scenario` in the form of `STEADFAST_FORM`, or in all forms if the variable is not set.
-fn is_passed(scenario: &Scenario) -> Result<(), TestkitError> {
+fn check_scenario(scenario: &Scenario) -> Result<(), TestkitError> {
     let selected = CachedForm::from_env()?;
     for form in CachedForm::ALL.into_iter().filter(|form| selected.is_none_or(|selected| selected == *form)) {
         let problems = run_scenario(scenario, ScenarioTarget::in_memory(SEED).with_form(form))?.problems();
@@ -19,18 +19,18 @@ fn is_passed(scenario: &Scenario) -> Result<(), TestkitError> {
     Ok(())
 }
 
-fn passes(fault: CatalogFault) -> Result<(), TestkitError> {
+fn check_scenarios_of(fault: CatalogFault) -> Result<(), TestkitError> {
     assert!(catalog::of(fault).next().is_some(), "no scenario covers {fault}");
-    catalog::of(fault).try_for_each(is_passed)
+    catalog::of(fault).try_for_each(check_scenario)
 }
 
 /// Runs the scenarios without a fault of the catalog, such as those with other times than the defaults. Otherwise only
 /// `steadfast lab` would run them.
 #[test]
 fn scenarios_without_fault_pass() -> Result<(), TestkitError> {
-    let others: Vec<_> = catalog::all().filter(|scenario| scenario.faults.is_empty()).collect();
-    assert!(others.iter().any(|scenario| scenario.name == "stop-on-request"), "{others:?}");
-    others.into_iter().try_for_each(is_passed)
+    let scenarios: Vec<_> = catalog::all().filter(|scenario| scenario.faults.is_empty()).collect();
+    assert!(scenarios.iter().any(|scenario| scenario.name == "stop-on-request"), "{scenarios:?}");
+    scenarios.into_iter().try_for_each(check_scenario)
 }
 
 macro_rules! faults {
@@ -38,7 +38,7 @@ macro_rules! faults {
         $(
             #[test]
             fn $name() -> Result<(), TestkitError> {
-                passes(CatalogFault::$fault)
+                check_scenarios_of(CatalogFault::$fault)
             }
         )*
 

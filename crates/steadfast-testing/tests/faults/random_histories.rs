@@ -13,12 +13,12 @@ use steadfast_testing::scenarios::{CatalogFault, CombinedFindings, ScenarioTarge
 /// Runs `faults` with `seed` on its own thread, in its own virtual time. An empty list means all faults.
 fn run(seed: u64, faults: &[CatalogFault]) -> Result<CombinedFindings, TestkitError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(run_combined(&target(seed)?, faults))
+    runtime.block_on(run_combined(&target_of_seed(seed)?, faults))
 }
 
 /// Returns the target of a seed, in the form of `STEADFAST_FORM`. Without the variable, seeds use the four forms in
 /// turn, with each set of faults.
-fn target(seed: u64) -> Result<ScenarioTarget, TestkitError> {
+fn target_of_seed(seed: u64) -> Result<ScenarioTarget, TestkitError> {
     let form = CachedForm::from_env()?.unwrap_or(CachedForm::ALL[(seed / 3 % 4) as usize]);
     let target = ScenarioTarget::in_memory(seed).with_form(form);
     // Half of the seeds use decode helpers, in a random order, with each form and each set of faults.
@@ -48,29 +48,32 @@ fn faults_of_seed(seed: u64) -> Vec<CatalogFault> {
     FAULT_SETS[seed as usize % FAULT_SETS.len()].to_vec()
 }
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+fn env_number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
 }
 
 #[test]
 fn random_histories_keep_the_contract() -> Result<(), TestkitError> {
-    let (mut broken, mut differing) = (Vec::new(), 0);
-    let first = number("STEADFAST_FIRST_SEED", 0);
-    let seeds = number("STEADFAST_SEEDS", 150);
-    for seed in first..first + seeds {
+    let (mut failed_seeds, mut difference_count) = (Vec::new(), 0);
+    let first_seed = env_number("STEADFAST_FIRST_SEED", 0);
+    let seeds = env_number("STEADFAST_SEEDS", 150);
+    for seed in first_seed..first_seed + seeds {
         let findings = run(seed, &faults_of_seed(seed))?;
-        differing += u64::from(findings.differences > 0);
+        difference_count += u64::from(findings.differences > 0);
         let problems = findings.findings.problems();
         if !problems.is_empty() {
             println!("seed {seed}: {problems:#?}");
-            broken.push(seed);
+            failed_seeds.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "these seeds violate the contract");
-    println!("{differing} of {seeds} seeds have relists by difference");
+    assert_eq!(failed_seeds, [0; 0], "these seeds violate the contract");
+    println!("{difference_count} of {seeds} seeds have relists by difference");
     // A single seed may have no relist by difference. If none of many seeds has one, the seeds do not test such
     // relists.
-    assert!(seeds < 20 || differing > seeds / 10, "only {differing} of {seeds} seeds have relists by difference");
+    assert!(
+        seeds < 20 || difference_count > seeds / 10,
+        "only {difference_count} of {seeds} seeds have relists by difference"
+    );
     Ok(())
 }
 
@@ -97,7 +100,7 @@ fn one_seed() -> Result<(), TestkitError> {
 
 #[test]
 fn exclusive_fault_is_not_combined() {
-    let rejected =
+    let error =
         run(0, &[CatalogFault::GoAway, CatalogFault::HugeList]).expect_err("a huge list is not a switch").to_string();
-    assert!(rejected.contains("F25") && rejected.contains("alone"), "{rejected}");
+    assert!(error.contains("F25") && error.contains("alone"), "{error}");
 }

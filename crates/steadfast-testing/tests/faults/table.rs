@@ -39,7 +39,7 @@ const SCENARIOS: &str = "
 fn row(fault: CatalogFault, scenario: &Scenario, findings: &ScenarioFindings) -> String {
     let bounds = scenario.bounds;
     let lists = match bounds.lists {
-        Some(most) if most > findings.cost.lists => format!("{} (≤ {most})", findings.cost.lists),
+        Some(max_lists) if max_lists > findings.cost.lists => format!("{} (≤ {max_lists})", findings.cost.lists),
         _ => findings.cost.lists.to_string(),
     };
     format!(
@@ -59,10 +59,10 @@ fn bytes(count: u64) -> String {
     if count < 1000 { format!("{count} B") } else { format!("{} kB", count / 1000) }
 }
 
-fn time_cell(took: Option<Duration>, limit: Option<Duration>) -> String {
-    let Some(took) = took else { return "-".to_owned() };
+fn time_cell(time: Option<Duration>, limit: Option<Duration>) -> String {
+    let Some(time) = time else { return "-".to_owned() };
     // The time is rounded coarsely, so that the document does not change with each random jitter.
-    let text = match took.as_millis() {
+    let text = match time.as_millis() {
         0..10 => "at once".to_owned(),
         10..1000 => "< 1 s".to_owned(),
         millis => format!("{} s", millis.div_ceil(1000)),
@@ -74,10 +74,10 @@ fn time_cell(took: Option<Duration>, limit: Option<Duration>) -> String {
 fn fault_document_matches_fresh_run() -> Result<(), TestkitError> {
     let mut document = INTRODUCTION.to_owned();
     let mut summaries = SCENARIOS.to_owned();
-    let mut missing = String::new();
+    let mut untestable = String::new();
     for fault in CatalogFault::ALL {
-        if let Some(why) = fault.unsupported_reason() {
-            let _ = writeln!(missing, "- **{fault}, {}**: {why}.", fault.title());
+        if let Some(reason) = fault.unsupported_reason() {
+            let _ = writeln!(untestable, "- **{fault}, {}**: {reason}.", fault.title());
         }
         for scenario in catalog::of(fault) {
             let findings = run_scenario(scenario, ScenarioTarget::in_memory(0))?;
@@ -88,15 +88,15 @@ fn fault_document_matches_fresh_run() -> Result<(), TestkitError> {
             }
         }
     }
-    let document = format!("{document}{summaries}\n## Not testable\n\n{missing}");
+    let document = format!("{document}{summaries}\n## Not testable\n\n{untestable}");
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
     if std::env::var("STEADFAST_REWRITE").is_ok() {
         std::fs::write(&path, &document)?;
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    for (line, (is, was)) in document.lines().zip(written.lines()).enumerate() {
-        assert_eq!(is, was, "line {} of docs/faults.md; STEADFAST_REWRITE=1 updates it", line + 1);
+    let current = std::fs::read_to_string(&path).unwrap_or_default();
+    for (number, (new_line, current_line)) in document.lines().zip(current.lines()).enumerate() {
+        assert_eq!(new_line, current_line, "line {} of docs/faults.md; STEADFAST_REWRITE=1 updates it", number + 1);
     }
-    assert_eq!(document.len(), written.len(), "docs/faults.md ends elsewhere; STEADFAST_REWRITE=1 updates it");
+    assert_eq!(document.len(), current.len(), "docs/faults.md ends elsewhere; STEADFAST_REWRITE=1 updates it");
     Ok(())
 }

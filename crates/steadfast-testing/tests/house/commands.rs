@@ -34,7 +34,7 @@ impl Tests {
     }
 
     /// Adds the test functions and the declared modules of a source.
-    fn add(&mut self, source: &str) {
+    fn add_source(&mut self, source: &str) {
         self.functions.extend(test_functions(source).map(str::to_owned));
         for line in source.lines().map(str::trim) {
             if let Some((visibility, name)) = line.split_once("mod ")
@@ -47,22 +47,22 @@ impl Tests {
     }
 
     /// Returns the targets and filters of a command that select no test.
-    fn unknown<'a>(&self, command: &'a str) -> Vec<&'a str> {
-        let mut unknown = Vec::new();
+    fn unmatched<'a>(&self, command: &'a str) -> Vec<&'a str> {
+        let mut unmatched = Vec::new();
         let mut words = command.split_whitespace().take_while(|word| *word != "--" && !word.starts_with('#'));
         while let Some(word) = words.next() {
             if OPTIONS_WITH_VALUE.contains(&word) {
                 words.next();
             } else if word == "--test" {
-                unknown.extend(words.next().filter(|target| !self.targets.contains(*target)));
-            } else if !word.starts_with('-') && !self.has(word) {
-                unknown.push(word);
+                unmatched.extend(words.next().filter(|target| !self.targets.contains(*target)));
+            } else if !word.starts_with('-') && !self.matches(word) {
+                unmatched.push(word);
             }
         }
-        unknown
+        unmatched
     }
 
-    fn has(&self, filter: &str) -> bool {
+    fn matches(&self, filter: &str) -> bool {
         self.modules.contains(filter) || self.functions.iter().any(|name| name.contains(filter))
     }
 }
@@ -81,19 +81,19 @@ fn commands_name_existing_tests() {
     let mut tests = Tests::default();
     for path in &sources {
         tests.add_target(path);
-        tests.add(&std::fs::read_to_string(path).expect("a source"));
+        tests.add_source(&std::fs::read_to_string(path).expect("a source"));
     }
     assert!(tests.functions.len() > 1000 && tests.targets.len() > 20, "the sources were not found");
-    let (mut count, mut unknown) = (0, Vec::new());
+    let (mut count, mut unmatched) = (0, Vec::new());
     for page in PAGES {
         let text = std::fs::read_to_string(repository().join(page)).expect("a page");
         for command in commands(&text) {
             count += 1;
-            unknown.extend(tests.unknown(command).into_iter().map(|name| format!("{page}: {name}")));
+            unmatched.extend(tests.unmatched(command).into_iter().map(|name| format!("{page}: {name}")));
         }
     }
     assert!(count > 20, "only {count} commands were found");
-    assert!(unknown.is_empty(), "no test has these names: {unknown:#?}");
+    assert!(unmatched.is_empty(), "no test has these names: {unmatched:#?}");
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn unknown_names_are_detected() {
     for path in ["a/tests/suite/main.rs", "a/tests/suite/cuts.rs", "a/tests/kernel.rs"] {
         tests.add_target(Path::new(path));
     }
-    tests.add("pub mod events;\n#[test]\nfn leader_is_replaced() {}\nfn helper() {}\n");
+    tests.add_source("pub mod events;\n#[test]\nfn leader_is_replaced() {}\nfn helper() {}\n");
     let page = "`cargo test -p a --test suite events` runs\nX=1 cargo test --test kernel leader_is -- --nocapture\n\
                 cargo test --test cuts helper # comment";
-    let unknown: Vec<&str> = commands(page).flat_map(|command| tests.unknown(command)).collect();
-    assert_eq!(unknown, ["cuts", "helper"]);
+    let unmatched: Vec<&str> = commands(page).flat_map(|command| tests.unmatched(command)).collect();
+    assert_eq!(unmatched, ["cuts", "helper"]);
 }

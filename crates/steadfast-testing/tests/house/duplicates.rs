@@ -8,22 +8,22 @@ use crate::surface::surface;
 use crate::{Repository, methods, packages};
 
 /// Names that several types of a crate may have, each with the reason.
-const REPEATED: [(&str, &str); 3] = [
+const REPEATED_TYPE_NAMES: [(&str, &str); 3] = [
     ("Inner", "the data behind a handle; the file and its type say whose"),
     ("Shared", "the data that several tasks of one type share; the file and its type say whose"),
     ("State", "the current state of the file's main type"),
 ];
 
 /// Public names that several crates have, each with the reason.
-const PUBLIC: [(&str, &str); 0] = [];
+const REPEATED_PUBLIC_NAMES: [(&str, &str); 0] = [];
 
 /// Crates that share no code with the others by intention, such as the checker and the server. Their public names may
 /// equal those of other crates.
-const SEPARATE: [&str; 5] =
+const SEPARATE_CRATES: [&str; 5] =
     ["bench", "bench/controllers", "steadfast-apiserver", "steadfast-contract", "steadfast-guard"];
 
 /// Returns the types of a crate that share their name, with the files that define them.
-fn repeated(modules: &Modules) -> BTreeMap<&str, Vec<&PathBuf>> {
+fn repeated_type_names(modules: &Modules) -> BTreeMap<&str, Vec<&PathBuf>> {
     let mut files: BTreeMap<&str, Vec<&PathBuf>> = BTreeMap::new();
     for module in &modules.all {
         for name in &module.types {
@@ -31,8 +31,8 @@ fn repeated(modules: &Modules) -> BTreeMap<&str, Vec<&PathBuf>> {
         }
     }
     files.retain(|_, files| {
-        let all = files.clone();
-        files.retain(|file| !all.iter().any(|other| replaces(file, other)));
+        let all_files = files.clone();
+        files.retain(|file| !all_files.iter().any(|other| replaces(file, other)));
         // Two definitions in one file have different `cfg` conditions.
         files.iter().collect::<BTreeSet<_>>().len() > 1
     });
@@ -56,22 +56,22 @@ fn roots(folder: &std::path::Path) -> impl Iterator<Item = PathBuf> {
 
 #[test]
 fn type_names_occur_once_in_each_crate() {
-    let (mut found, mut used) = (String::new(), BTreeSet::new());
+    let (mut duplicates, mut used_exceptions) = (String::new(), BTreeSet::new());
     for (package, folder) in packages() {
         for root in roots(&folder) {
-            for (name, files) in repeated(&Modules::read(&Repository, &root)) {
-                if let Some((allowed, _)) = REPEATED.iter().find(|(allowed, _)| *allowed == name) {
-                    used.insert(*allowed);
+            for (name, files) in repeated_type_names(&Modules::read(&Repository, &root)) {
+                if let Some((allowed, _)) = REPEATED_TYPE_NAMES.iter().find(|(allowed, _)| *allowed == name) {
+                    used_exceptions.insert(*allowed);
                 } else {
-                    let files: Vec<_> = files.iter().map(|file| methods::short(file)).collect();
-                    found.extend([package.as_str(), ": ", name, " in ", &files.join(", "), "\n"]);
+                    let files: Vec<_> = files.iter().map(|file| methods::short_path(file)).collect();
+                    duplicates.extend([package.as_str(), ": ", name, " in ", &files.join(", "), "\n"]);
                 }
             }
         }
     }
-    assert!(found.is_empty(), "types of one crate with the same name; rename them:\n{found}");
-    for (name, _) in REPEATED {
-        assert!(used.contains(name), "no crate has two types named {name} any more: remove the exception");
+    assert!(duplicates.is_empty(), "types of one crate with the same name; rename them:\n{duplicates}");
+    for (name, _) in REPEATED_TYPE_NAMES {
+        assert!(used_exceptions.contains(name), "no crate has two types named {name} any more: remove the exception");
     }
 }
 
@@ -80,24 +80,25 @@ fn public_type_names_occur_once_in_workspace() {
     let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (package, folder) in packages() {
         let library = folder.join("src/lib.rs");
-        if SEPARATE.contains(&package.as_str()) || !library.is_file() {
+        if SEPARATE_CRATES.contains(&package.as_str()) || !library.is_file() {
             continue;
         }
         let modules = Modules::read(&Repository, &library);
-        let own: BTreeSet<&str> = modules.all.iter().flat_map(|module| &module.types).map(String::as_str).collect();
+        let own_types: BTreeSet<&str> =
+            modules.all.iter().flat_map(|module| &module.types).map(String::as_str).collect();
         for path in surface(&modules, 0, "") {
             let name = path.rsplit("::").next().unwrap_or_default();
             // A re-export of another crate's type is no second name.
-            if own.contains(name) {
+            if own_types.contains(name) {
                 crates.entry(name.to_owned()).or_default().insert(package.clone());
             }
         }
     }
     let repeated = crates.iter().filter(|(_, packages)| packages.len() > 1);
-    let (permitted, found): (Vec<_>, Vec<_>) =
-        repeated.partition(|(name, _)| PUBLIC.iter().any(|(allowed, _)| allowed == name));
-    assert!(found.is_empty(), "public types of different crates with the same name; rename one:\n{found:#?}");
-    assert_eq!(permitted.len(), PUBLIC.len(), "remove the exceptions that no crate needs any more");
+    let (permitted, duplicates): (Vec<_>, Vec<_>) =
+        repeated.partition(|(name, _)| REPEATED_PUBLIC_NAMES.iter().any(|(allowed, _)| allowed == name));
+    assert!(duplicates.is_empty(), "public types of different crates with the same name; rename one:\n{duplicates:#?}");
+    assert_eq!(permitted.len(), REPEATED_PUBLIC_NAMES.len(), "remove the exceptions that no crate needs any more");
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn planted_duplicates_are_detected() {
         ("two.rs", "pub(crate) trait Same {} #[cfg(test)] mod tests { struct Once; }"),
     ];
     let modules = crate::sample_modules::modules(&files);
-    assert_eq!(repeated(&modules).into_keys().collect::<Vec<_>>(), ["Same"]);
+    assert_eq!(repeated_type_names(&modules).into_keys().collect::<Vec<_>>(), ["Same"]);
 }
 
 #[test]
@@ -123,5 +124,5 @@ fn replacement_without_feature_is_no_duplicate() {
         ("other.rs", "struct Rule; struct Found;"),
     ];
     let modules = crate::sample_modules::modules(&files);
-    assert_eq!(repeated(&modules).into_keys().collect::<Vec<_>>(), ["Found", "Rule"]);
+    assert_eq!(repeated_type_names(&modules).into_keys().collect::<Vec<_>>(), ["Found", "Rule"]);
 }

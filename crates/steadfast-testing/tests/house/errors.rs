@@ -16,23 +16,23 @@ const LIBRARIES: [&str; 6] = [
 
 /// Returns the public error types in `source` that derive `Debug`.
 fn errors_with_derived_debug(source: &str) -> Vec<String> {
-    let (mut attributes, mut found) = (String::new(), Vec::new());
+    let (mut attributes, mut errors) = (String::new(), Vec::new());
     for line in source.lines().map(str::trim) {
         if let Some(derive) = line.strip_prefix("#[derive(") {
             attributes += derive;
         } else if let Some(name) = public_type(line) {
-            let derived: Vec<_> = attributes.split([',', '(', ')', ']', ' ']).collect();
+            let derives: Vec<_> = attributes.split([',', '(', ')', ']', ' ']).collect();
             let is_error =
-                derived.iter().any(|name| name.ends_with("Error")) || source.contains(&format!("Error for {name} "));
-            if is_error && derived.contains(&"Debug") {
-                found.push(name.to_owned());
+                derives.iter().any(|name| name.ends_with("Error")) || source.contains(&format!("Error for {name} "));
+            if is_error && derives.contains(&"Debug") {
+                errors.push(name.to_owned());
             }
             attributes.clear();
         } else if line.ends_with(['{', '}', ';']) {
             attributes.clear();
         }
     }
-    found
+    errors
 }
 
 /// Returns the name of the public type that starts in `line`.
@@ -44,18 +44,18 @@ fn public_type(line: &str) -> Option<&str> {
 
 #[test]
 fn public_errors_print_messages_as_debug() {
-    let mut found = Vec::new();
+    let mut errors = Vec::new();
     let packages = packages();
     for name in LIBRARIES {
         let mut sources = Vec::new();
         files(&packages[name].join("src"), &with_extension("rs"), &mut sources);
         for path in sources {
             let source = std::fs::read_to_string(&path).expect("a readable source");
-            let place = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
-            found.extend(errors_with_derived_debug(&source).into_iter().map(|error| format!("{place}: {error}")));
+            let file = path.strip_prefix(repository()).unwrap_or(&path).display().to_string();
+            errors.extend(errors_with_derived_debug(&source).into_iter().map(|error| format!("{file}: {error}")));
         }
     }
-    assert!(found.is_empty(), "errors with a derived Debug; use the macro debug_as_message instead: {found:#?}");
+    assert!(errors.is_empty(), "errors with a derived Debug; use the macro debug_as_message instead: {errors:#?}");
 }
 
 #[test]

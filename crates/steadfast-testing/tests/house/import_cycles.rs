@@ -15,37 +15,37 @@ pub(crate) struct ImportCycle {
 impl Imports {
     /// Returns the cycles. Each file is in at most one.
     pub(crate) fn import_cycles(&self) -> Vec<ImportCycle> {
-        let reached: BTreeMap<&Path, BTreeSet<&Path>> =
-            self.of.keys().map(|file| (file.as_path(), self.reached_from(file))).collect();
+        let reachable: BTreeMap<&Path, BTreeSet<&Path>> =
+            self.by_file.keys().map(|file| (file.as_path(), self.reached_from(file))).collect();
         let mut import_cycles = Vec::new();
-        let mut seen = BTreeSet::new();
-        for (file, others) in &reached {
-            if !others.contains(file) || seen.contains(file) {
+        let mut cycle_files = BTreeSet::new();
+        for (file, others) in &reachable {
+            if !others.contains(file) || cycle_files.contains(file) {
                 continue;
             }
-            let files: Vec<_> = others.iter().filter(|other| reached[*other].contains(file)).copied().collect();
-            seen.extend(files.iter().copied());
+            let files: Vec<_> = others.iter().filter(|other| reachable[*other].contains(file)).copied().collect();
+            cycle_files.extend(files.iter().copied());
             import_cycles.push(ImportCycle { files: files.into_iter().map(Path::to_owned).collect() });
         }
         import_cycles
     }
 
     fn reached_from<'a>(&'a self, file: &Path) -> BTreeSet<&'a Path> {
-        let mut reached = BTreeSet::new();
-        let mut next: Vec<&Path> = self.of[file].keys().map(PathBuf::as_path).collect();
+        let mut reachable = BTreeSet::new();
+        let mut next: Vec<&Path> = self.by_file[file].keys().map(PathBuf::as_path).collect();
         while let Some(file) = next.pop() {
-            if reached.insert(file) {
-                next.extend(self.of[file].keys().map(PathBuf::as_path));
+            if reachable.insert(file) {
+                next.extend(self.by_file[file].keys().map(PathBuf::as_path));
             }
         }
-        reached
+        reachable
     }
 
     /// Describes the cycle with its imports.
     pub(crate) fn describe(&self, cycle: &ImportCycle) -> String {
         let mut text = String::new();
         for file in &cycle.files {
-            for (other, names) in self.of[file].iter().filter(|(other, _)| cycle.files.contains(other)) {
+            for (other, names) in self.by_file[file].iter().filter(|(other, _)| cycle.files.contains(other)) {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 let _ = writeln!(text, "  {} imports {} for {}", file.display(), other.display(), names.join(", "));
             }

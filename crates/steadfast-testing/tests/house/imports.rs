@@ -3,21 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::modules::{Id, Modules, Sources};
+use crate::modules::{ModuleId, Modules, Sources};
 
 /// Imported files with the imported paths, for each file.
 #[derive(Debug, Default)]
 pub(crate) struct Imports {
-    pub(crate) of: BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>,
+    pub(crate) by_file: BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>,
 }
 
 /// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Named {
+enum ResolvedPath {
     /// A module.
-    Module(Id),
+    Module(ModuleId),
     /// Item that this module defines, with its name there.
-    Item(Id, String),
+    Item(ModuleId, String),
     /// Item of another crate.
     Foreign,
 }
@@ -35,32 +35,34 @@ impl Imports {
         let modules = Modules::read(sources, root);
         let mut imports = Self::default();
         for (id, module) in modules.all.iter().enumerate() {
-            imports.of.entry(module.file.clone()).or_default();
+            imports.by_file.entry(module.file.clone()).or_default();
             let globs = module.globs.iter().filter(|(_, is_re_export)| !is_re_export).map(|(path, _)| (path, true));
-            let used = module.re_exports.iter().filter(|(name, _)| module.words.contains(*name)).map(|(_, path)| path);
-            let paths = module.paths.iter().chain(used).map(|path| (path, false));
+            let used_reexports =
+                module.re_exports.iter().filter(|(name, _)| module.words.contains(*name)).map(|(_, path)| path);
+            let paths = module.paths.iter().chain(used_reexports).map(|path| (path, false));
             for (path, is_glob) in paths.chain(globs) {
-                let named = modules.named(id, path, MAX_REEXPORTS);
-                let named = named
+                let resolved = modules.resolve(id, path, MAX_REEXPORTS);
+                let resolved = resolved
                     .unwrap_or_else(|| panic!("{}: `{}` cannot be resolved", module.file.display(), path.join("::")));
-                let from = match named {
-                    Named::Item(from, name) if modules.is_extended(from, &name, id) => continue,
-                    Named::Item(from, _) => from,
-                    Named::Module(from) if is_glob => from,
+                let from = match resolved {
+                    ResolvedPath::Item(from, name) if modules.is_extended_by(from, &name, id) => continue,
+                    ResolvedPath::Item(from, _) => from,
+                    ResolvedPath::Module(from) if is_glob => from,
                     // The import of a module counts only where the file uses an item of that module.
-                    Named::Module(_) | Named::Foreign => continue,
+                    ResolvedPath::Module(_) | ResolvedPath::Foreign => continue,
                 };
                 let from = &modules.all[from].file;
                 if *from != module.file {
-                    let taken = imports.of.entry(module.file.clone()).or_default().entry(from.clone()).or_default();
-                    taken.insert(path.join("::"));
+                    let imported_names =
+                        imports.by_file.entry(module.file.clone()).or_default().entry(from.clone()).or_default();
+                    imported_names.insert(path.join("::"));
                 }
             }
         }
         for ((_, name), methods) in modules.methods() {
             for ((from, to), calls) in methods.calls_across() {
-                let taken = imports.of.entry(from).or_default().entry(to).or_default();
-                taken.extend(calls.keys().map(|method| format!("{name}::{method}")));
+                let imported_names = imports.by_file.entry(from).or_default().entry(to).or_default();
+                imported_names.extend(calls.keys().map(|method| format!("{name}::{method}")));
             }
         }
         imports
@@ -69,71 +71,73 @@ impl Imports {
 
 impl Modules {
     /// Returns the module that defines the item at `path`, and the name of the item there.
-    pub(crate) fn defined(&self, here: Id, path: &[String]) -> Option<(Id, String)> {
-        match self.named(here, path, MAX_REEXPORTS)? {
-            Named::Item(id, name) => Some((id, name)),
-            Named::Module(_) | Named::Foreign => None,
+    pub(crate) fn definition_of(&self, scope: ModuleId, path: &[String]) -> Option<(ModuleId, String)> {
+        match self.resolve(scope, path, MAX_REEXPORTS)? {
+            ResolvedPath::Item(id, name) => Some((id, name)),
+            ResolvedPath::Module(_) | ResolvedPath::Foreign => None,
         }
     }
 
     /// Returns `true` if `module`, a part of `owner`, adds methods to a type that `owner` defines.
-    fn is_extended(&self, owner: Id, name: &str, module: Id) -> bool {
-        let mut above = self.all[module].parent;
-        while let Some(id) = above {
+    fn is_extended_by(&self, owner: ModuleId, name: &str, module: ModuleId) -> bool {
+        let mut ancestor = self.all[module].parent;
+        while let Some(id) = ancestor {
             if id == owner {
-                let mut extensions = self.all[module].extensions.iter();
-                return extensions.any(|block| !block.is_of_trait && block.of.last().is_some_and(|own| own == name));
+                let mut impl_blocks = self.all[module].impl_blocks.iter();
+                return impl_blocks.any(|block| {
+                    !block.is_trait_impl && block.type_path.last().is_some_and(|type_name| type_name == name)
+                });
             }
-            above = self.all[id].parent;
+            ancestor = self.all[id].parent;
         }
         false
     }
 
-    /// Resolves `path` in the module `here`. `None` if the path belongs to this crate but has no target.
-    fn named(&self, here: Id, path: &[String], steps: usize) -> Option<Named> {
-        assert!(steps > 0, "cyclic re-exports: {}", path.join("::"));
-        let module = &self.all[here];
+    /// Resolves `path` in the module `scope`. `None` if the path belongs to this crate but has no target.
+    fn resolve(&self, scope: ModuleId, path: &[String], reexports_left: usize) -> Option<ResolvedPath> {
+        assert!(reexports_left > 0, "cyclic re-exports: {}", path.join("::"));
+        let module = &self.all[scope];
         let (first, rest) = path.split_first()?;
         match first.as_str() {
-            "crate" => self.within(0, rest, steps),
-            "self" => self.within(here, rest, steps),
-            "super" => self.within(module.parent?, rest, steps),
+            "crate" => self.resolve_in(0, rest, reexports_left),
+            "self" => self.resolve_in(scope, rest, reexports_left),
+            "super" => self.resolve_in(module.parent?, rest, reexports_left),
             // `Self::NAME`, and items of the standard library and of other crates.
             name if module.children.contains_key(name) || module.imports.contains_key(name) => {
                 // Import from another crate, or the name of a crate.
                 if module.imports.get(name).is_some_and(|import| import.first() == Some(first)) {
-                    return Some(Named::Foreign);
+                    return Some(ResolvedPath::Foreign);
                 }
-                self.within(here, path, steps)
+                self.resolve_in(scope, path, reexports_left)
             }
-            name if module.items.iter().any(|item| item == name) => Some(Named::Item(here, name.to_owned())),
-            _ => Some(Named::Foreign),
+            name if module.items.iter().any(|item| item == name) => Some(ResolvedPath::Item(scope, name.to_owned())),
+            _ => Some(ResolvedPath::Foreign),
         }
     }
 
     /// Resolves `path` from outside of the module `at`.
-    fn within(&self, at: Id, path: &[String], steps: usize) -> Option<Named> {
+    fn resolve_in(&self, at: ModuleId, path: &[String], reexports_left: usize) -> Option<ResolvedPath> {
         let module = &self.all[at];
-        let Some((first, rest)) = path.split_first() else { return Some(Named::Module(at)) };
+        let Some((first, rest)) = path.split_first() else { return Some(ResolvedPath::Module(at)) };
         if first == "super" {
-            return self.within(module.parent?, rest, steps);
+            return self.resolve_in(module.parent?, rest, reexports_left);
         }
         // A module and a function may have the same name.
         if let Some(child) = module.children.get(first)
             && !(rest.is_empty() && module.imports.contains_key(first))
         {
-            return self.within(*child, rest, steps);
+            return self.resolve_in(*child, rest, reexports_left);
         }
         if module.items.iter().any(|item| item == first) {
-            return Some(Named::Item(at, first.clone()));
+            return Some(ResolvedPath::Item(at, first.clone()));
         }
         if let Some(import) = module.imports.get(first) {
             let path: Vec<String> = import.iter().chain(rest).cloned().collect();
-            return self.named(at, &path, steps - 1);
+            return self.resolve(at, &path, reexports_left - 1);
         }
         module.globs.iter().find_map(|(glob, _)| {
             let path: Vec<String> = glob.iter().chain(path).cloned().collect();
-            self.named(at, &path, steps - 1).filter(|named| *named != Named::Foreign)
+            self.resolve(at, &path, reexports_left - 1).filter(|resolved| *resolved != ResolvedPath::Foreign)
         })
     }
 }

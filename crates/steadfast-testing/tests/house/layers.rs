@@ -12,7 +12,7 @@ use crate::{Repository, methods, packages};
 const WITH_CYCLES: [&str; 4] = ["steadfast", "steadfast-cli", "steadfast-core", "steadfast-notify"];
 
 /// Returns the top-level module of a file; `None` for the root of the crate.
-fn module(file: &Path, source: &Path) -> Option<PathBuf> {
+fn top_level_module(file: &Path, source: &Path) -> Option<PathBuf> {
     let name = file.strip_prefix(source).ok()?.iter().next()?.to_str()?;
     let name = name.strip_suffix(".rs").unwrap_or(name);
     (!matches!(name, "lib" | "main")).then(|| name.into())
@@ -20,18 +20,18 @@ fn module(file: &Path, source: &Path) -> Option<PathBuf> {
 
 /// Returns the imports between the top-level modules, with the importing and imported files instead of paths.
 fn module_imports(imports: &Imports, source: &Path) -> Imports {
-    let mut modules = Imports::default();
-    for (file, imported) in &imports.of {
-        let Some(from) = module(file, source) else { continue };
-        modules.of.entry(from.clone()).or_default();
+    let mut imports_of_modules = Imports::default();
+    for (file, imported) in &imports.by_file {
+        let Some(from) = top_level_module(file, source) else { continue };
+        imports_of_modules.by_file.entry(from.clone()).or_default();
         for other in imported.keys() {
-            if let Some(to) = module(other, source).filter(|to| *to != from) {
-                let files = format!("{} in {}", methods::short(other), methods::short(file));
-                modules.of.entry(from.clone()).or_default().entry(to).or_default().insert(files);
+            if let Some(to) = top_level_module(other, source).filter(|to| *to != from) {
+                let files = format!("{} in {}", methods::short_path(other), methods::short_path(file));
+                imports_of_modules.by_file.entry(from.clone()).or_default().entry(to).or_default().insert(files);
             }
         }
     }
-    modules
+    imports_of_modules
 }
 
 /// Describes each cycle of the top-level modules below `source`.
@@ -44,16 +44,16 @@ fn module_cycles(imports: &Imports, source: &Path) -> Vec<String> {
 fn top_level_modules_import_one_way() {
     for (package, folder) in packages() {
         let source = folder.join("src");
-        let mut found = Vec::new();
+        let mut cycles = Vec::new();
         for root in ["lib.rs", "main.rs"].map(|root| source.join(root)) {
             if root.is_file() {
-                found.extend(module_cycles(&Imports::read(&Repository, &root), &source));
+                cycles.extend(module_cycles(&Imports::read(&Repository, &root), &source));
             }
         }
         if WITH_CYCLES.contains(&package.as_str()) {
-            assert!(!found.is_empty(), "the modules of {package} import each other one way now: remove the exception");
+            assert!(!cycles.is_empty(), "the modules of {package} import each other one way now: remove the exception");
         } else {
-            assert!(found.is_empty(), "modules of {package} import each other; split one:\n{}", found.join("\n"));
+            assert!(cycles.is_empty(), "modules of {package} import each other; split one:\n{}", cycles.join("\n"));
         }
     }
 }
@@ -68,10 +68,10 @@ fn planted_module_cycles_are_found() {
     ];
     let sources = crate::sample_modules::in_memory(&files);
     let imports = Imports::read(&sources, Path::new("src/lib.rs"));
-    let found = module_cycles(&imports, Path::new("src"));
+    let cycles = module_cycles(&imports, Path::new("src"));
     // No two of the files import each other.
     assert!(imports.import_cycles().is_empty());
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].lines().count(), 2, "{found:?}");
-    assert!(found[0].starts_with("  high imports low for "), "{found:?}");
+    assert_eq!(cycles.len(), 1, "{cycles:?}");
+    assert_eq!(cycles[0].lines().count(), 2, "{cycles:?}");
+    assert!(cycles[0].starts_with("  high imports low for "), "{cycles:?}");
 }

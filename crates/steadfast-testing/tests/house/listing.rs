@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::methods::Extension;
+use crate::methods::ImplBlock;
 use crate::modules::{Modules, is_public, is_test, next_item, without_attributes};
-use crate::surface::{DOCUMENTED, surface};
+use crate::surface::{DOCUMENTED_CRATES, surface};
 use crate::tokens::{Tree, read};
 use crate::{Repository, repository};
 
@@ -20,40 +20,40 @@ fn public_names(name: &str) -> BTreeSet<String> {
 }
 
 /// Returns the lines of the public items named `names` in the crate with this root.
-fn lines(root: &Path, names: &BTreeSet<String>) -> BTreeSet<String> {
+fn public_lines(root: &Path, names: &BTreeSet<String>) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     let files: BTreeSet<_> = Modules::read(&Repository, root).all.into_iter().map(|module| module.file).collect();
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a source");
-        list(&read(&text), names, &mut lines);
+        add_lines(&read(&text), names, &mut lines);
     }
     lines
 }
 
 /// Adds the lines of all items to `lines`.
-fn list(trees: &[Tree], names: &BTreeSet<String>, lines: &mut BTreeSet<String>) {
+fn add_lines(trees: &[Tree], names: &BTreeSet<String>, lines: &mut BTreeSet<String>) {
     for item in items(trees).filter(|item| !is_test(item)) {
         let declared = without_attributes(item);
-        if let (Some(extension), Some(Tree::Group('{', inner))) = (Extension::read(declared), declared.last()) {
-            let Some(name) = extension.of.last().filter(|name| names.contains(*name)) else { continue };
-            if extension.is_of_trait {
+        if let (Some(impl_block), Some(Tree::Group('{', inner))) = (ImplBlock::read(declared), declared.last()) {
+            let Some(name) = impl_block.type_path.last().filter(|name| names.contains(*name)) else { continue };
+            if impl_block.is_trait_impl {
                 lines.insert(text(&declared[..declared.len() - 1]));
             }
             // The methods of a trait implementation have no `pub`, so only inherent methods are listed.
             let methods = items(inner).filter(|method| is_public(method));
-            lines.extend(methods.map(|method| format!("{name}::{}", text(head(method)))));
+            lines.extend(methods.map(|method| format!("{name}::{}", text(signature(method)))));
             continue;
         }
         match declared {
-            [Tree::Word(keyword), _, Tree::Group('{', inner)] if keyword == "mod" => list(inner, names, lines),
+            [Tree::Word(keyword), _, Tree::Group('{', inner)] if keyword == "mod" => add_lines(inner, names, lines),
             [Tree::Word(keyword), Tree::Word(name), ..]
                 if keyword != "use" && names.contains(name) && is_public(item) =>
             {
-                let header = text(head(item));
+                let header = text(signature(item));
                 let attributes = attributes(item);
                 lines.insert(if attributes.is_empty() { header } else { format!("{header} #[{attributes}]") });
                 if let Some(Tree::Group('{', inner)) = declared.last() {
-                    members(keyword, name, inner, lines);
+                    add_members(keyword, name, inner, lines);
                 }
             }
             _ => {}
@@ -62,7 +62,7 @@ fn list(trees: &[Tree], names: &BTreeSet<String>, lines: &mut BTreeSet<String>) 
 }
 
 /// Adds the public fields of a struct, the variants of an enum, or the items of a trait.
-fn members(keyword: &str, name: &str, inner: &[Tree], lines: &mut BTreeSet<String>) {
+fn add_members(keyword: &str, name: &str, inner: &[Tree], lines: &mut BTreeSet<String>) {
     match keyword {
         "struct" => {
             for field in inner.split(|tree| tree.is_sign(',')).filter(|field| is_public(field)) {
@@ -79,7 +79,7 @@ fn members(keyword: &str, name: &str, inner: &[Tree], lines: &mut BTreeSet<Strin
         }
         "trait" => {
             for part in items(inner) {
-                lines.insert(format!("{name}::{}", text(head(part))));
+                lines.insert(format!("{name}::{}", text(signature(part))));
             }
         }
         _ => {}
@@ -97,7 +97,7 @@ fn items(trees: &[Tree]) -> impl Iterator<Item = &[Tree]> {
 }
 
 /// Returns the item with its modifiers, and without attributes, body and value.
-fn head(item: &[Tree]) -> &[Tree] {
+fn signature(item: &[Tree]) -> &[Tree] {
     let mut item = item;
     while let [Tree::Sign('#'), Tree::Group('[', _), after @ ..] = item {
         item = after;
@@ -126,16 +126,16 @@ fn attributes(item: &[Tree]) -> String {
 
 /// Returns a variant without the attributes of its fields.
 fn without_inner_attributes(variant: &[Tree]) -> Vec<Tree> {
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     let mut trees = variant.iter().peekable();
     while let Some(tree) = trees.next() {
         match tree {
             Tree::Sign('#') if matches!(trees.peek(), Some(Tree::Group('[', _))) => drop(trees.next()),
-            Tree::Group(bracket, inner) => kept.push(Tree::Group(*bracket, without_inner_attributes(inner))),
-            tree => kept.push(tree.clone()),
+            Tree::Group(bracket, inner) => remaining.push(Tree::Group(*bracket, without_inner_attributes(inner))),
+            tree => remaining.push(tree.clone()),
         }
     }
-    kept
+    remaining
 }
 
 /// Returns the text of the trees in one line, with the usual spaces.
@@ -177,22 +177,26 @@ fn text(trees: &[Tree]) -> String {
 
 #[test]
 fn public_signatures_match_committed_listing() {
-    for name in DOCUMENTED {
+    for name in DOCUMENTED_CRATES {
         let names = public_names(name);
-        let mut found = lines(&repository().join("crates").join(name).join("src/lib.rs"), &names);
+        let mut lines = public_lines(&repository().join("crates").join(name).join("src/lib.rs"), &names);
         if name == "steadfast" {
             // Most types of `steadfast` are re-exports of this internal crate.
-            found.extend(lines(&repository().join("crates/steadfast-core/src/lib.rs"), &names));
+            lines.extend(public_lines(&repository().join("crates/steadfast-core/src/lib.rs"), &names));
         }
-        assert!(found.len() > 100, "only {} lines of {name}", found.len());
-        let text = found.into_iter().map(|line| line + "\n").collect::<String>();
+        assert!(lines.len() > 100, "only {} lines of {name}", lines.len());
+        let text = lines.into_iter().map(|line| line + "\n").collect::<String>();
         let path = repository().join(format!("docs/development/public-api/{name}.txt"));
         if std::env::var_os("STEADFAST_REWRITE").is_some() {
             std::fs::write(&path, &text).expect("a listing");
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
-        let (old, new): (BTreeSet<_>, BTreeSet<_>) = (committed.lines().collect(), text.lines().collect());
-        let (removed, added) = (old.difference(&new).collect::<Vec<_>>(), new.difference(&old).collect::<Vec<_>>());
+        let (committed_lines, current_lines): (BTreeSet<_>, BTreeSet<_>) =
+            (committed.lines().collect(), text.lines().collect());
+        let (removed, added) = (
+            committed_lines.difference(&current_lines).collect::<Vec<_>>(),
+            current_lines.difference(&committed_lines).collect::<Vec<_>>(),
+        );
         assert!(
             removed.is_empty() && added.is_empty(),
             "the public API of {name} differs from {}; run `./x rewrite` and review the diff, \
@@ -225,7 +229,7 @@ fn listing_contains_only_public_parts() {
     ";
     let names = ["Handle", "Outcome", "LIMIT", "Handles", "Found"].map(str::to_owned).into();
     let mut lines = BTreeSet::new();
-    list(&read(source), &names, &mut lines);
+    add_lines(&read(source), &names, &mut lines);
     let expected = [
         "Handle.name: &str",
         "Handle::pub async fn get(&self, key: impl Into<Key> + Send) -> Option<Arc<K>>",

@@ -51,11 +51,11 @@ fn packages() -> BTreeMap<String, PathBuf> {
     let crates = crates.map(|entry| entry.expect("a crate").path());
     let packages = crates.chain(["bench", "bench/controllers"].map(|folder| repository.join(folder)));
     let packages = packages.filter(|folder| folder.join("Cargo.toml").is_file());
-    let place = |folder: &Path| {
-        let place = folder.strip_prefix(&repository).expect("the folder is below the repository");
-        place.strip_prefix("crates").unwrap_or(place).to_string_lossy().into_owned()
+    let package_path = |folder: &Path| {
+        let package_path = folder.strip_prefix(&repository).expect("the folder is below the repository");
+        package_path.strip_prefix("crates").unwrap_or(package_path).to_string_lossy().into_owned()
     };
-    packages.map(|folder| (place(&folder), folder)).collect()
+    packages.map(|folder| (package_path(&folder), folder)).collect()
 }
 
 /// Permitted cycles that only methods close: the crate, the files, and the reason.
@@ -94,7 +94,7 @@ const METHODS_BOTH_WAYS: [(&str, &[&str], &str); 6] = [
 
 #[test]
 fn no_files_import_each_other() {
-    let (mut found, mut used) = (String::new(), BTreeSet::new());
+    let (mut cycles, mut used_exceptions) = (String::new(), BTreeSet::new());
     for (name, folder) in packages() {
         let roots = ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root));
         let mut roots = roots.iter().filter(|root| root.is_file()).peekable();
@@ -102,23 +102,23 @@ fn no_files_import_each_other() {
         for root in roots {
             let imports = Imports::read(&Repository, root);
             for cycle in imports.import_cycles() {
-                let files: Vec<_> = cycle.files.iter().map(|file| methods::short(file)).collect();
-                match METHODS_BOTH_WAYS.iter().position(|(of, allowed, _)| name == *of && files == *allowed) {
-                    Some(exception) => drop(used.insert(exception)),
-                    None => found.extend([name.as_str(), ":\n", &imports.describe(&cycle)]),
+                let files: Vec<_> = cycle.files.iter().map(|file| methods::short_path(file)).collect();
+                match METHODS_BOTH_WAYS.iter().position(|(package, allowed, _)| name == *package && files == *allowed) {
+                    Some(exception) => drop(used_exceptions.insert(exception)),
+                    None => cycles.extend([name.as_str(), ":\n", &imports.describe(&cycle)]),
                 }
             }
         }
     }
     for (at, (name, files, _)) in METHODS_BOTH_WAYS.iter().enumerate() {
-        assert!(used.contains(&at), "no cycle in {name} of {files:?} any more: remove the exception");
+        assert!(used_exceptions.contains(&at), "no cycle in {name} of {files:?} any more: remove the exception");
     }
-    let found = found.replace(&format!("{}/", repository().display()), "");
-    assert!(found.is_empty(), "files that import each other; move the shared items into a file below them:\n{found}");
+    let cycles = cycles.replace(&format!("{}/", repository().display()), "");
+    assert!(cycles.is_empty(), "files that import each other; move the shared items into a file below them:\n{cycles}");
 }
 
 /// Each crate, its allowed dependencies within the project, and the additional ones of its tests.
-const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
+const ALLOWED_IMPORTS: [(&str, &[&str], &[&str]); 14] = [
     ("steadfast-core", &[], &[]),
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
     // Its tests depend on the crate itself, with the metrics that they check.
@@ -178,20 +178,24 @@ fn dependencies(manifest: &str, section: &str) -> Vec<String> {
 #[test]
 fn crates_import_each_other_one_way() {
     for name in packages().keys() {
-        assert!(MAY_IMPORT.iter().any(|(known, ..)| known == name), "add the allowed imports of the crate {name}");
+        assert!(ALLOWED_IMPORTS.iter().any(|(known, ..)| known == name), "add the allowed imports of the crate {name}");
     }
-    for (name, may, tests_may) in MAY_IMPORT {
+    for (name, allowed_imports, allowed_test_imports) in ALLOWED_IMPORTS {
         let folder = if name.starts_with("steadfast") { Path::new("crates").join(name) } else { name.into() };
         let manifest = repository().join(folder).join("Cargo.toml");
         let manifest = std::fs::read_to_string(&manifest).expect("a manifest");
         let imports = dependencies(&manifest, "dependencies");
-        let tests_import = dependencies(&manifest, "dev-dependencies");
-        for other in imports.iter().chain(&tests_import) {
-            let allowed =
-                may.contains(&other.as_str()) || (tests_import.contains(other) && tests_may.contains(&other.as_str()));
-            assert!(allowed, "{name} imports {other}, which is not in docs/architecture.md");
+        let test_imports = dependencies(&manifest, "dev-dependencies");
+        for other in imports.iter().chain(&test_imports) {
+            let is_allowed = allowed_imports.contains(&other.as_str())
+                || (test_imports.contains(other) && allowed_test_imports.contains(&other.as_str()));
+            assert!(is_allowed, "{name} imports {other}, which is not in docs/architecture.md");
         }
         // An allowed but unused import must be removed from the list.
-        assert_eq!(imports.len(), may.len(), "{name} imports {imports:?}, and may import {may:?}");
+        assert_eq!(
+            imports.len(),
+            allowed_imports.len(),
+            "{name} imports {imports:?}, and may import {allowed_imports:?}"
+        );
     }
 }

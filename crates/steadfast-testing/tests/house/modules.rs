@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::methods::Extension;
+use crate::methods::ImplBlock;
 use crate::tokens::{Tree, read};
 
 /// Index of a module in its crate.
-pub(crate) type Id = usize;
+pub(crate) type ModuleId = usize;
 
 /// One module: a file, or a part of one.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// File of the module.
     pub(crate) file: PathBuf,
-    pub(crate) parent: Option<Id>,
+    pub(crate) parent: Option<ModuleId>,
     /// Declared modules, by name.
-    pub(crate) children: BTreeMap<String, Id>,
+    pub(crate) children: BTreeMap<String, ModuleId>,
     /// Names of the module's own items.
     pub(crate) items: Vec<String>,
     /// Names of the module's own types and traits.
@@ -32,7 +32,7 @@ pub(crate) struct Module {
     /// Names of public items (`pub`, without `#[doc(hidden)]`), including modules.
     pub(crate) public: BTreeSet<String>,
     /// `impl` blocks.
-    pub(crate) extensions: Vec<Extension>,
+    pub(crate) impl_blocks: Vec<ImplBlock>,
     /// Identifiers in the code, without imports.
     pub(crate) words: BTreeSet<String>,
 }
@@ -60,7 +60,14 @@ impl Modules {
     }
 
     /// Adds a module with its child modules in `folder`.
-    fn add(&mut self, sources: &impl Sources, file: &Path, folder: &Path, parent: Option<Id>, body: &[Tree]) -> Id {
+    fn add(
+        &mut self,
+        sources: &impl Sources,
+        file: &Path,
+        folder: &Path,
+        parent: Option<ModuleId>,
+        body: &[Tree],
+    ) -> ModuleId {
         let id = self.all.len();
         self.all.push(Module {
             file: file.to_owned(),
@@ -73,7 +80,7 @@ impl Modules {
             paths: Vec::new(),
             re_exports: BTreeMap::new(),
             public: BTreeSet::new(),
-            extensions: Vec::new(),
+            impl_blocks: Vec::new(),
             words: BTreeSet::new(),
         });
         let mut rest = body;
@@ -90,12 +97,12 @@ impl Modules {
             if let [Tree::Word(keyword), Tree::Word(name), body] = declared
                 && keyword == "mod"
             {
-                let below = folder.join(name);
+                let child_folder = folder.join(name);
                 let child = if let Tree::Group('{', body) = body {
-                    self.add(sources, file, &below, Some(id), body)
+                    self.add(sources, file, &child_folder, Some(id), body)
                 } else {
-                    let (place, body) = module_file(sources, file, folder, name);
-                    self.add(sources, &place, &below, Some(id), &body)
+                    let (child_file, body) = module_file(sources, file, folder, name);
+                    self.add(sources, &child_file, &child_folder, Some(id), &body)
                 };
                 self.all[id].children.insert(name.clone(), child);
                 continue;
@@ -103,14 +110,14 @@ impl Modules {
             let module = &mut self.all[id];
             module.items.extend(names_defined(declared));
             module.types.extend(type_defined(declared));
-            module.extensions.extend(Extension::read(declared));
+            module.impl_blocks.extend(ImplBlock::read(declared));
             if let [Tree::Word(keyword), names @ .., Tree::Sign(';')] = declared
                 && keyword == "use"
             {
                 let is_re_export = item.iter().any(|tree| tree.is_word("pub"));
                 module.add_use_tree(&[], names, is_re_export);
             } else {
-                module.note(item);
+                module.add_tokens(item);
             }
         }
         id
@@ -119,12 +126,12 @@ impl Modules {
 
 impl Module {
     /// Processes the imports and paths in `trees`.
-    fn note(&mut self, trees: &[Tree]) {
+    fn add_tokens(&mut self, trees: &[Tree]) {
         let mut at = 0;
         while let Some(tree) = trees.get(at) {
             match tree {
                 Tree::Group(_, inner) => {
-                    self.note(inner);
+                    self.add_tokens(inner);
                     at += 1;
                 }
                 // Not the `use<'a>` of a type.
@@ -135,7 +142,7 @@ impl Module {
                 }
                 Tree::Word(_) => {
                     let mut path = Vec::new();
-                    let started = at;
+                    let start = at;
                     while let Some(Tree::Word(word)) = trees.get(at) {
                         path.push(word.clone());
                         self.words.insert(word.clone());
@@ -145,14 +152,14 @@ impl Module {
                         }
                         at += 1;
                     }
-                    let is_foreign = started > 0 && trees[started - 1] == Tree::Colons;
+                    let is_foreign = start > 0 && trees[start - 1] == Tree::Colons;
                     if path.len() > 1 && !is_foreign {
                         self.paths.push(path);
                     }
                 }
                 Tree::Sign('#') => {
                     if let Some(Tree::Group('[', attribute)) = trees.get(at + 1) {
-                        self.add_texts(attribute);
+                        self.add_attribute_paths(attribute);
                     }
                     at += 1;
                 }
@@ -162,10 +169,10 @@ impl Module {
     }
 
     /// Processes the paths in the strings of an attribute, which usually name a module.
-    fn add_texts(&mut self, attribute: &[Tree]) {
+    fn add_attribute_paths(&mut self, attribute: &[Tree]) {
         for tree in attribute {
             match tree {
-                Tree::Group(_, inner) => self.add_texts(inner),
+                Tree::Group(_, inner) => self.add_attribute_paths(inner),
                 Tree::Text(text) if text.starts_with("crate::") || text.starts_with("super::") => {
                     self.globs.push((text.split("::").map(str::to_owned).collect(), false));
                 }
@@ -175,10 +182,10 @@ impl Module {
     }
 
     /// Processes one tree of a `use` declaration.
-    fn add_use_tree(&mut self, before: &[String], trees: &[Tree], is_re_export: bool) {
-        let mut path = before.to_vec();
+    fn add_use_tree(&mut self, prefix: &[String], trees: &[Tree], is_re_export: bool) {
+        let mut path = prefix.to_vec();
         let mut rest = trees;
-        if before.is_empty() && rest.first() == Some(&Tree::Colons) {
+        if prefix.is_empty() && rest.first() == Some(&Tree::Colons) {
             return;
         }
         loop {
@@ -223,9 +230,9 @@ impl Module {
 /// Modifiers before the keyword of an item.
 const MODIFIERS: [&str; 6] = ["pub", "async", "unsafe", "extern", "default", "safe"];
 /// Keywords before the name of an item that may end with a body in braces.
-const WITH_BODY: [&str; 5] = ["fn", "struct", "enum", "union", "trait"];
+const KEYWORDS_WITH_BODY: [&str; 5] = ["fn", "struct", "enum", "union", "trait"];
 /// Keywords before the name of an item that ends with a semicolon.
-const WITH_SEMICOLON: [&str; 3] = ["const", "static", "type"];
+const KEYWORDS_WITH_SEMICOLON: [&str; 3] = ["const", "static", "type"];
 
 /// Splits off the first item.
 pub(crate) fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
@@ -234,13 +241,13 @@ pub(crate) fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
         [Tree::Word(first), Tree::Word(second), ..] if first == "const" => {
             !matches!(second.as_str(), "fn" | "async" | "unsafe" | "extern")
         }
-        [Tree::Word(first), ..] => first == "use" || WITH_SEMICOLON.contains(&first.as_str()),
+        [Tree::Word(first), ..] => first == "use" || KEYWORDS_WITH_SEMICOLON.contains(&first.as_str()),
         _ => false,
     };
-    let skipped = trees.len() - declared.len();
+    let prefix_length = trees.len() - declared.len();
     let is_end = |tree: &Tree| tree.is_sign(';') || (!ends_by_semicolon && matches!(tree, Tree::Group('{', _)));
     let length = declared.iter().position(is_end).map_or(declared.len(), |at| at + 1);
-    trees.split_at(skipped + length)
+    trees.split_at(prefix_length + length)
 }
 
 /// Returns the item without attributes, visibility and modifiers.
@@ -265,11 +272,11 @@ pub(crate) fn without_attributes(item: &[Tree]) -> &[Tree] {
 /// Returns `true` if the item is public and documented.
 pub(crate) fn is_public(item: &[Tree]) -> bool {
     let attributes = &item[..item.len() - without_attributes(item).len()];
-    let hidden = [Tree::Word("doc".into()), Tree::Group('(', vec![Tree::Word("hidden".into())])];
-    let is_hidden = attributes.iter().any(|tree| matches!(tree, Tree::Group('[', inner) if inner[..] == hidden));
+    let doc_hidden = [Tree::Word("doc".into()), Tree::Group('(', vec![Tree::Word("hidden".into())])];
+    let is_hidden = attributes.iter().any(|tree| matches!(tree, Tree::Group('[', inner) if inner[..] == doc_hidden));
     let visibility = attributes.iter().position(|tree| tree.is_word("pub"));
-    let restricted = visibility.is_some_and(|at| matches!(attributes.get(at + 1), Some(Tree::Group('(', _))));
-    visibility.is_some() && !restricted && !is_hidden
+    let is_restricted = visibility.is_some_and(|at| matches!(attributes.get(at + 1), Some(Tree::Group('(', _))));
+    visibility.is_some() && !is_restricted && !is_hidden
 }
 
 /// Returns the names of the item for use from outside.
@@ -285,7 +292,7 @@ fn names_declared(declared: &[Tree]) -> Vec<String> {
 fn names_used(tree: &[Tree]) -> Vec<String> {
     match tree {
         [.., Tree::Group('{', inner)] => inner.split(|tree| tree.is_sign(',')).flat_map(names_used).collect(),
-        [.., Tree::Word(before), Tree::Colons, Tree::Word(name)] if name == "self" => vec![before.clone()],
+        [.., Tree::Word(module_name), Tree::Colons, Tree::Word(name)] if name == "self" => vec![module_name.clone()],
         [.., Tree::Word(name)] => vec![name.clone()],
         [.., Tree::Sign('*')] => vec!["*".to_owned()],
         [] => Vec::new(),
@@ -295,9 +302,9 @@ fn names_used(tree: &[Tree]) -> Vec<String> {
 
 /// Returns the file of the module `name`, which `file` declares in `folder`, and its content.
 pub(crate) fn module_file(sources: &impl Sources, file: &Path, folder: &Path, name: &str) -> (PathBuf, Vec<Tree>) {
-    let places = [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")];
-    let found = places.into_iter().find_map(|place| sources.text(&place).map(|text| (place, read(&text))));
-    found.unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()))
+    let candidates = [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")];
+    let module = candidates.into_iter().find_map(|path| sources.text(&path).map(|text| (path, read(&text))));
+    module.unwrap_or_else(|| panic!("no file of mod {name}, of {}", file.display()))
 }
 
 /// Returns `true` if the item exists only in tests.
@@ -326,26 +333,27 @@ fn type_defined(declared: &[Tree]) -> Option<String> {
 fn names_defined(declared: &[Tree]) -> Vec<String> {
     match declared {
         [Tree::Word(keyword), Tree::Word(name), ..]
-            if WITH_BODY.contains(&keyword.as_str()) || WITH_SEMICOLON.contains(&keyword.as_str()) =>
+            if KEYWORDS_WITH_BODY.contains(&keyword.as_str())
+                || KEYWORDS_WITH_SEMICOLON.contains(&keyword.as_str()) =>
         {
             let name = if name == "mut" { declared.get(2).and_then(Tree::word).unwrap_or(name) } else { name };
             vec![name.to_owned()]
         }
         [Tree::Word(keyword), Tree::Sign('!'), Tree::Word(name), ..] if keyword == "macro_rules" => vec![name.clone()],
-        [Tree::Word(_), Tree::Sign('!'), Tree::Group(_, given), ..] => {
+        [Tree::Word(_), Tree::Sign('!'), Tree::Group(_, arguments), ..] => {
             let mut names = Vec::new();
-            gather_words(given, &mut names);
+            collect_words(arguments, &mut names);
             names
         }
         _ => Vec::new(),
     }
 }
 
-fn gather_words(trees: &[Tree], words: &mut Vec<String>) {
+fn collect_words(trees: &[Tree], words: &mut Vec<String>) {
     for tree in trees {
         match tree {
             Tree::Word(word) => words.push(word.clone()),
-            Tree::Group(_, inner) => gather_words(inner, words),
+            Tree::Group(_, inner) => collect_words(inner, words),
             Tree::Colons | Tree::Sign(_) | Tree::Text(_) => {}
         }
     }

@@ -9,18 +9,18 @@ use crate::tokens::{Tree, read};
 use crate::{Repository, packages};
 
 /// Names that exist only on some operating systems.
-const WORDS: [&str; 8] =
+const PLATFORM_NAMES: [&str; 8] =
     ["rustix", "UnixStream", "UnixListener", "UnixDatagram", "OwnedFd", "BorrowedFd", "AsRawFd", "AsFd"];
 
 /// Modules that exist only on some operating systems.
-const MODULES: [[&str; 2]; 6] =
+const PLATFORM_MODULES: [[&str; 2]; 6] =
     [["os", "unix"], ["os", "linux"], ["os", "fd"], ["os", "windows"], ["signal", "unix"], ["signal", "windows"]];
 
 /// Folders of Linux.
-const FOLDERS: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
+const LINUX_FOLDERS: [&str; 3] = ["/proc/", "/sys/", "/dev/"];
 
 /// Package and file that may use an interface without a condition, with the reason.
-const PERMITTED: [(&str, &str, &str); 0] = [];
+const EXCEPTIONS: [(&str, &str, &str); 0] = [];
 
 /// Returns `true` for `#[cfg(…)]` with an operating system in its condition.
 fn is_platform_condition(attribute: &[Tree]) -> bool {
@@ -37,7 +37,7 @@ fn mentions_platform(condition: &[Tree]) -> bool {
 }
 
 /// Appends the interfaces in `trees` that no condition guards.
-fn gather_unguarded(trees: &[Tree], found: &mut Vec<String>) {
+fn collect_unguarded(trees: &[Tree], interfaces: &mut Vec<String>) {
     let mut rest = trees;
     while let Some((first, after)) = rest.split_first() {
         rest = match rest {
@@ -53,18 +53,18 @@ fn gather_unguarded(trees: &[Tree], found: &mut Vec<String>) {
                 return;
             }
             [Tree::Word(parent), Tree::Colons, Tree::Word(child), ..]
-                if MODULES.contains(&[parent.as_str(), child.as_str()]) =>
+                if PLATFORM_MODULES.contains(&[parent.as_str(), child.as_str()]) =>
             {
-                found.push(format!("{parent}::{child}"));
+                interfaces.push(format!("{parent}::{child}"));
                 after
             }
             _ => {
                 match first {
-                    Tree::Word(word) if WORDS.contains(&word.as_str()) => found.push(word.clone()),
-                    Tree::Text(text) if FOLDERS.iter().any(|folder| text.starts_with(folder)) => {
-                        found.push(text.clone());
+                    Tree::Word(word) if PLATFORM_NAMES.contains(&word.as_str()) => interfaces.push(word.clone()),
+                    Tree::Text(text) if LINUX_FOLDERS.iter().any(|folder| text.starts_with(folder)) => {
+                        interfaces.push(text.clone());
                     }
-                    Tree::Group(_, inner) => gather_unguarded(inner, found),
+                    Tree::Group(_, inner) => collect_unguarded(inner, interfaces),
                     _ => {}
                 }
                 after
@@ -74,7 +74,13 @@ fn gather_unguarded(trees: &[Tree], found: &mut Vec<String>) {
 }
 
 /// Appends the unguarded interfaces of a file and of the modules below it, with the file.
-fn visit(sources: &impl Sources, file: &Path, folder: &Path, body: &[Tree], found: &mut Vec<(String, String)>) {
+fn add_unguarded(
+    sources: &impl Sources,
+    file: &Path,
+    folder: &Path,
+    body: &[Tree],
+    interfaces: &mut Vec<(String, String)>,
+) {
     let mut rest = body;
     while !rest.is_empty() {
         let (item, after) = next_item(rest);
@@ -89,27 +95,27 @@ fn visit(sources: &impl Sources, file: &Path, folder: &Path, body: &[Tree], foun
         if let [Tree::Word(keyword), Tree::Word(name), Tree::Sign(';')] = declared
             && keyword == "mod"
         {
-            let (place, body) = module_file(sources, file, folder, name);
-            visit(sources, &place, &folder.join(name), &body, found);
+            let (child_file, body) = module_file(sources, file, folder, name);
+            add_unguarded(sources, &child_file, &folder.join(name), &body, interfaces);
         } else {
             let mut names = Vec::new();
-            gather_unguarded(item, &mut names);
-            found.extend(names.into_iter().map(|name| (file.display().to_string(), name)));
+            collect_unguarded(item, &mut names);
+            interfaces.extend(names.into_iter().map(|name| (file.display().to_string(), name)));
         }
     }
 }
 
 /// Returns the unguarded interfaces of the crate with this root file.
-fn unguarded(sources: &impl Sources, root: &Path) -> Vec<(String, String)> {
+fn unguarded_interfaces(sources: &impl Sources, root: &Path) -> Vec<(String, String)> {
     let text = sources.text(root).unwrap_or_else(|| panic!("no file {}", root.display()));
-    let mut found = Vec::new();
-    visit(sources, root, root.parent().expect("a file is in a folder"), &read(&text), &mut found);
-    found
+    let mut interfaces = Vec::new();
+    add_unguarded(sources, root, root.parent().expect("a file is in a folder"), &read(&text), &mut interfaces);
+    interfaces
 }
 
 #[test]
 fn platform_interfaces_are_guarded() {
-    let (mut found, mut used) = (String::new(), 0);
+    let (mut violations, mut used_exceptions) = (String::new(), 0);
     for (package, folder) in packages() {
         // The benchmark measures processes with Linux's interfaces.
         if package.starts_with("bench") {
@@ -119,21 +125,22 @@ fn platform_interfaces_are_guarded() {
             if !root.is_file() {
                 continue;
             }
-            for (file, name) in unguarded(&Repository, &root) {
-                let is_permitted =
-                    PERMITTED.iter().any(|(of, place, _)| package == *of && Path::new(&file).ends_with(place));
+            for (file, name) in unguarded_interfaces(&Repository, &root) {
+                let is_permitted = EXCEPTIONS.iter().any(|(exempt_package, exempt_file, _)| {
+                    package == *exempt_package && Path::new(&file).ends_with(exempt_file)
+                });
                 if is_permitted {
-                    used += 1;
+                    used_exceptions += 1;
                 } else {
                     let file =
                         Path::new(&file).strip_prefix(&folder).map_or(file.clone(), |file| file.display().to_string());
-                    writeln!(found, "{package}: {name} in {file}").expect("a write to a string succeeds");
+                    writeln!(violations, "{package}: {name} in {file}").expect("a write to a string succeeds");
                 }
             }
         }
     }
-    assert!(found.is_empty(), "guard these with `#[cfg(unix)]` or `#[cfg(target_os = …)]`:\n{found}");
-    assert!(used >= PERMITTED.len(), "remove the exceptions that no file needs any more");
+    assert!(violations.is_empty(), "guard these with `#[cfg(unix)]` or `#[cfg(target_os = …)]`:\n{violations}");
+    assert!(used_exceptions >= EXCEPTIONS.len(), "remove the exceptions that no file needs any more");
 }
 
 #[test]
@@ -146,7 +153,7 @@ fn planted_platform_interfaces_are_found() {
         ),
         ("guarded.rs", "use rustix::process::kill;"),
     ];
-    let found = unguarded(&crate::sample_modules::in_memory(&files), Path::new("src/lib.rs"));
+    let found = unguarded_interfaces(&crate::sample_modules::in_memory(&files), Path::new("src/lib.rs"));
     let found: Vec<_> = found.iter().map(|(file, name)| (file.as_str(), name.as_str())).collect();
     let expected = [("src/socket.rs", "UnixStream"), ("src/socket.rs", "/proc/self"), ("src/lib.rs", "os::unix")];
     assert_eq!(found, expected);
@@ -154,14 +161,18 @@ fn planted_platform_interfaces_are_found() {
 
 #[test]
 fn guarded_platform_interfaces_are_permitted() {
-    let guarded = [
+    let sources = [
         "fn one() { #[cfg(unix)] std::os::unix::fs::mode(); #[cfg(unix)] { rustix::kill() } plain() }",
         "struct One { #[cfg(unix)] signal: tokio::signal::unix::Signal, plain: u8 }",
         "#[cfg(any(target_os = \"linux\", target_os = \"android\"))] fn two() { rustix::time() }",
         "#[cfg(test)] mod tests { fn three() { rustix::time() } }",
     ];
-    for text in guarded {
+    for text in sources {
         let files = [("lib.rs", text)];
-        assert_eq!(unguarded(&crate::sample_modules::in_memory(&files), Path::new("src/lib.rs")), [], "{text}");
+        assert_eq!(
+            unguarded_interfaces(&crate::sample_modules::in_memory(&files), Path::new("src/lib.rs")),
+            [],
+            "{text}"
+        );
     }
 }

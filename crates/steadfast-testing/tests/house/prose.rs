@@ -70,7 +70,7 @@ const ODD_STARTS: [&str; 12] =
 
 /// Figures of the project's Rust sources.
 #[derive(Debug, Default)]
-struct Figures {
+struct ProseCounts {
     words: usize,
     idioms: usize,
     summaries: usize,
@@ -79,7 +79,7 @@ struct Figures {
     test_words: usize,
 }
 
-impl Figures {
+impl ProseCounts {
     fn add(&mut self, text: &str) {
         let mut before_is_doc = false;
         for line in text.lines().map(str::trim) {
@@ -97,7 +97,9 @@ impl Figures {
                 // After a split at the quotes, every second part is a literal. Escaped quotes end a literal early,
                 // which is precise enough.
                 let literals = line.split('"').skip(1).step_by(2);
-                literals.filter(|literal| literal.split_whitespace().count() > 2).for_each(|it| self.add_prose(it));
+                literals
+                    .filter(|literal| literal.split_whitespace().count() > 2)
+                    .for_each(|literal| self.add_prose(literal));
             }
             before_is_doc = doc.is_some();
         }
@@ -145,20 +147,21 @@ fn sources_stay_below_prose_ceilings() {
     for folder in ["crates", "bench", "fuzz", "examples", "conformance"] {
         files(&repository().join(folder), &with_extension("rs"), &mut sources);
     }
-    let mut figures = Figures::default();
+    let mut counts = ProseCounts::default();
     for path in &sources {
-        figures.add(&std::fs::read_to_string(path).expect("a source"));
+        counts.add(&std::fs::read_to_string(path).expect("a source"));
     }
-    assert!(figures.tests > 1000 && figures.summaries > 5000, "sources were not found: {figures:?}");
-    let idioms = figures.idioms * 10_000 / figures.words;
-    let odd = figures.odd_summaries * 1000 / figures.summaries;
-    let name = figures.test_words * 10 / figures.tests;
-    let is_below =
-        idioms <= MAX_IDIOMS_PER_10_000_WORDS && odd <= MAX_ODD_SUMMARIES_PER_THOUSAND && name <= MAX_TEST_NAME_TENTHS;
+    assert!(counts.tests > 1000 && counts.summaries > 5000, "sources were not found: {counts:?}");
+    let idioms_per_10_000 = counts.idioms * 10_000 / counts.words;
+    let odd_per_thousand = counts.odd_summaries * 1000 / counts.summaries;
+    let name_tenths = counts.test_words * 10 / counts.tests;
+    let is_below = idioms_per_10_000 <= MAX_IDIOMS_PER_10_000_WORDS
+        && odd_per_thousand <= MAX_ODD_SUMMARIES_PER_THOUSAND
+        && name_tenths <= MAX_TEST_NAME_TENTHS;
     assert!(
         is_below,
-        "{idioms} idioms per 10,000 words, {odd} odd summaries per thousand, {name} tenths of a word per test name; \
-         rewrite the added text: {figures:?}"
+        "{idioms_per_10_000} idioms per 10,000 words, {odd_per_thousand} odd summaries per thousand, \
+         {name_tenths} tenths of a word per test name; rewrite the added text: {counts:?}"
     );
 }
 
@@ -166,19 +169,23 @@ fn sources_stay_below_prose_ceilings() {
 fn pages_have_few_long_sentences() {
     let mut pages = Vec::new();
     files(&repository(), &with_extension("md"), &mut pages);
-    let mut long = Vec::new();
+    let mut sentences = Vec::new();
     for path in pages {
-        long.extend(long_sentences(&std::fs::read_to_string(path).expect("a page")));
+        sentences.extend(long_sentences(&std::fs::read_to_string(path).expect("a page")));
     }
-    assert!(long.len() <= MAX_LONG_SENTENCES, "{} sentences above {MAX_SENTENCE_WORDS} words: {long:#?}", long.len());
+    assert!(
+        sentences.len() <= MAX_LONG_SENTENCES,
+        "{} sentences above {MAX_SENTENCE_WORDS} words: {sentences:#?}",
+        sentences.len()
+    );
 }
 
 #[test]
 fn planted_prose_is_counted() {
-    let mut figures = Figures::default();
-    figures
+    let mut counts = ProseCounts::default();
+    counts
         .add("/// What is told.\n// Nobody answers.\n#[test]\nfn three_word_name() {\n    fail(\"it goes on anew\");");
-    let Figures { words, idioms, summaries, odd_summaries, tests, test_words } = figures;
+    let ProseCounts { words, idioms, summaries, odd_summaries, tests, test_words } = counts;
     assert_eq!((words, idioms, summaries, odd_summaries, tests, test_words), (9, 5, 1, 1, 1, 3));
     let page = format!("# Title\n\nShort. {}end.\n\n```\n{}\n```\n", "word ".repeat(35), "code ".repeat(40));
     assert_eq!(long_sentences(&page).len(), 1);

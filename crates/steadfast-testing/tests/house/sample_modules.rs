@@ -83,12 +83,13 @@ fn reexported_name_resolves_to_definition() {
 
 #[test]
 fn used_reexport_counts_as_import() {
-    let below = ("parent/inner.rs", "use super::Item; pub struct Inner(Item);");
+    let child = ("parent/inner.rs", "use super::Item; pub struct Inner(Item);");
     let root = ("lib.rs", "mod parent;");
-    let only_reexports = ("parent.rs", "mod inner; pub use inner::Inner; pub struct Item;");
-    assert!(import_cycles(&[root, only_reexports, below]).is_empty());
-    let uses = ("parent.rs", "mod inner; pub use inner::Inner; pub struct Item; pub fn caller() -> Inner { loop {} }");
-    assert_eq!(import_cycles(&[root, uses, below]), [["parent/inner.rs", "parent.rs"]]);
+    let parent_with_reexport = ("parent.rs", "mod inner; pub use inner::Inner; pub struct Item;");
+    assert!(import_cycles(&[root, parent_with_reexport, child]).is_empty());
+    let parent_with_use =
+        ("parent.rs", "mod inner; pub use inner::Inner; pub struct Item; pub fn caller() -> Inner { loop {} }");
+    assert_eq!(import_cycles(&[root, parent_with_use, child]), [["parent/inner.rs", "parent.rs"]]);
 }
 
 #[test]
@@ -97,10 +98,10 @@ fn methods_in_child_file_are_not_imports() {
     let types = ("parent.rs", "mod part; pub struct Parent<K> { part: part::Part, key: K } pub struct Item;");
     let methods = "use super::Parent; pub struct Part; impl<F: Fn() -> u8, K> Parent<K> { fn enter(&self, f: F) {} }";
     assert!(import_cycles(&[root, types, ("parent/part.rs", methods)]).is_empty());
-    let more = format!("{methods} pub fn take(item: super::Item) {{}}");
-    assert_eq!(import_cycles(&[root, types, ("parent/part.rs", &more)]), [["parent/part.rs", "parent.rs"]]);
-    let foreign = "use super::Parent; pub struct Part; impl<K> Drop for Parent<K> { fn drop(&mut self) {} }";
-    assert_eq!(import_cycles(&[root, types, ("parent/part.rs", foreign)]), [["parent/part.rs", "parent.rs"]]);
+    let with_function = format!("{methods} pub fn take(item: super::Item) {{}}");
+    assert_eq!(import_cycles(&[root, types, ("parent/part.rs", &with_function)]), [["parent/part.rs", "parent.rs"]]);
+    let with_trait = "use super::Parent; pub struct Part; impl<K> Drop for Parent<K> { fn drop(&mut self) {} }";
+    assert_eq!(import_cycles(&[root, types, ("parent/part.rs", with_trait)]), [["parent/part.rs", "parent.rs"]]);
 }
 
 #[test]
@@ -112,17 +113,17 @@ fn methods_that_call_back_form_a_cycle() {
             "mod part; pub struct Parent(Key); impl Parent {{ fn leave(&self) {{}} pub fn open(&self) {{ {calls} }} }}"
         )
     };
-    let found = |parent: &str, part: &str| import_cycles(&[library, ("parent.rs", parent), ("parent/part.rs", part)]);
-    let both = [["parent/part.rs", "parent.rs"]];
-    let enters = parent_with("if true { self.enter() }");
-    assert!(found(&enters, &part("")).is_empty(), "calls in one direction");
-    assert_eq!(found(&enters, &part("self.leave()")), both);
-    assert_eq!(found(&enters, &part("[1].map(|_| Self::leave(self))")), both);
-    assert_eq!(found(&parent_with("Parent::enter(self)"), &part("Parent::leave(self)")), both);
-    assert!(found(&enters, &part("self.0.leave()")).is_empty(), "a method of a field");
-    assert!(found(&enters, &format!("{} fn leave() {{}}", part("leave()"))).is_empty(), "a function");
+    let cycles = |parent: &str, part: &str| import_cycles(&[library, ("parent.rs", parent), ("parent/part.rs", part)]);
+    let mutual_cycle = [["parent/part.rs", "parent.rs"]];
+    let parent_calls_enter = parent_with("if true { self.enter() }");
+    assert!(cycles(&parent_calls_enter, &part("")).is_empty(), "calls in one direction");
+    assert_eq!(cycles(&parent_calls_enter, &part("self.leave()")), mutual_cycle);
+    assert_eq!(cycles(&parent_calls_enter, &part("[1].map(|_| Self::leave(self))")), mutual_cycle);
+    assert_eq!(cycles(&parent_with("Parent::enter(self)"), &part("Parent::leave(self)")), mutual_cycle);
+    assert!(cycles(&parent_calls_enter, &part("self.0.leave()")).is_empty(), "a method of a field");
+    assert!(cycles(&parent_calls_enter, &format!("{} fn leave() {{}}", part("leave()"))).is_empty(), "a function");
     let drop = "use super::Parent; impl Parent { pub fn enter(&self) {} } impl Drop for Parent { fn drop(&mut self) { self.leave() } }";
-    assert_eq!(found(&enters, drop), both, "a block of a trait calls");
+    assert_eq!(cycles(&parent_calls_enter, drop), mutual_cycle, "a block of a trait calls");
 }
 
 #[test]

@@ -2,24 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-/// Adds all wanted files below `folder` to `found`, without builds, dependencies and hidden folders.
-pub(super) fn files(folder: &Path, is_wanted: &impl Fn(&Path) -> bool, found: &mut Vec<PathBuf>) {
+/// Adds all wanted files below `folder` to `paths`, without builds, dependencies and hidden folders.
+pub(super) fn files(folder: &Path, is_wanted: &impl Fn(&Path) -> bool, paths: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a readable folder") {
         let path = entry.expect("a readable entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if path.is_dir() && !name.starts_with('.') && !name.starts_with("venv") {
             if !["target", "node_modules", "vendor"].contains(&&*name) {
-                files(&path, is_wanted, found);
+                files(&path, is_wanted, paths);
             }
         } else if path.is_file() && is_wanted(&path) {
-            found.push(path);
+            paths.push(path);
         }
     }
 }
 
 /// Returns true for files with this extension.
 pub(super) fn with_extension(extension: &str) -> impl Fn(&Path) -> bool {
-    move |path| path.extension().is_some_and(|of| of == extension)
+    move |path| path.extension().is_some_and(|other| other == extension)
 }
 
 /// Returns the names of the test functions in a source.

@@ -13,10 +13,11 @@ use crate::tokens::{Tree, read};
 use crate::{Repository, packages};
 
 /// Number of structs in the report.
-const LARGEST: usize = 10;
+const REPORTED_STRUCTS: usize = 10;
 
 /// Types of the report, with the file that defines each.
-const TYPES: [(&str, &str); 3] = [("reflector.rs", "Reflector"), ("driver.rs", "Driver"), ("shared.rs", "Shared")];
+const REPORTED_TYPES: [(&str, &str); 3] =
+    [("reflector.rs", "Reflector"), ("driver.rs", "Driver"), ("shared.rs", "Shared")];
 
 /// Returns one line with the figures of a type.
 fn describe(name: &str, methods: &Methods) -> String {
@@ -24,15 +25,15 @@ fn describe(name: &str, methods: &Methods) -> String {
     let count: usize = calls.values().flat_map(|calls| calls.values()).sum();
     let defined: usize = methods.by_file.values().map(BTreeSet::len).sum();
     let files = methods.by_file.len();
-    let mutual = methods.mutual().len();
+    let mutual = methods.mutual_callers().len();
     format!("{name}: {defined} methods in {files} files, {count} calls across files, {mutual} pairs call both ways")
 }
 
 /// Adds the structs in `trees` with the number of their named fields.
-fn structs(trees: &[Tree], place: &str, found: &mut Vec<(usize, String)>) {
+fn add_structs(trees: &[Tree], file: &str, structs: &mut Vec<(usize, String)>) {
     for (at, tree) in trees.iter().enumerate() {
         if let Tree::Group('{', inner) = tree {
-            structs(inner, place, found);
+            add_structs(inner, file, structs);
         }
         let [keyword, Tree::Word(name), rest @ ..] = &trees[at..] else { continue };
         if !keyword.is_word("struct") {
@@ -41,68 +42,68 @@ fn structs(trees: &[Tree], place: &str, found: &mut Vec<(usize, String)>) {
         let end = rest.iter().find(|tree| tree.is_sign(';') || matches!(tree, Tree::Group('{', _)));
         if let Some(Tree::Group(_, fields)) = end {
             let count = fields.iter().filter(|tree| tree.is_sign(':')).count();
-            found.push((count, format!("{place} {name}")));
+            structs.push((count, format!("{file} {name}")));
         }
     }
 }
 
 /// Returns the number of conditions on a feature in `trees`.
-fn conditions(trees: &[Tree]) -> usize {
+fn count_conditions(trees: &[Tree]) -> usize {
     let mut count = 0;
     for (at, tree) in trees.iter().enumerate() {
         if let Tree::Group(_, inner) = tree {
-            let before = trees[..at].iter().rev().find(|tree| !tree.is_sign('!'));
-            let is_condition = before.is_some_and(|before| before.is_word("cfg") || before.is_word("cfg_attr"));
-            count += if is_condition { usize::from(names_feature(inner)) } else { conditions(inner) };
+            let previous = trees[..at].iter().rev().find(|tree| !tree.is_sign('!'));
+            let is_condition = previous.is_some_and(|previous| previous.is_word("cfg") || previous.is_word("cfg_attr"));
+            count += if is_condition { usize::from(mentions_feature(inner)) } else { count_conditions(inner) };
         }
     }
     count
 }
 
-fn names_feature(trees: &[Tree]) -> bool {
+fn mentions_feature(trees: &[Tree]) -> bool {
     trees.iter().any(|tree| match tree {
-        Tree::Group(_, inner) => names_feature(inner),
+        Tree::Group(_, inner) => mentions_feature(inner),
         _ => tree.is_word("feature"),
     })
 }
 
-fn parsed(folder: &Path) -> Vec<(String, Vec<Tree>)> {
+fn parse_sources(folder: &Path) -> Vec<(String, Vec<Tree>)> {
     let mut sources = Vec::new();
     files(&folder.join("src"), &with_extension("rs"), &mut sources);
     let text = |path: &Path| std::fs::read_to_string(path).expect("a readable source");
-    sources.iter().map(|path| (crate::methods::short(path), read(&text(path)))).collect()
+    sources.iter().map(|path| (crate::methods::short_path(path), read(&text(path)))).collect()
 }
 
 #[test]
 #[ignore = "a report, not a check"]
 fn structure_report() {
     let (mut largest, mut all_conditions) = (Vec::new(), Vec::new());
-    let (mut pairs, mut split) = (0, 0);
+    let (mut mutual_pairs, mut split_types) = (0, 0);
     for (name, folder) in packages() {
         let root = folder.join("src/lib.rs");
         let root = if root.is_file() { root } else { folder.join("src/main.rs") };
         let modules = Modules::read(&Repository, &root);
-        for ((id, of), methods) in modules.methods() {
-            if TYPES.contains(&(&crate::methods::short(&modules.all[id].file), &of)) {
-                println!("{name} {}", describe(&of, &methods));
+        for ((id, type_name), methods) in modules.methods() {
+            if REPORTED_TYPES.contains(&(&crate::methods::short_path(&modules.all[id].file), &type_name)) {
+                println!("{name} {}", describe(&type_name, &methods));
             }
-            pairs += methods.mutual().len();
-            split += usize::from(!methods.calls_across().is_empty());
+            mutual_pairs += methods.mutual_callers().len();
+            split_types += usize::from(!methods.calls_across().is_empty());
         }
-        let sources = parsed(&folder);
+        let sources = parse_sources(&folder);
         for (file, trees) in &sources {
-            structs(trees, &format!("{name}/{file}"), &mut largest);
+            add_structs(trees, &format!("{name}/{file}"), &mut largest);
         }
-        let count: usize = sources.iter().map(|(_, trees)| conditions(trees)).sum();
+        let count: usize = sources.iter().map(|(_, trees)| count_conditions(trees)).sum();
         if count > 0 {
             all_conditions.push(format!("{name} {count}"));
         }
     }
-    println!("all types: {split} with calls across files, {pairs} pairs call both ways");
+    println!("all types: {split_types} with calls across files, {mutual_pairs} pairs call both ways");
     println!("conditions on features: {}", all_conditions.join(", "));
     largest.sort();
     println!("largest structs, by fields:");
-    for (fields, name) in largest.iter().rev().take(LARGEST) {
+    for (fields, name) in largest.iter().rev().take(REPORTED_STRUCTS) {
         println!("  {fields} {name}");
     }
 }
@@ -112,8 +113,8 @@ fn condition_on_feature_is_counted_once() {
     let text = "#[cfg(all(feature = \"a\", not(feature = \"b\")))] fn one() { if cfg!(feature = \"a\") {} }
         #[cfg_attr(feature = \"a\", derive(Debug))] #[cfg(test)] struct Two { one: u8, two: std::vec::Vec<u8> }";
     let trees = read(text);
-    assert_eq!(conditions(&trees), 3);
-    let mut found = Vec::new();
-    structs(&trees, "a.rs", &mut found);
-    assert_eq!(found, [(2, "a.rs Two".to_owned())]);
+    assert_eq!(count_conditions(&trees), 3);
+    let mut structs = Vec::new();
+    add_structs(&trees, "a.rs", &mut structs);
+    assert_eq!(structs, [(2, "a.rs Two".to_owned())]);
 }

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use crate::modules::{Id, Modules};
+use crate::modules::{ModuleId, Modules};
 use crate::{Repository, repository};
 
 /// Returns the public names of the module `id` with the full path `path`.
-pub(crate) fn surface(modules: &Modules, id: Id, path: &str) -> BTreeSet<String> {
+pub(crate) fn surface(modules: &Modules, id: ModuleId, path: &str) -> BTreeSet<String> {
     let module = &modules.all[id];
     let mut names = BTreeSet::new();
     for name in &module.public {
         assert_ne!(name, "*", "{path} re-exports a whole module; list the public names instead");
-        let name_of = format!("{path}::{name}");
+        let full_name = format!("{path}::{name}");
         match module.children.get(name).filter(|_| !module.imports.contains_key(name)) {
-            Some(child) => names.extend(surface(modules, *child, &name_of)),
-            None => drop(names.insert(name_of)),
+            Some(child) => names.extend(surface(modules, *child, &full_name)),
+            None => drop(names.insert(full_name)),
         }
     }
     names
 }
 
 /// Returns the names in the first columns of the page's tables, each after the path of its section's module.
-fn documented(page: &str) -> BTreeSet<String> {
+fn documented_names(page: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut module = None;
     for line in page.lines() {
@@ -30,8 +30,8 @@ fn documented(page: &str) -> BTreeSet<String> {
         }
         let row = line.strip_prefix("| ").and_then(|row| row.split_once(" | "));
         if let (Some(module), Some((cell, _))) = (module, row) {
-            let spans = cell.split('`').skip(1).step_by(2);
-            for name in spans {
+            let code_spans = cell.split('`').skip(1).step_by(2);
+            for name in code_spans {
                 assert!(names.insert(format!("{module}::{name}")), "{name} occurs twice on the page");
             }
         }
@@ -40,21 +40,24 @@ fn documented(page: &str) -> BTreeSet<String> {
 }
 
 /// Crates that the page documents, and whose signatures are listed.
-pub(crate) const DOCUMENTED: [&str; 3] = ["steadfast", "steadfast-controller", "steadfast-testing"];
+pub(crate) const DOCUMENTED_CRATES: [&str; 3] = ["steadfast", "steadfast-controller", "steadfast-testing"];
 
 #[test]
 fn api_page_lists_exactly_public_names() {
     let mut public = BTreeSet::new();
-    for name in DOCUMENTED {
+    for name in DOCUMENTED_CRATES {
         let root = repository().join("crates").join(name).join("src/lib.rs");
         public.extend(surface(&Modules::read(&Repository, &root), 0, &name.replace('-', "_")));
     }
     let page = std::fs::read_to_string(repository().join("docs/api.md")).expect("docs/api.md");
-    let documented = documented(&page);
-    let missing: Vec<_> = public.difference(&documented).collect();
-    let removed: Vec<_> = documented.difference(&public).collect();
-    assert!(missing.is_empty(), "public, but not in docs/api.md; document it or make it private: {missing:#?}");
-    assert!(removed.is_empty(), "in docs/api.md, but not public: {removed:#?}");
+    let documented_names = documented_names(&page);
+    let undocumented: Vec<_> = public.difference(&documented_names).collect();
+    let unknown: Vec<_> = documented_names.difference(&public).collect();
+    assert!(
+        undocumented.is_empty(),
+        "public, but not in docs/api.md; document it or make it private: {undocumented:#?}"
+    );
+    assert!(unknown.is_empty(), "in docs/api.md, but not public: {unknown:#?}");
 }
 
 #[test]

@@ -37,61 +37,61 @@ impl Tree {
 
 /// Parses `text`, which must be valid Rust.
 pub(crate) fn read(text: &str) -> Vec<Tree> {
-    let mut reader = Reader { rest: text };
-    let trees = reader.until(None);
+    let mut reader = TokenReader { rest: text };
+    let trees = reader.read_until(None);
     assert!(reader.rest.is_empty(), "unbalanced brackets before: {:.80}", reader.rest);
     trees
 }
 
-struct Reader<'a> {
+struct TokenReader<'a> {
     rest: &'a str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TokenReader<'a> {
     /// Returns the trees up to the bracket `end`, or to the end of the text.
-    fn until(&mut self, end: Option<char>) -> Vec<Tree> {
+    fn read_until(&mut self, end: Option<char>) -> Vec<Tree> {
         let mut trees = Vec::new();
         loop {
             self.skip_blank();
-            let Some(first) = self.rest.chars().next() else {
+            let Some(next) = self.rest.chars().next() else {
                 assert!(end.is_none(), "missing {end:?} at the end of the text");
                 return trees;
             };
-            if end == Some(first) {
-                self.take(first.len_utf8());
+            if end == Some(next) {
+                self.take(next.len_utf8());
                 return trees;
             }
-            match first {
+            match next {
                 '(' | '[' | '{' => {
                     self.take(1);
-                    let close = match first {
+                    let close = match next {
                         '(' => ')',
                         '[' => ']',
                         _ => '}',
                     };
-                    let inner = self.until(Some(close));
-                    trees.push(Tree::Group(first, inner));
+                    let inner = self.read_until(Some(close));
+                    trees.push(Tree::Group(next, inner));
                 }
                 ')' | ']' | '}' => return trees,
-                '"' => trees.push(Tree::Text(self.string().to_owned())),
+                '"' => trees.push(Tree::Text(self.read_string().to_owned())),
                 '\'' => self.skip_character_or_lifetime(),
                 ':' if self.rest.starts_with("::") => {
                     self.take(2);
                     trees.push(Tree::Colons);
                 }
-                _ if is_of_word(first) => trees.extend(self.word()),
+                _ if is_word_character(next) => trees.extend(self.read_word()),
                 _ => {
-                    self.take(first.len_utf8());
-                    trees.push(Tree::Sign(first));
+                    self.take(next.len_utf8());
+                    trees.push(Tree::Sign(next));
                 }
             }
         }
     }
 
     fn take(&mut self, bytes: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(bytes);
+        let (text, rest) = self.rest.split_at(bytes);
         self.rest = rest;
-        taken
+        text
     }
 
     /// Skips whitespace and comments.
@@ -129,21 +129,21 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns a word, or `None` for the prefix of a string, which contains no path.
-    fn word(&mut self) -> Option<Tree> {
-        let length = self.rest.find(|character| !is_of_word(character)).unwrap_or(self.rest.len());
+    fn read_word(&mut self) -> Option<Tree> {
+        let length = self.rest.find(|character| !is_word_character(character)).unwrap_or(self.rest.len());
         let word = self.take(length);
         match (word, self.rest.chars().next()) {
-            ("b" | "c", Some('"')) => drop(self.string()),
+            ("b" | "c", Some('"')) => drop(self.read_string()),
             ("b", Some('\'')) => self.skip_character_or_lifetime(),
             ("r" | "br" | "cr", Some('"' | '#')) => {
-                let marks = self.rest.chars().take_while(|character| *character == '#').count();
-                self.take(marks);
+                let hash_count = self.rest.chars().take_while(|character| *character == '#').count();
+                self.take(hash_count);
                 if !self.rest.starts_with('"') {
                     // `r#type` is a raw identifier.
-                    return self.word();
+                    return self.read_word();
                 }
                 self.take(1);
-                let end = format!("\"{}", "#".repeat(marks));
+                let end = format!("\"{}", "#".repeat(hash_count));
                 let length = self.rest.find(&end).expect("a raw string ends");
                 self.take(length + end.len());
             }
@@ -153,13 +153,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the content of the string that starts here.
-    fn string(&mut self) -> &'a str {
+    fn read_string(&mut self) -> &'a str {
         self.take(1);
-        let mut escaped = false;
+        let mut is_escaped = false;
         let end = self.rest.find(|character| {
-            let ends = character == '"' && !escaped;
-            escaped = character == '\\' && !escaped;
-            ends
+            let is_end = character == '"' && !is_escaped;
+            is_escaped = character == '\\' && !is_escaped;
+            is_end
         });
         let text = self.take(end.expect("a string ends"));
         self.take(1);
@@ -170,20 +170,20 @@ impl<'a> Reader<'a> {
         self.take(1);
         let mut characters = self.rest.char_indices();
         let (_, first) = characters.next().expect("a character or a lifetime");
-        let after = characters.next().expect("more than a quote");
+        let second = characters.next().expect("more than a quote");
         if first == '\\' {
             // The escaped character may be the quote.
-            let end = self.rest[after.0 + after.1.len_utf8()..].find('\'').expect("a character ends");
-            self.take(after.0 + after.1.len_utf8() + end + 1);
-        } else if after.1 == '\'' {
-            self.take(after.0 + 1);
+            let end = self.rest[second.0 + second.1.len_utf8()..].find('\'').expect("a character ends");
+            self.take(second.0 + second.1.len_utf8() + end + 1);
+        } else if second.1 == '\'' {
+            self.take(second.0 + 1);
         } else {
-            let length = self.rest.find(|character| !is_of_word(character)).unwrap_or(self.rest.len());
+            let length = self.rest.find(|character| !is_word_character(character)).unwrap_or(self.rest.len());
             self.take(length);
         }
     }
 }
 
-fn is_of_word(character: char) -> bool {
+fn is_word_character(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }

@@ -36,10 +36,10 @@ fn page_lists_exactly_read_variables() {
     let page = std::fs::read_to_string(repository().join("docs/environment-variables.md")).expect("the page");
     let mut documented = BTreeSet::new();
     add_variables(&page, &mut documented);
-    let missing: Vec<_> = used.difference(&documented).collect();
-    let removed: Vec<_> = documented.difference(&used).collect();
-    assert!(missing.is_empty(), "used, but not in docs/environment-variables.md: {missing:#?}");
-    assert!(removed.is_empty(), "in docs/environment-variables.md, but not used: {removed:#?}");
+    let undocumented: Vec<_> = used.difference(&documented).collect();
+    let unused: Vec<_> = documented.difference(&used).collect();
+    assert!(undocumented.is_empty(), "used, but not in docs/environment-variables.md: {undocumented:#?}");
+    assert!(unused.is_empty(), "in docs/environment-variables.md, but not used: {unused:#?}");
 }
 
 #[test]

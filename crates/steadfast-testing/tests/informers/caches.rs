@@ -25,18 +25,21 @@ async fn other_transform_conflicts_with_shared_informer() -> Result<(), TestErro
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let builder = || fixture.factory.builder::<ConfigMap>(Scope::all());
-    let slim = builder().transform(without_data).start()?;
-    slim.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert!(slim.lister()?.all()[0].data.is_none());
+    let without_data_informer = builder().transform(without_data).start()?;
+    without_data_informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    assert!(without_data_informer.lister()?.all()[0].data.is_none());
 
     builder().transform(without_data).start()?.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(fixture.server.request_counts().full_transfers(), 1, "the same function requests the same cache");
-    for other in [builder().start(), builder().transform(|kept| kept).start()] {
-        let Err(error @ InformerError::Conflict { .. }) = other else { panic!("another transform must conflict") };
+    for result in [builder().start(), builder().transform(|object| object).start()] {
+        let Err(error @ InformerError::Conflict { .. }) = result else { panic!("another transform must conflict") };
         assert!(error.to_string().contains("transform"), "{error}");
     }
-    let kept = builder().transform(without_data).keep_managed_fields().start();
-    assert!(kept.is_err_and(|error| error.to_string().contains("keep_managed_fields false (requested: true)")));
+    let keeping_managed_fields = builder().transform(without_data).keep_managed_fields().start();
+    assert!(
+        keeping_managed_fields
+            .is_err_and(|error| error.to_string().contains("keep_managed_fields false (requested: true)"))
+    );
     Ok(())
 }
 
@@ -47,7 +50,7 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
     let running = builder().period(Duration::from_secs(20)).start()?;
     running.wait_for_sync(EVENT_TIMEOUT).await?;
     builder().period(Duration::from_secs(20)).start()?;
-    let wishes = [
+    let requests = [
         (builder(), "period 20s (requested: 60s)"),
         (builder().period(Duration::from_secs(20)).audit_every(EVENT_TIMEOUT), "audit_every none (requested: 2s)"),
         (builder().period(Duration::from_secs(20)).page_size(Some(7)), "page_size 500 (requested: 7)"),
@@ -56,8 +59,8 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
         (builder().period(Duration::from_secs(20)).poll_every(EVENT_TIMEOUT), "poll_every none (requested: 2s)"),
         (builder().period(Duration::from_secs(20)).streamed_lists(false), "streamed_lists none (requested: false)"),
     ];
-    for (wish, difference) in wishes {
-        let Err(error @ InformerError::Conflict { .. }) = wish.start() else { panic!("dropped: {difference}") };
+    for (request, difference) in requests {
+        let Err(error @ InformerError::Conflict { .. }) = request.start() else { panic!("dropped: {difference}") };
         let text = format!(
             "configmaps in all namespaces is already watched with other settings: {difference}; \
              use the same settings, or request it from another factory"
@@ -67,7 +70,7 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
     let Err(InformerError::Conflict { differences, .. }) = builder().page_size(None).start() else {
         panic!("two differ")
     };
-    assert_eq!(differences.iter().map(|of| of.setting).collect::<Vec<_>>(), ["page_size", "period"]);
+    assert_eq!(differences.iter().map(|difference| difference.setting).collect::<Vec<_>>(), ["page_size", "period"]);
     assert_eq!(fixture.server.request_counts().full_transfers(), 1, "equal requests share one informer");
 
     let other_factory = InformerFactory::new(fixture.factory.connection());
@@ -84,12 +87,12 @@ async fn joined_informer_reports_differing_settings() -> Result<(), TestError> {
 async fn cluster_scoped_kind_rejects_namespace() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let connection = fixture.factory.connection();
-    let refused = [
+    let errors = [
         fixture.factory.informer::<Node>(Scope::namespace("shop")).err(),
         fixture.factory.informer::<PartialObjectMeta<Node>>(Scope::object("shop", "node-1")).err(),
         steadfast::watch::<Node>(connection, Scope::namespace("shop")).err(),
     ];
-    for error in refused {
+    for error in errors {
         let error = error.ok_or("a namespace was taken")?.to_string();
         assert_eq!(
             error,
@@ -107,11 +110,11 @@ async fn panicking_transform_taints_only_its_object() -> Result<(), TestError> {
     for name in ["a", "b"] {
         fixture.server.create(&config_map(name, "1"))?;
     }
-    let picky = |object: ConfigMap| {
+    let panicking_transform = |object: ConfigMap| {
         assert_ne!(object.name_any(), "a", "this one is not to my liking");
         object
     };
-    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(panicking_transform).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "a").is_err());
     assert_eq!(names(&informer.lister()?.all()), ["b"]);
@@ -126,16 +129,16 @@ async fn index_is_filled_and_maintained() -> Result<(), TestError> {
     }
     let pods = fixture.factory.informer::<Pod>(Scope::all())?;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    let early = pods.index(node);
+    let early_index = pods.index(node);
     pods.wait_for_sync(EVENT_TIMEOUT).await?;
     let late_index = pods.index(node);
-    for index in [&early, &late_index] {
+    for index in [&early_index, &late_index] {
         assert_eq!(names(&index.get("n-1")), ["a", "c"]);
     }
     fixture.server.delete_named("pods", "default", "a")?;
     fixture.server.create(&pod("d", "n-1"))?;
     settle().await;
-    for index in [&early, &late_index] {
+    for index in [&early_index, &late_index] {
         assert_eq!(names(&index.get("n-1")), ["c", "d"]);
     }
     Ok(())
@@ -147,22 +150,23 @@ async fn panicking_index_function_omits_one_object() -> Result<(), TestError> {
     for name in ["a", "b"] {
         fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = fixture.synced().await?;
-    let picky = |object: &ConfigMap| {
+    let informer = fixture.synced_informer().await?;
+    let panicking_index = |object: &ConfigMap| {
         assert_ne!(object.name_any(), "a");
         Some(())
     };
     // This index function succeeds, and its iterator panics.
-    let lazy = |object: &ConfigMap| {
+    let lazily_panicking_index = |object: &ConfigMap| {
         let name = object.name_any();
         std::iter::once_with(move || assert_ne!(name, "a"))
     };
-    let (picky, lazy) = (informer.index(picky), informer.index(lazy));
+    let (panicking_index, lazily_panicking_index) =
+        (informer.index(panicking_index), informer.index(lazily_panicking_index));
     fixture.write("a", "2")?;
-    let written = fixture.write("b", "2")?;
-    informer.wait_for(&written).await?;
-    assert_eq!(names(&picky.get(&())), ["b"]);
-    assert_eq!(names(&lazy.get(&())), ["b"]);
+    let written_object = fixture.write("b", "2")?;
+    informer.wait_for(&written_object).await?;
+    assert_eq!(names(&panicking_index.get(&())), ["b"]);
+    assert_eq!(names(&lazily_panicking_index.get(&())), ["b"]);
     Ok(())
 }
 
@@ -173,7 +177,7 @@ async fn lister_reads_by_name_and_selector() -> Result<(), TestError> {
     fixture.server.create(&labelled_config_map("db", "1", ("app", "db")))?;
     fixture.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
     fixture.server.create(&config_map_in("shop", "plain", "1"))?;
-    let lister = fixture.synced().await?.lister()?;
+    let lister = fixture.synced_informer().await?.lister()?;
     let web: Selector = Expression::Equal("app".to_owned(), "web".to_owned()).into();
     assert_eq!(names(&lister.select(&web)), ["web"]);
     assert_eq!(names(&lister.namespace("shop")), ["plain"]);
@@ -181,17 +185,17 @@ async fn lister_reads_by_name_and_selector() -> Result<(), TestError> {
     assert!(lister.get("shop", "plain")?.is_some() && lister.get("shop", "web")?.is_none());
 
     let shop = fixture.factory.informer::<ConfigMap>(Scope::namespace("shop"))?;
-    let one = fixture.factory.informer::<ConfigMap>(Scope::object("default", "web"))?;
+    let single_object = fixture.factory.informer::<ConfigMap>(Scope::object("default", "web"))?;
     fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(names(&shop.lister()?.all()), ["plain"]);
-    assert_eq!(names(&one.lister()?.all()), ["web"]);
+    assert_eq!(names(&single_object.lister()?.all()), ["web"]);
     Ok(())
 }
 
 /// Part of a config map, with the fields that its owner needs.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
-struct Slim {
+struct PartialConfigMap {
     metadata: ObjectMeta,
     data: Option<std::collections::BTreeMap<String, String>>,
 }
@@ -201,18 +205,18 @@ async fn cache_keeps_requested_type() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let metadata = fixture.factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
-    let slim = fixture.factory.informer::<Slim>(Scope::all())?;
+    let partial = fixture.factory.informer::<PartialConfigMap>(Scope::all())?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(metadata.lister()?.all()[0].name_any(), "a");
-    assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("1"));
+    assert_eq!(partial.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("1"));
     assert_eq!(dynamic.lister()?.all()[0].data["data"]["value"], "1");
 
     fixture.write("a", "2")?;
     settle().await;
-    assert_eq!(slim.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("2"));
-    assert!(metadata.lister()?.all()[0].resource_version() == slim.lister()?.all()[0].resource_version());
+    assert_eq!(partial.lister()?.all()[0].data.as_ref().map(|data| data["value"].as_str()), Some("2"));
+    assert!(metadata.lister()?.all()[0].resource_version() == partial.lister()?.all()[0].resource_version());
     Ok(())
 }
 
@@ -225,7 +229,7 @@ struct OrderSpec {
 #[tokio::test(start_paused = true)]
 async fn custom_resource_is_cached() -> Result<(), TestError> {
     let declared = ResourceDeclaration::namespaced("shop.example", "v1", "Order", "orders");
-    let fixture = InformerFixture::of(ApiServer::builder().resource(declared)).await?;
+    let fixture = InformerFixture::with_builder(ApiServer::builder().resource(declared)).await?;
     let orders = fixture.factory.informer::<Order>(Scope::namespace("default"))?;
     orders.wait_for_sync(EVENT_TIMEOUT).await?;
     let mut order = Order::new("a", OrderSpec { item: "tea".to_owned() });
@@ -242,9 +246,9 @@ async fn equal_requests_share_watch_per_cluster() -> Result<(), TestError> {
     let (first, second) = (InformerFixture::new().await?, InformerFixture::new().await?);
     first.server.create(&config_map("a", "1"))?;
     second.server.create(&config_map("b", "1"))?;
-    let informers = [first.synced().await?, first.synced().await?, second.synced().await?];
-    let held: Vec<_> = informers.iter().map(|informer| Ok(names(&informer.lister()?.all()))).collect();
-    assert_eq!(held.into_iter().collect::<Result<Vec<_>, TestError>>()?, [["a"], ["a"], ["b"]]);
+    let informers = [first.synced_informer().await?, first.synced_informer().await?, second.synced_informer().await?];
+    let cached_names: Vec<_> = informers.iter().map(|informer| Ok(names(&informer.lister()?.all()))).collect();
+    assert_eq!(cached_names.into_iter().collect::<Result<Vec<_>, TestError>>()?, [["a"], ["a"], ["b"]]);
     assert_eq!(first.server.request_counts().full_transfers(), 1);
     first.factory.shutdown();
     second.server.create(&config_map("c", "1"))?;
@@ -258,13 +262,13 @@ async fn sync_error_names_resource_and_cause() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().cut();
     let informer = fixture.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
-    let Err(one) = informer.wait_for_sync(EVENT_TIMEOUT).await else {
+    let Err(informer_error) = informer.wait_for_sync(EVENT_TIMEOUT).await else {
         panic!("the sync must fail while the network is down")
     };
-    let Err(all) = fixture.factory.wait_for_sync(EVENT_TIMEOUT).await else {
+    let Err(factory_error) = fixture.factory.wait_for_sync(EVENT_TIMEOUT).await else {
         panic!("the sync must fail while the network is down")
     };
-    for text in [one.to_string(), all.to_string()] {
+    for text in [informer_error.to_string(), factory_error.to_string()] {
         for part in ["configmaps in namespace shop, labels app=web", "starting for", "refused", "attempts"] {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");
         }
@@ -272,18 +276,18 @@ async fn sync_error_names_resource_and_cause() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Object with a `Drop` that panics once `BRITTLE` is set.
+/// Object with a `Drop` that panics once `PANICS_ON_DROP` is set.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
-struct Brittle {
+struct PanicsOnDrop {
     metadata: ObjectMeta,
 }
 
-static BRITTLE: AtomicBool = AtomicBool::new(false);
+static PANICS_ON_DROP: AtomicBool = AtomicBool::new(false);
 
-impl Drop for Brittle {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
-        assert!(!BRITTLE.load(Ordering::Relaxed) || std::thread::panicking(), "brittle");
+        assert!(!PANICS_ON_DROP.load(Ordering::Relaxed) || std::thread::panicking(), "brittle");
     }
 }
 
@@ -291,18 +295,21 @@ impl Drop for Brittle {
 async fn panicking_object_drop_is_reported() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.factory.informer::<Brittle>(Scope::all())?;
+    let informer = fixture.factory.informer::<PanicsOnDrop>(Scope::all())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let changes = informer.changed();
-    BRITTLE.store(true, Ordering::Relaxed);
+    PANICS_ON_DROP.store(true, Ordering::Relaxed);
     fixture.write("a", "2")?;
     settle().await;
-    BRITTLE.store(false, Ordering::Relaxed);
+    PANICS_ON_DROP.store(false, Ordering::Relaxed);
     assert!(changes.has_changed()?, "the end must wake waiting tasks");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
     assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
-    let all = fixture.factory.freshness();
-    assert!(!all.is_ready() && all.to_string().contains("dropping an object panicked"), "{all}");
+    let factory_freshness = fixture.factory.freshness();
+    assert!(
+        !factory_freshness.is_ready() && factory_freshness.to_string().contains("dropping an object panicked"),
+        "{factory_freshness}"
+    );
     Ok(())
 }
 
@@ -321,15 +328,15 @@ async fn undecodable_version_is_reported_once() -> Result<(), TestError> {
     }
     let kind = ApiResource::erase::<ConfigMap>(&());
     let informer = fixture.factory.informer_with::<Object<Strict, NotUsed>>(&kind, Scope::all())?;
-    let noted = Arc::new(AtomicUsize::new(0));
-    let counted = noted.clone();
+    let report_count = Arc::new(AtomicUsize::new(0));
+    let captured_count = report_count.clone();
     informer.on_diagnostic(move |note| {
-        counted.fetch_add(usize::from(matches!(note, Diagnostic::Undecodable { .. })), Ordering::SeqCst);
+        captured_count.fetch_add(usize::from(matches!(note, Diagnostic::Undecodable { .. })), Ordering::SeqCst);
     });
-    let log = || noted.load(Ordering::SeqCst);
+    let reports = || report_count.load(Ordering::SeqCst);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     settle().await;
-    assert_eq!(log(), 500);
+    assert_eq!(reports(), 500);
     for round in 1..=3 {
         fixture.server.faults().cut();
         settle().await;
@@ -338,11 +345,11 @@ async fn undecodable_version_is_reported_once() -> Result<(), TestError> {
         fixture.server.faults().expire_events();
         fixture.server.faults().heal();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(log(), 500 + round, "one object has a new version");
+        assert_eq!(reports(), 500 + round, "one object has a new version");
     }
     fixture.write("c-8", "2")?;
     settle().await;
-    assert_eq!(log(), 504);
+    assert_eq!(reports(), 504);
     assert_eq!(fixture.server.request_counts().full_transfers(), 4);
     Ok(())
 }

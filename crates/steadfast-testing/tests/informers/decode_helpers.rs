@@ -27,15 +27,16 @@ async fn run_with_helpers(seed: usize, helpers: HelperThreads) -> Result<[Vec<St
     }
     let memory = InMemory { seed: seed as u64, helpers, ..InMemory::default() };
     let fixture = InformerFixture { factory: InformerFactory::new(&memory.connection(&server).await?), server };
-    let (log, unfit) = (EventLog::default(), EventLog::default());
+    let (log, undecodable_log) = (EventLog::default(), EventLog::default());
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    let (own, noted) = (log.clone(), unfit.clone());
+    let (captured_log, captured_undecodable) = (log.clone(), undecodable_log.clone());
     informer.on_diagnostic(move |note| {
         if let steadfast::Diagnostic::Undecodable { key, .. } = note {
-            noted.record(key.to_string());
+            captured_undecodable.record(key.to_string());
         }
     });
-    let _each = informer.handler().deliver_each(100_000).on_event(move |event| own.record(event_text(&event)))?;
+    let _each =
+        informer.handler().deliver_each(100_000).on_event(move |event| captured_log.record(event_text(&event)))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     for round in 0..6 {
         for step in 0..60 {
@@ -54,22 +55,23 @@ async fn run_with_helpers(seed: usize, helpers: HelperThreads) -> Result<[Vec<St
             fixture.server.compact();
             fixture.server.faults().heal();
         }
-        let written = fixture.write(&name(round), &format!("end of {round}"))?;
-        informer.wait_for(&written).await?;
+        let written_object = fixture.write(&name(round), &format!("end of {round}"))?;
+        informer.wait_for(&written_object).await?;
     }
     settle().await;
-    let held = informer.snapshot();
-    let held = held.iter().map(|entry| format!("{} {} {}", entry.key(), entry.version(), entry.is_tainted())).collect();
-    Ok([log.all(), unfit.all(), held])
+    let entries = informer.snapshot();
+    let entries =
+        entries.iter().map(|entry| format!("{} {} {}", entry.key(), entry.version(), entry.is_tainted())).collect();
+    Ok([log.all(), undecodable_log.all(), entries])
 }
 
 #[tokio::test(start_paused = true)]
 async fn helpers_do_not_change_results() -> Result<(), TestError> {
     for seed in 0..12 {
-        let alone = run_with_helpers(seed, HelperThreads::default()).await?;
-        assert!(alone.iter().all(|events| events.len() > 20), "seed {seed}");
+        let without_helpers = run_with_helpers(seed, HelperThreads::default()).await?;
+        assert!(without_helpers.iter().all(|events| events.len() > 20), "seed {seed}");
         let helpers = HelperThreads { threads: 1 + seed % 3, min_bytes: [1, 2_000][seed % 2] };
-        assert_eq!(run_with_helpers(seed, helpers).await?, alone, "seed {seed}");
+        assert_eq!(run_with_helpers(seed, helpers).await?, without_helpers, "seed {seed}");
     }
     Ok(())
 }

@@ -63,9 +63,9 @@ async fn filter_entry_adds_and_exit_deletes() -> Result<(), TestError> {
     fixture.put("a", "web", "1")?;
     fixture.put("b", "db", "1")?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    let (early, _early) = follow_web(&informer)?;
+    let (early_log, _early_registration) = follow_web(&informer)?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    let (late, registration) = follow_web(&informer)?;
+    let (late_log, registration) = follow_web(&informer)?;
     assert!(registration.until_synced().await);
     for (name, app, value) in
         [("a", "web", "2"), ("b", "web", "2"), ("a", "db", "3"), ("a", "db", "4"), ("c", "db", "1"), ("a", "web", "5")]
@@ -85,7 +85,10 @@ async fn filter_entry_adds_and_exit_deletes() -> Result<(), TestError> {
         "Added a=5",
         "Deleted a=5, observed, deleted",
     ];
-    assert_eq!((early.all(), late.all()), (expected.map(str::to_owned).to_vec(), expected.map(str::to_owned).to_vec()));
+    assert_eq!(
+        (early_log.all(), late_log.all()),
+        (expected.map(str::to_owned).to_vec(), expected.map(str::to_owned).to_vec())
+    );
     Ok(())
 }
 
@@ -95,10 +98,10 @@ async fn relist_infers_exit_from_filter() -> Result<(), TestError> {
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "web")] {
         fixture.put(name, app, "1")?;
     }
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let (log, _registration) = follow_web(&informer)?;
     settle().await;
-    let before = log.all().len();
+    let events_before = log.all().len();
     fixture.server.faults().cut();
     fixture.put("a", "db", "2")?;
     fixture.put("c", "web", "2")?;
@@ -110,7 +113,7 @@ async fn relist_infers_exit_from_filter() -> Result<(), TestError> {
     fixture.server.faults().heal();
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(
-        log.all()[before..],
+        log.all()[events_before..],
         [
             "Deleted b=1, inferred, deleted",
             "Deleted d=1, inferred, replaced",
@@ -125,7 +128,7 @@ async fn relist_infers_exit_from_filter() -> Result<(), TestError> {
 async fn slow_filtered_handler_receives_separate_stays() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.put("a", "web", "1")?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let log = EventLog::default();
     let captured_log = log.clone();
     let registration = informer.handler().filter(is_web).on_event_async(move |event| {
@@ -149,7 +152,7 @@ async fn filtered_resync_delivers_matching_objects() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.put("a", "web", "1")?;
     fixture.put("b", "db", "1")?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let log = EventLog::default();
     let captured_log = log.clone();
     let handler = informer.handler().filter(is_web).resync(Duration::from_secs(30));
@@ -168,20 +171,23 @@ async fn objects_must_pass_all_filters() -> Result<(), TestError> {
         fixture.put(name, "web", "1")?;
     }
     fixture.put("d", "db", "1")?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let log = EventLog::default();
     let captured_log = log.clone();
-    let picky = |object: &ConfigMap| {
+    let panicking_filter = |object: &ConfigMap| {
         assert_ne!(object.name_any(), "b", "this one is not to my liking");
         object.name_any() != "c"
     };
-    let registration =
-        informer.handler().filter(is_web).filter(picky).on_event(move |event| captured_log.record_event(&event))?;
+    let registration = informer
+        .handler()
+        .filter(is_web)
+        .filter(panicking_filter)
+        .on_event(move |event| captured_log.record_event(&event))?;
     assert!(registration.until_synced().await);
     assert_eq!(log.all(), ["Added a initially"]);
-    let (others, _registration) = super::follow(&informer);
+    let (unfiltered_log, _registration) = super::follow(&informer);
     settle().await;
-    assert_eq!(others.all().len(), 4, "handlers without the filter are unaffected");
+    assert_eq!(unfiltered_log.all().len(), 4, "handlers without the filter are unaffected");
     Ok(())
 }
 
@@ -190,15 +196,15 @@ async fn objects_must_pass_all_filters() -> Result<(), TestError> {
 async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.put("a", "web", "1")?;
-    let informer = fixture.synced().await?;
-    let open = Arc::new(AtomicBool::new(true));
-    let is_open = open.clone();
+    let informer = fixture.synced_informer().await?;
+    let passes = Arc::new(AtomicBool::new(true));
+    let captured_passes = passes.clone();
     let log = EventLog::default();
     let captured_log = log.clone();
-    let handler = informer.handler().filter(move |_| is_open.load(Ordering::Relaxed));
+    let handler = informer.handler().filter(move |_| captured_passes.load(Ordering::Relaxed));
     assert!(handler.on_event(move |event| captured_log.record_event(&event))?.until_synced().await);
-    for (opened, value) in [(false, "2"), (false, "3"), (true, "4"), (true, "5"), (false, "6")] {
-        open.store(opened, Ordering::Relaxed);
+    for (pass, value) in [(false, "2"), (false, "3"), (true, "4"), (true, "5"), (false, "6")] {
+        passes.store(pass, Ordering::Relaxed);
         fixture.put("a", "web", value)?;
         settle().await;
     }
@@ -212,7 +218,7 @@ async fn inconsistent_filter_ends_stays_in_order() -> Result<(), TestError> {
 async fn filter_may_call_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.put("a", "web", "1")?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let (captured_informer, filter_calls) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
     let count = filter_calls.clone();
     let registration = informer
@@ -249,13 +255,13 @@ async fn filter_may_call_informer() -> Result<(), TestError> {
 /// objects.
 #[tokio::test(start_paused = true)]
 async fn filtered_handler_keeps_contract() -> Result<(), TestError> {
-    let fixture = InformerFixture::of(ApiServer::builder().protobuf(CachedForm::current().protobuf)).await?;
+    let fixture = InformerFixture::with_builder(ApiServer::builder().protobuf(CachedForm::current().protobuf)).await?;
     let recorder = Recorder::of(&fixture.server);
     fixture.put("a", "web", "1")?;
     let informer = builder_with_form(&fixture.factory, Scope::all()).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
-    let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
+    let recording = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
     settle().await;
     for (name, app, value) in [("b", "web", "1"), ("a", "db", "2"), ("a", "web", "3"), ("b", "db", "2")] {
         fixture.put(name, app, value)?;
@@ -263,7 +269,7 @@ async fn filtered_handler_keeps_contract() -> Result<(), TestError> {
     }
     fixture.server.delete_named("configmaps", "default", "a")?;
     recorder.settle(&fixture.server).await;
-    assert_eq!(seen.descriptions("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
+    assert_eq!(recording.descriptions("default/b"), ["Added", "Deleted Observed DeletedOrLeft"]);
     steadfast_contract::check(&history(&fixture.server, "", "configmaps")?, &recorder.trace())?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use super::{EVENT_TIMEOUT, EventLog, InformerFixture, follow, settle};
 async fn late_handler_receives_initial_objects() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     fixture.server.create(&config_map("b", "1"))?;
     settle().await;
     let (log, registration) = follow(&informer);
@@ -33,10 +33,10 @@ async fn late_handler_receives_initial_objects() -> Result<(), TestError> {
 async fn empty_handler_syncs_with_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    let (_, early) = follow(&informer);
-    assert!(!early.has_synced() && informer.lister().is_err());
+    let (_, early_registration) = follow(&informer);
+    assert!(!early_registration.has_synced() && informer.lister().is_err());
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert!(early.until_synced().await && informer.lister()?.is_empty());
+    assert!(early_registration.until_synced().await && informer.lister()?.is_empty());
     assert!(follow(&informer).1.has_synced(), "a late handler syncs immediately");
     Ok(())
 }
@@ -83,11 +83,11 @@ async fn resync_period_is_per_handler() -> Result<(), TestError> {
         let handler = informer.handler().resync(Duration::from_secs(period));
         handlers.push((log, handler.on_event(move |event| captured_log.record_event(&event))?));
     }
-    let (without, _registration) = follow(&informer);
+    let (log_without_resync, _registration) = follow(&informer);
     tokio::time::sleep(Duration::from_secs(51)).await;
     let resyncs = |log: &EventLog| log.all().iter().filter(|line| *line == "Resynced a").count();
     assert_eq!(handlers.iter().map(|(log, _)| resyncs(log)).collect::<Vec<_>>(), [0, 5, 2]);
-    assert_eq!(resyncs(&without), 0);
+    assert_eq!(resyncs(&log_without_resync), 0);
     assert_eq!(fixture.server.request_counts().full_transfers(), 1, "a resync must not send a request");
 
     handlers[1].1.remove();
@@ -102,14 +102,14 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
     for number in 0..9 {
         fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
-    let informer = fixture.synced().await?;
-    let slow = Slow { now: AtomicUsize::new(0), most: Arc::default() };
-    let registration = informer.add_async_handler(slow)?;
+    let informer = fixture.synced_informer().await?;
+    let handler = ConcurrencyHandler { running_count: AtomicUsize::new(0), max_running: Arc::default() };
+    let registration = informer.add_async_handler(handler)?;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(registration.stats().running, 3);
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     assert_eq!(registration.remove_and_wait().await, 3, "the number of undelivered events");
-    assert_eq!(started.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
+    assert_eq!(start.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
     let counts = registration.stats();
     assert_eq!((counts.running, counts.returned), (0, 6));
     fixture.server.create(&config_map("late", "1"))?;
@@ -122,32 +122,32 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn remove_and_wait_inside_handler_returns() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = fixture.synced().await?;
-    for asynchronous in [false, true] {
+    let informer = fixture.synced_informer().await?;
+    for is_async in [false, true] {
         let own_registration = Arc::new(Mutex::<Option<Arc<Registration<ConfigMap>>>>::default());
-        let (left, held) = (Arc::new(AtomicUsize::new(0)), own_registration.clone());
-        let count = left.clone();
-        let leave = move || {
-            let (registration, count) = (held.lock().clone(), count.clone());
+        let (removal_count, captured_registration) = (Arc::new(AtomicUsize::new(0)), own_registration.clone());
+        let count = removal_count.clone();
+        let remove = move || {
+            let (registration, count) = (captured_registration.lock().clone(), count.clone());
             async move {
                 registration.expect("the registration exists before the first event").remove_and_wait().await;
                 count.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let registration = Arc::new(if asynchronous {
-            informer.add_async_handler(SelfRemovingHandler(leave))?
+        let registration = Arc::new(if is_async {
+            informer.add_async_handler(SelfRemovingHandler(remove))?
         } else {
             informer
-                .on_event(move |_| leave().now_or_never().expect("the removal must not wait inside its own call"))?
+                .on_event(move |_| remove().now_or_never().expect("the removal must not wait inside its own call"))?
         });
         *own_registration.lock() = Some(registration.clone());
-        let calls = if asynchronous { 3 } else { 1 };
+        let calls = if is_async { 3 } else { 1 };
         for number in 0..calls {
-            fixture.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
+            fixture.server.create(&config_map(&format!("{is_async}-{number}"), "1"))?;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         tokio::time::timeout(EVENT_TIMEOUT, registration.remove_and_wait()).await?;
-        assert_eq!(left.load(Ordering::Relaxed), calls, "each call must return from the removal");
+        assert_eq!(removal_count.load(Ordering::Relaxed), calls, "each call must return from the removal");
         assert_eq!(registration.stats().running, 0);
         *own_registration.lock() = None;
     }
@@ -191,10 +191,10 @@ async fn ended_runtime_closes_handler() -> Result<(), TestError> {
     for name in ["a", "b", "c"] {
         fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = fixture.synced().await?;
-    let ended = tokio::runtime::Builder::new_current_thread().build()?;
-    let handle = ended.handle().clone();
-    ended.shutdown_background();
+    let informer = fixture.synced_informer().await?;
+    let ended_runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let handle = ended_runtime.handle().clone();
+    ended_runtime.shutdown_background();
     let registration = {
         let _current = handle.enter();
         informer.on_event_async(|_| async {})?
@@ -227,13 +227,13 @@ impl AsyncHandler<ConfigMap> for PanickingHandler {
 async fn panicking_call_is_skipped_after_retries() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     for (panics, calls, skipped) in [(1, vec!["a 0", "a 1"], 0), (9, vec!["a 0", "a 1", "a 2", "a 3"], 1)] {
-        for asynchronous in [false, true] {
+        for is_async in [false, true] {
             let log = EventLog::default();
             let handler = PanickingHandler { log: log.clone(), panics };
             let registration =
-                if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler)? };
+                if is_async { informer.add_async_handler(handler)? } else { informer.add_handler(handler)? };
             assert!(registration.until_synced().await, "a skipped event counts as delivered for the initial sync");
             assert_eq!(log.all(), calls);
             let counts = registration.stats();
@@ -245,17 +245,17 @@ async fn panicking_call_is_skipped_after_retries() -> Result<(), TestError> {
 }
 
 /// Handler with calls of one second, which counts concurrent calls.
-struct Slow {
-    now: AtomicUsize,
-    most: Arc<AtomicUsize>,
+struct ConcurrencyHandler {
+    running_count: AtomicUsize,
+    max_running: Arc<AtomicUsize>,
 }
 
-impl AsyncHandler<ConfigMap> for Slow {
+impl AsyncHandler<ConfigMap> for ConcurrencyHandler {
     async fn handle(&self, _event: Event<ConfigMap>, _call: Call) {
-        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(now, Ordering::Relaxed);
+        let running_count = self.running_count.fetch_add(1, Ordering::Relaxed) + 1;
+        self.max_running.fetch_max(running_count, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        self.now.fetch_sub(1, Ordering::Relaxed);
+        self.running_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn concurrency(&self) -> usize {
@@ -269,17 +269,20 @@ async fn handler_concurrency_applies_across_names() -> Result<(), TestError> {
     for number in 0..9 {
         fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
-    let informer = fixture.synced().await?;
-    let most = Arc::new(AtomicUsize::new(0));
-    let registration = informer.add_async_handler(Slow { now: AtomicUsize::new(0), most: most.clone() })?;
-    let started = tokio::time::Instant::now();
+    let informer = fixture.synced_informer().await?;
+    let max_running = Arc::new(AtomicUsize::new(0));
+    let registration = informer.add_async_handler(ConcurrencyHandler {
+        running_count: AtomicUsize::new(0),
+        max_running: max_running.clone(),
+    })?;
+    let start = tokio::time::Instant::now();
     registration.until_synced().await;
-    assert_eq!(most.load(Ordering::Relaxed), 3);
-    assert_eq!(started.elapsed().as_secs(), 3, "nine calls of a second, three at a time");
+    assert_eq!(max_running.load(Ordering::Relaxed), 3);
+    assert_eq!(start.elapsed().as_secs(), 3, "nine calls of a second, three at a time");
 
     for value in ["2", "3", "4"] {
-        let written = fixture.write("c-0", value)?;
-        informer.wait_for(&written).await?;
+        let written_object = fixture.write("c-0", value)?;
+        informer.wait_for(&written_object).await?;
     }
     assert_eq!(registration.stats().running, 1, "calls for one name never overlap");
     Ok(())
@@ -291,9 +294,9 @@ async fn removed_handler_is_dropped() -> Result<(), TestError> {
     for name in ["a", "b"] {
         fixture.server.create(&config_map(name, "1"))?;
     }
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let captured = Arc::new(());
-    let watched = Arc::downgrade(&captured);
+    let weak_captured = Arc::downgrade(&captured);
     let called = Arc::new(AtomicBool::new(false));
     let captured_called = called.clone();
     let registration = informer.on_event(move |_| {
@@ -302,7 +305,7 @@ async fn removed_handler_is_dropped() -> Result<(), TestError> {
     assert_eq!(registration.remove(), 2, "the number of undelivered events");
     settle().await;
     assert!(!called.load(Ordering::Relaxed), "no call starts after the removal");
-    assert!(watched.upgrade().is_none(), "the handler is dropped");
+    assert!(weak_captured.upgrade().is_none(), "the handler is dropped");
     assert!(!registration.has_synced() && !registration.until_synced().await);
     assert_eq!(fixture.factory.shutdown().events, 0, "the removal has already counted the undelivered events");
     Ok(())
@@ -312,18 +315,18 @@ async fn removed_handler_is_dropped() -> Result<(), TestError> {
 async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     informer.stop();
     let shared_value = Arc::new(());
     for _ in 0..2 {
-        let captured_held = shared_value.clone();
-        let sync = informer.handler().filter(move |_| Arc::strong_count(&captured_held) > 0).on_event(|_| {});
-        let captured_held = shared_value.clone();
-        let asynchronous = informer.on_event_async(move |_| {
-            drop(captured_held.clone());
+        let captured_value = shared_value.clone();
+        let sync_result = informer.handler().filter(move |_| Arc::strong_count(&captured_value) > 0).on_event(|_| {});
+        let captured_value = shared_value.clone();
+        let async_result = informer.on_event_async(move |_| {
+            drop(captured_value.clone());
             std::future::ready(())
         });
-        for error in [sync.err(), asynchronous.err()] {
+        for error in [sync_result.err(), async_result.err()] {
             let error = error.ok_or("it was added")?;
             assert!(matches!(error, HandlerError::Stopped { .. }));
             assert_eq!(
@@ -337,9 +340,13 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
     }
     assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
     assert_eq!(informer.lister()?.len(), 1, "the cache stays readable");
-    let again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    again.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert!(again.freshness().is_fresh(), "a stopped informer must not be returned again: {}", again.freshness());
+    let next_informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
+    next_informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    assert!(
+        next_informer.freshness().is_fresh(),
+        "a stopped informer must not be returned again: {}",
+        next_informer.freshness()
+    );
     Ok(())
 }
 
@@ -347,16 +354,16 @@ async fn handler_added_after_stop_is_error() -> Result<(), TestError> {
 async fn diagnostic_callback_may_call_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
-    let count = noted.clone();
+    let (captured_informer, call_count) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = call_count.clone();
     informer.on_diagnostic(move |_| {
-        drop(own.on_event(|_| {}));
-        own.index(|object: &ConfigMap| object.metadata.name.clone());
-        let _ = (own.handlers(), own.freshness(), own.lister());
+        drop(captured_informer.on_event(|_| {}));
+        captured_informer.index(|object: &ConfigMap| object.metadata.name.clone());
+        let _ = (captured_informer.handlers(), captured_informer.freshness(), captured_informer.lister());
         count.fetch_add(1, Ordering::Relaxed);
     });
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    assert!(noted.load(Ordering::Relaxed) > 0);
+    assert!(call_count.load(Ordering::Relaxed) > 0);
     Ok(())
 }
 
@@ -387,12 +394,12 @@ async fn stream_resumes_and_ends_after_stop() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn drained_shutdown_delivers_pending_events() -> Result<(), TestError> {
-    for drained in [false, true] {
+    for is_drained in [false, true] {
         let fixture = InformerFixture::new().await?;
         for number in 0..5 {
             fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
         }
-        let informer = fixture.synced().await?;
+        let informer = fixture.synced_informer().await?;
         let returned = Arc::new(AtomicUsize::new(0));
         let captured_returned = returned.clone();
         informer.on_event_async(move |_| {
@@ -403,12 +410,12 @@ async fn drained_shutdown_delivers_pending_events() -> Result<(), TestError> {
             }
         })?;
         settle().await;
-        let undelivered = if drained {
+        let undelivered = if is_drained {
             fixture.factory.shutdown_drained(10 * EVENT_TIMEOUT).await
         } else {
             fixture.factory.shutdown()
         };
-        let expected = if drained { (0, 0, 5) } else { (4, 1, 0) };
+        let expected = if is_drained { (0, 0, 5) } else { (4, 1, 0) };
         assert_eq!((undelivered.events, undelivered.running, returned.load(Ordering::Relaxed)), expected);
         assert!(matches!(fixture.factory.informer::<ConfigMap>(Scope::all()), Err(InformerError::ShutDown)));
         settle().await;
@@ -422,17 +429,17 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestErr
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     // The shutdown happens inside a transform, while the informer decodes an event, as if from another thread.
-    let (factory, ending) = (fixture.factory.clone(), Arc::new(Mutex::new(None)));
-    let captured_ending = ending.clone();
+    let (factory, pending_shutdown) = (fixture.factory.clone(), Arc::new(Mutex::new(None)));
+    let captured_shutdown = pending_shutdown.clone();
     let transform = move |object: ConfigMap| {
         if object.name_any() == "b" {
             let factory = factory.clone();
-            let mut drained = async move { factory.shutdown_drained(10 * EVENT_TIMEOUT).await }.boxed();
+            let mut shutdown = async move { factory.shutdown_drained(10 * EVENT_TIMEOUT).await }.boxed();
             assert!(
-                drained.as_mut().now_or_never().is_none(),
+                shutdown.as_mut().now_or_never().is_none(),
                 "the shutdown waits for the event that is being decoded"
             );
-            *captured_ending.lock() = Some(drained);
+            *captured_shutdown.lock() = Some(shutdown);
         }
         object
     };
@@ -441,8 +448,8 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), TestErr
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     fixture.server.create(&config_map("b", "1"))?;
     settle().await;
-    let drained = ending.lock().take().expect("the transform received b");
-    assert_eq!(drained.await.events, 0);
+    let shutdown = pending_shutdown.lock().take().expect("the transform received b");
+    assert_eq!(shutdown.await.events, 0);
     assert_eq!(log.all(), ["Added a initially", "Added b"]);
     Ok(())
 }

@@ -2,4 +2,4 @@
 
 mod clients;
 mod handlers;
-mod own_code;
+mod user_code;

@@ -23,27 +23,27 @@ use super::{EVENT_TIMEOUT, EventLog};
 /// Layer that traces each request, like a layer for OpenTelemetry: a record for each span, and a header for its
 /// context.
 #[derive(Clone)]
-struct Tracing {
+struct TracingLayer {
     log: EventLog,
     /// Number of further requests that the layer fails.
     failures: Arc<AtomicU32>,
 }
 
 #[derive(Clone)]
-struct Traced {
+struct TracedService {
     inner: RequestService,
-    layer: Tracing,
+    layer: TracingLayer,
 }
 
-impl Layer<RequestService> for Tracing {
-    type Service = Traced;
+impl Layer<RequestService> for TracingLayer {
+    type Service = TracedService;
 
-    fn layer(&self, inner: RequestService) -> Traced {
-        Traced { inner, layer: self.clone() }
+    fn layer(&self, inner: RequestService) -> TracedService {
+        TracedService { inner, layer: self.clone() }
     }
 }
 
-impl Service<Request<Body>> for Traced {
+impl Service<Request<Body>> for TracedService {
     type Response = Response<ResponseBody>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Response<ResponseBody>, BoxError>>;
@@ -72,10 +72,10 @@ impl Service<Request<Body>> for Traced {
     }
 }
 
-async fn traced(failures: u32) -> Result<(ApiServer, Connection, EventLog), TestError> {
+async fn traced_connection(failures: u32) -> Result<(ApiServer, Connection, EventLog), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     server.create(&config_map("a", "1"))?;
-    let layer = Tracing { log: EventLog::default(), failures: Arc::new(failures.into()) };
+    let layer = TracingLayer { log: EventLog::default(), failures: Arc::new(failures.into()) };
     let log = layer.log.clone();
     let connection = InMemory::default().builder(&server).await?.layer(layer).build()?;
     Ok((server, connection, log))
@@ -83,7 +83,7 @@ async fn traced(failures: u32) -> Result<(ApiServer, Connection, EventLog), Test
 
 #[tokio::test(start_paused = true)]
 async fn layer_traces_informers_and_clients() -> Result<(), TestError> {
-    let (server, connection, log) = traced(0).await?;
+    let (server, connection, log) = traced_connection(0).await?;
     let factory = InformerFactory::new(&connection);
     let informer = factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -95,20 +95,20 @@ async fn layer_traces_informers_and_clients() -> Result<(), TestError> {
     Api::<ConfigMap>::namespaced(connection.client(), "default").get("a").await?;
     let environment = connection.environment().clone();
     let fence = Fence::new(environment.clone(), environment.now() + 60 * EVENT_TIMEOUT, EVENT_TIMEOUT);
-    let missing = Api::<ConfigMap>::namespaced(connection.with_fence(fence).client(), "default").get("b").await;
-    assert!(missing.is_err());
+    let result = Api::<ConfigMap>::namespaced(connection.with_fence(fence).client(), "default").get("b").await;
+    assert!(result.is_err());
     let path = "GET /api/v1/namespaces/default/configmaps";
     assert_eq!(log.all()[spans.len()..], [format!("{path}/a 200"), format!("{path}/b 404")]);
     // The layer's headers reach the server.
     let requests = server.requests();
-    let mut of_maps = requests.iter().filter(|request| request.path.ends_with("/configmaps"));
-    assert!(of_maps.all(|request| request.user_agent == "traced"));
+    let mut list_requests = requests.iter().filter(|request| request.path.ends_with("/configmaps"));
+    assert!(list_requests.all(|request| request.user_agent == "traced"));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_layer_is_reported_and_retried() -> Result<(), TestError> {
-    let (_server, connection, _) = traced(2).await?;
+    let (_server, connection, _) = traced_connection(2).await?;
     let factory = InformerFactory::new(&connection);
     let log = EventLog::default();
     let captured_log = log.clone();
@@ -124,16 +124,16 @@ async fn failed_layer_is_reported_and_retried() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn failed_layer_leaves_writes_unconfirmed() -> Result<(), TestError> {
-    let (_server, connection, _) = traced(1).await?;
+    let (_server, connection, _) = traced_connection(1).await?;
     let maps = Api::<ConfigMap>::namespaced(connection.client(), "default");
     let error = maps.create(&PostParams::default(), &config_map("b", "1")).await.expect_err("the layer fails");
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    let mut found = std::iter::from_fn(|| {
-        let current = source?;
-        source = current.source();
-        Some(current)
+    let mut messages = std::iter::from_fn(|| {
+        let error = source?;
+        source = error.source();
+        Some(error)
     });
-    let error = found.find_map(|error| error.downcast_ref::<SendError>());
+    let error = messages.find_map(|error| error.downcast_ref::<SendError>());
     assert!(error.is_some_and(SendError::maybe_sent), "a layer can fail after its inner service");
     Ok(())
 }

@@ -29,8 +29,8 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), TestError> {
         Err(error) => sink.record(error.to_string()),
     })?;
     let typed = fixture.factory.informer::<Pod>(Scope::all())?;
-    let plain = log.clone();
-    let _plain_handler = typed.on_event(move |event| plain.record_event(&event))?;
+    let captured_log = log.clone();
+    let _plain_handler = typed.on_event(move |event| captured_log.record_event(&event))?;
     fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = pods.lister()?;
     assert_eq!(names(&by_node.get("n-1")), ["a", "c"]);
@@ -77,18 +77,18 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError>
     fixture.server.faults().expire_events();
     fixture.server.compact();
     fixture.server.faults().heal();
-    let written = fixture.write("b", "3")?;
-    informer.wait_for(&written).await?;
+    let written_object = fixture.write("b", "3")?;
+    informer.wait_for(&written_object).await?;
     assert!(notes.all().iter().any(|note| note.contains("410")), "a relist must happen: {:?}", notes.all());
     assert!(lister.get("default", "a").is_err());
-    let named = notes.all().iter().filter(|note| note.contains("default/a")).count();
-    assert_eq!(named, 1, "one diagnostic per version: {:?}", notes.all());
+    let note_count = notes.all().iter().filter(|note| note.contains("default/a")).count();
+    assert_eq!(note_count, 1, "one diagnostic per version: {:?}", notes.all());
 
     fixture.server.faults().undecodable("default", "a", false);
-    let written = fixture.write("a", "2")?;
-    informer.wait_for(&written).await?;
+    let written_object = fixture.write("a", "2")?;
+    informer.wait_for(&written_object).await?;
     let a = lister.get("default", "a")?.ok_or("it fits again")?;
-    assert_eq!(a.get()?.data, written.data);
+    assert_eq!(a.get()?.data, written_object.data);
     assert_eq!(lister.snapshot().tainted().len(), 0);
     Ok(())
 }
@@ -100,11 +100,11 @@ async fn transform_failure_makes_lazy_object_unknown() -> Result<(), TestError> 
     fixture.server.create(&config_map("b", "1"))?;
     fixture.server.faults().undecodable("default", "a", true);
     let builder = fixture.factory.builder::<Lazy<ConfigMap>>(Scope::all());
-    let read = |lazy: Lazy<ConfigMap>| {
+    let transform = |lazy: Lazy<ConfigMap>| {
         drop(lazy.get());
         lazy
     };
-    let informer = builder.transform(read).start()?;
+    let informer = builder.transform(transform).start()?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     settle().await;
     let tainted: Vec<String> = informer.snapshot().tainted().iter().map(ToString::to_string).collect();

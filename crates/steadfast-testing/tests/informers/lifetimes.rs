@@ -11,7 +11,7 @@ use steadfast_testing::{TestError, config_map};
 use super::{EVENT_TIMEOUT, InformerFixture, follow, settle};
 
 /// Returns a weak reference to a value that lives as long as the informer's store.
-fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
+fn track_store_drop(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
     let token = Arc::new(());
     let weak = Arc::downgrade(&token);
     drop(informer.index(move |_: &ConfigMap| Some(Arc::strong_count(&token))));
@@ -28,7 +28,7 @@ async fn stopped_informer_is_removed_when_dropped() -> Result<(), TestError> {
         let scope = Scope::namespace("default").labels(format!("n!={number}"));
         let informer = fixture.factory.informer::<ConfigMap>(scope)?;
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
-        stores.push(in_store(&informer));
+        stores.push(track_store_drop(&informer));
         informer.stop();
     }
     settle().await;
@@ -46,11 +46,12 @@ async fn dropped_informers_end_their_watches() -> Result<(), TestError> {
         let informer = fixture.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
         if number % 2 == 0 {
             informer.wait_for_sync(EVENT_TIMEOUT).await?;
-            let other = fixture.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
+            let other_informer =
+                fixture.factory.informer::<ConfigMap>(Scope::all().labels(format!("round!={number}")))?;
             drop(informer);
             settle().await;
-            assert_eq!(other.snapshot().len(), 1, "another handle keeps it");
-            stores.push(in_store(&other));
+            assert_eq!(other_informer.snapshot().len(), 1, "another handle keeps it");
+            stores.push(track_store_drop(&other_informer));
         }
     }
     settle().await;
@@ -63,7 +64,7 @@ async fn dropped_informers_end_their_watches() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn listers_and_indexes_keep_an_informer_running() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let lister = informer.lister()?;
     let index = informer.index(|map: &ConfigMap| map.metadata.name.clone());
     drop(informer);
@@ -84,19 +85,19 @@ async fn listers_and_indexes_keep_an_informer_running() -> Result<(), TestError>
 #[tokio::test(start_paused = true)]
 async fn handlers_keep_informer_running() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (log, registration) = follow(&fixture.synced().await?);
+    let (log, registration) = follow(&fixture.synced_informer().await?);
     fixture.server.create(&config_map("a", "1"))?;
     settle().await;
     assert_eq!(log.all(), ["Added a"]);
-    let again = fixture.synced().await?;
-    assert_eq!(again.handlers().len(), 1, "the informer that is running is returned");
-    drop(again);
+    let next_informer = fixture.synced_informer().await?;
+    assert_eq!(next_informer.handlers().len(), 1, "the informer that is running is returned");
+    drop(next_informer);
     settle().await;
     assert_eq!(fixture.server.open_watches(0), 1);
     registration.remove();
     settle().await;
     assert_eq!(fixture.server.open_watches(0), 0);
-    fixture.synced().await?;
+    fixture.synced_informer().await?;
     assert_eq!(log.all(), ["Added a"]);
     Ok(())
 }
@@ -105,12 +106,12 @@ async fn handlers_keep_informer_running() -> Result<(), TestError> {
 async fn snapshot_outlives_a_stopped_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let stopped = fixture.synced().await?;
-    stopped.stop();
-    let next = fixture.synced().await?;
-    let next_store = in_store(&next);
-    let snapshot = stopped.snapshot();
-    drop(stopped);
+    let informer = fixture.synced_informer().await?;
+    informer.stop();
+    let next = fixture.synced_informer().await?;
+    let next_store = track_store_drop(&next);
+    let snapshot = informer.snapshot();
+    drop(informer);
     settle().await;
     assert_eq!(snapshot.len(), 1, "a snapshot outlives its informer");
     drop(snapshot);
@@ -128,7 +129,7 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), TestError> {
 async fn removed_handler_receives_nothing() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let (stays, _registration) = follow(&informer);
     let registrations: Vec<_> = (0..50).map(|_| follow(&informer)).collect();
     settle().await;
@@ -146,10 +147,10 @@ async fn removed_handler_receives_nothing() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
-    for cut_off in [false, true] {
+    for is_cut_off in [false, true] {
         let fixture = InformerFixture::new().await?;
-        let informer = fixture.synced().await?;
-        if cut_off {
+        let informer = fixture.synced_informer().await?;
+        if is_cut_off {
             fixture.server.faults().cut();
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
@@ -161,9 +162,9 @@ async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
         settle().await;
         assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
 
-        let other = fixture.factory.informer::<Pod>(Scope::all())?;
+        let other_informer = fixture.factory.informer::<Pod>(Scope::all())?;
         fixture.factory.shutdown();
-        assert!(matches!(other.freshness(), Freshness::Stopped(_)), "{}", other.freshness());
+        assert!(matches!(other_informer.freshness(), Freshness::Stopped(_)), "{}", other_informer.freshness());
     }
     Ok(())
 }
@@ -172,23 +173,23 @@ async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
 async fn factory_waits_for_existing_informers() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let first = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    let waiting = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
-    tokio::pin!(waiting);
-    assert!(futures::poll!(&mut waiting).is_pending());
+    let factory_sync = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
+    tokio::pin!(factory_sync);
+    assert!(futures::poll!(&mut factory_sync).is_pending());
     // This informer starts after the wait, and never syncs.
-    let nowhere = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
-    let _orders = fixture.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
-    waiting.await?;
+    let undefined_kind = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
+    let _orders = fixture.factory.informer_with::<DynamicObject>(&undefined_kind, Scope::all())?;
+    factory_sync.await?;
     assert!(first.has_synced());
     assert!(fixture.factory.wait_for_sync(EVENT_TIMEOUT).await.is_err(), "a new wait covers both informers");
 
     let fixture = InformerFixture::new().await?;
     let _maps = fixture.factory.informer::<ConfigMap>(Scope::all())?;
-    let waiting = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
-    tokio::pin!(waiting);
-    assert!(futures::poll!(&mut waiting).is_pending());
+    let factory_sync = fixture.factory.wait_for_sync(EVENT_TIMEOUT);
+    tokio::pin!(factory_sync);
+    assert!(futures::poll!(&mut factory_sync).is_pending());
     fixture.factory.shutdown();
-    let error = waiting.await.expect_err("the informer was stopped before its sync").to_string();
+    let error = factory_sync.await.expect_err("the informer was stopped before its sync").to_string();
     assert!(error.contains("configmaps in all namespaces: stopped for 0.0 s: stopped"), "{error}");
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 mod caches;
 mod decode_helpers;
+mod deliver_each;
 mod differences;
-mod each;
 mod filters;
 mod handlers;
 mod isolation;
@@ -40,17 +40,17 @@ struct InformerFixture {
 }
 
 impl InformerFixture {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
+    async fn with_builder(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().start().await?;
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
         Ok(Self { server, factory })
     }
 
     async fn new() -> Result<Self, TestError> {
-        Self::of(ApiServer::builder()).await
+        Self::with_builder(ApiServer::builder()).await
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMap>, TestError> {
+    async fn synced_informer(&self) -> Result<Informer<ConfigMap>, TestError> {
         let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         Ok(informer)
@@ -84,25 +84,23 @@ impl EventLog {
 
 /// Captures the log of this thread. On a paused clock, that is the complete log.
 struct CapturedLog {
-    written: Arc<Mutex<Vec<u8>>>,
+    bytes: Arc<Mutex<Vec<u8>>>,
     _here: tracing::subscriber::DefaultGuard,
 }
 
 impl CapturedLog {
     fn capture() -> Self {
-        let written = Arc::<Mutex<Vec<u8>>>::default();
-        let captured_written = written.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || LogWriter(captured_written.clone()))
-            .finish();
-        Self { written, _here: tracing::subscriber::set_default(subscriber) }
+        let bytes = Arc::<Mutex<Vec<u8>>>::default();
+        let captured_bytes = bytes.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || LogWriter(captured_bytes.clone())).finish();
+        Self { bytes, _here: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// Returns the lines that contain `what`.
-    fn lines(&self, what: &str) -> Vec<String> {
-        let written = self.written.lock();
-        String::from_utf8_lossy(&written).lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+    /// Returns the lines that contain `text`.
+    fn lines(&self, text: &str) -> Vec<String> {
+        let bytes = self.bytes.lock();
+        String::from_utf8_lossy(&bytes).lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
     }
 }
 

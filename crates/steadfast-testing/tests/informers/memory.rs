@@ -28,13 +28,16 @@ async fn assert_memory_follows_contents<K: Cacheable>(
     assert_eq!((empty.objects, empty.queues), (0, 0));
     fixture.fill_large(0..20, 100_000)?;
     settle().await;
-    let full = informer.memory();
-    assert!((2 * MEGABYTE..2 * MEGABYTE + 40_000).contains(&full.objects), "{full:?}");
-    assert!(full.keys > empty.keys && full.total() < full.objects + 100_000, "{full:?}");
+    let full_memory = informer.memory();
+    assert!((2 * MEGABYTE..2 * MEGABYTE + 40_000).contains(&full_memory.objects), "{full_memory:?}");
+    assert!(full_memory.keys > empty.keys && full_memory.total() < full_memory.objects + 100_000, "{full_memory:?}");
     fixture.write("large-0", "short")?;
     settle().await;
-    let less = informer.memory().objects;
-    assert!((full.objects - 100_100..full.objects - 99_000).contains(&less), "{less} of {full:?}");
+    let remaining_bytes = informer.memory().objects;
+    assert!(
+        (full_memory.objects - 100_100..full_memory.objects - 99_000).contains(&remaining_bytes),
+        "{remaining_bytes} of {full_memory:?}"
+    );
     for number in 0..20 {
         fixture.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
     }
@@ -46,7 +49,7 @@ async fn assert_memory_follows_contents<K: Cacheable>(
 #[tokio::test(start_paused = true)]
 async fn reported_memory_follows_cached_objects() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    assert_memory_follows_contents(&fixture.synced().await?, &fixture).await?;
+    assert_memory_follows_contents(&fixture.synced_informer().await?, &fixture).await?;
     let fixture = InformerFixture::new().await?;
     let lazy = fixture.factory.informer::<Lazy<ConfigMap>>(Scope::all())?;
     lazy.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -57,14 +60,14 @@ async fn reported_memory_follows_cached_objects() -> Result<(), TestError> {
 async fn pending_handler_events_are_counted() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.fill_large(0..5, 100_000)?;
-    let informer = fixture.synced().await?;
-    let (release, released) = tokio::sync::watch::channel(false);
+    let informer = fixture.synced_informer().await?;
+    let (release, release_receiver) = tokio::sync::watch::channel(false);
     let _handler = informer.on_event_async(move |event| {
-        let mut released = released.clone();
+        let mut release_receiver = release_receiver.clone();
         let waits = event.name() == "Updated";
         async move {
             if waits {
-                drop(released.wait_for(|released| *released).await);
+                drop(release_receiver.wait_for(|is_released| *is_released).await);
             }
         }
     })?;
@@ -85,10 +88,10 @@ async fn pending_handler_events_are_counted() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_list_is_rejected_until_it_fits() -> Result<(), TestError> {
-    for streamed in [true, false] {
+    for streamed_lists in [true, false] {
         let fixture = InformerFixture::new().await?;
         fixture.fill_large(0..20, 100_000)?;
-        let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).streamed_lists(streamed);
+        let builder = fixture.factory.builder::<ConfigMap>(Scope::all()).streamed_lists(streamed_lists);
         let informer = builder.memory_limit(MEGABYTE).start()?;
         settle().await;
         let freshness = informer.freshness();
@@ -143,10 +146,10 @@ async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(pa
     for number in 0..100 {
         fixture.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
     }
-    let free = fixture.factory.builder::<K>(Scope::all()).packed(packed).start()?;
-    free.wait_for_sync(EVENT_TIMEOUT).await?;
-    let memory = free.memory();
-    free.stop();
+    let unlimited = fixture.factory.builder::<K>(Scope::all()).packed(packed).start()?;
+    unlimited.wait_for_sync(EVENT_TIMEOUT).await?;
+    let memory = unlimited.memory();
+    unlimited.stop();
     settle().await;
     let limit = (memory.objects + memory.keys) * 9 / 10;
     let informer = fixture.factory.builder::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;

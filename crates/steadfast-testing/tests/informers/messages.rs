@@ -45,14 +45,14 @@ async fn printed_event_omits_object_content() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn missing_kind_is_named_with_its_remedy() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let lamp = ApiResource {
+    let kind = ApiResource {
         group: "trial.example".into(),
         version: "v1".into(),
         api_version: "trial.example/v1".into(),
         kind: "Lamp".into(),
         plural: "lamps".into(),
     };
-    let lamps = fixture.factory.informer_with::<DynamicObject>(&lamp, Scope::all())?;
+    let lamps = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     let error = fixture.factory.wait_for_sync(EVENT_TIMEOUT).await.expect_err("the kind does not exist");
     let freshness = lamps.freshness().to_string();
     for messages in [error.to_string(), freshness] {
@@ -66,14 +66,14 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let messages = Arc::<Mutex<Vec<String>>>::default();
     let captured_messages = messages.clone();
     informer.on_diagnostic(move |note| captured_messages.lock().push(note.to_string()));
     let record = |text: String| messages.lock().push(text);
     let faults = fixture.server.faults();
-    for frozen in [false, true] {
-        if frozen {
+    for is_frozen in [false, true] {
+        if is_frozen {
             faults.freeze(true);
         } else {
             faults.cut();
@@ -91,33 +91,34 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), TestError> {
     tokio::time::sleep(EVENT_TIMEOUT).await;
     let messages = messages.lock().clone();
     assert!(messages.iter().any(|line| line.contains("was lost")), "{messages:#?}");
-    let wrong: Vec<_> = messages.iter().filter(|line| line.contains("execute") || line.contains("a write")).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    let write_warnings: Vec<_> =
+        messages.iter().filter(|line| line.contains("execute") || line.contains("a write")).collect();
+    assert!(write_warnings.is_empty(), "{write_warnings:#?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
-    let logged = CapturedLog::capture();
-    let warned = || logged.lines("this informer and its factory were dropped");
+    let captured_log = CapturedLog::capture();
+    let warnings = || captured_log.lines("this informer and its factory were dropped");
     let fixture = InformerFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let (_told, registration) = follow(&informer);
     drop(informer);
     settle().await;
-    assert!(warned().is_empty(), "the factory still exists");
+    assert!(warnings().is_empty(), "the factory still exists");
     drop(fixture.factory);
     settle().await;
-    assert_eq!(warned().len(), 1, "{:#?}", warned());
-    assert!(warned()[0].contains("WARN") && warned()[0].contains("handlers=1"), "{:#?}", warned());
-    assert!(warned()[0].contains("configmaps in all namespaces"), "{:#?}", warned());
+    assert_eq!(warnings().len(), 1, "{:#?}", warnings());
+    assert!(warnings()[0].contains("WARN") && warnings()[0].contains("handlers=1"), "{:#?}", warnings());
+    assert!(warnings()[0].contains("configmaps in all namespaces"), "{:#?}", warnings());
     drop(registration);
 
     // The drop causes no warning after a stop, after the removal of all handlers, or without handlers, because it is
     // intended in these cases.
     for end in 0..4 {
         let fixture = InformerFixture::new().await?;
-        let informer = fixture.synced().await?;
+        let informer = fixture.synced_informer().await?;
         match end {
             0 => {}
             1 => {
@@ -132,7 +133,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
         drop((informer, fixture.factory));
         settle().await;
     }
-    assert_eq!(warned().len(), 1, "{:#?}", warned());
+    assert_eq!(warnings().len(), 1, "{:#?}", warnings());
     Ok(())
 }
 
@@ -140,7 +141,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), TestError> {
 async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
-    let (logged, log) = (CapturedLog::capture(), EventLog::default());
+    let (captured_log, log) = (CapturedLog::capture(), EventLog::default());
     let captured_log = log.clone();
     let secrets = fixture.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { code, reason, .. } = diagnostic {
@@ -150,7 +151,7 @@ async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
     let secrets = secrets.start()?;
     settle().await;
     assert_eq!(log.all().first().map(String::as_str), Some("Some(403) Some(\"Forbidden\")"));
-    let lines = logged.lines("informer=passwords (secrets in all namespaces)");
+    let lines = captured_log.lines("informer=passwords (secrets in all namespaces)");
     assert!(lines.iter().any(|line| line.contains("code=403 reason=\"Forbidden\"")), "{lines:?}");
     drop(secrets);
     Ok(())
@@ -160,13 +161,13 @@ async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
 async fn panic_log_names_handler_and_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let logged = CapturedLog::capture();
-    let informer = fixture.synced().await?;
-    let named = informer.handler().name("dns").on_event_async(|_| async { panic!("clumsy") })?;
-    named.until_synced().await;
-    assert_eq!(logged.lines("handler=dns key=default/a").len(), 4);
-    let numbered = informer.on_event_async(|_| async { panic!("clumsy") })?;
-    numbered.until_synced().await;
-    assert_eq!(logged.lines("informer=configmaps in all namespaces handler=1 key=default/a").len(), 4);
+    let captured_log = CapturedLog::capture();
+    let informer = fixture.synced_informer().await?;
+    let named_handler = informer.handler().name("dns").on_event_async(|_| async { panic!("clumsy") })?;
+    named_handler.until_synced().await;
+    assert_eq!(captured_log.lines("handler=dns key=default/a").len(), 4);
+    let unnamed_handler = informer.on_event_async(|_| async { panic!("clumsy") })?;
+    unnamed_handler.until_synced().await;
+    assert_eq!(captured_log.lines("informer=configmaps in all namespaces handler=1 key=default/a").len(), 4);
     Ok(())
 }

@@ -27,7 +27,7 @@ struct MetricsFixture {
 }
 
 impl MetricsFixture {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
+    async fn with_builder(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = builder.in_memory().start().await?;
         // HTTP/2 without TLS, so that the connection sends pings.
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
@@ -36,10 +36,10 @@ impl MetricsFixture {
     }
 
     async fn new() -> Result<Self, TestError> {
-        Self::of(ApiServer::builder()).await
+        Self::with_builder(ApiServer::builder()).await
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMap>, TestError> {
+    async fn synced_informer(&self) -> Result<Informer<ConfigMap>, TestError> {
         let informer = self.factory.informer::<ConfigMap>(Scope::all())?;
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         Ok(informer)

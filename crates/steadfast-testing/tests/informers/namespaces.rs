@@ -37,7 +37,7 @@ fn write(fixture: &InformerFixture, namespace: &str, value: &str) -> Result<Conf
     Ok(serde_json::from_value(fixture.server.merge_patch("configmaps", namespace, "x", patch)?)?)
 }
 
-fn of_teams(fixture: &InformerFixture) -> Result<MultiNamespaceInformer<ConfigMap>, TestError> {
+fn informers_of_teams(fixture: &InformerFixture) -> Result<MultiNamespaceInformer<ConfigMap>, TestError> {
     Ok(fixture.factory.multi_namespace_informer(Scope::all().in_each(TEAMS))?)
 }
 
@@ -50,10 +50,10 @@ fn follow<K: Cacheable>(informers: &MultiNamespaceInformer<K>) -> Result<(EventL
     Ok((log, registration))
 }
 
-fn sorted(log: &EventLog) -> Vec<String> {
-    let mut all = log.all();
-    all.sort_unstable();
-    all
+fn sorted_entries(log: &EventLog) -> Vec<String> {
+    let mut entries = log.all();
+    entries.sort_unstable();
+    entries
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,12 +61,12 @@ async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
     let fixture = fixture().await?;
     // The program has no permission outside its namespaces.
     fixture.server.faults().respond(RequestRule::any().namespace("team-c"), InjectedResponse::code(403));
-    let informers = of_teams(&fixture)?;
+    let informers = informers_of_teams(&fixture)?;
     assert!(informers.lister().is_err(), "no reader before all lists");
     let (log, registration) = follow(&informers)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
     assert!(registration.until_synced().await);
-    assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x"]);
+    assert_eq!(sorted_entries(&log), ["Added team-a/x", "Added team-b/x"]);
 
     let lister = informers.lister()?;
     let keys: Vec<_> = lister.all().iter().map(|map| map.key().to_string()).collect();
@@ -82,7 +82,7 @@ async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
     informers.wait_for(&written).await?;
     assert_eq!(by_value.get("2").len(), 1);
     settle().await;
-    assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x", "Updated team-b/x"]);
+    assert_eq!(sorted_entries(&log), ["Added team-a/x", "Added team-b/x", "Updated team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
     let requests = fixture.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
@@ -94,7 +94,7 @@ async fn two_namespaces_are_read_as_one() -> Result<(), TestError> {
 async fn forbidden_namespace_costs_others_nothing() -> Result<(), TestError> {
     let fixture = fixture().await?;
     fixture.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
-    let informers = of_teams(&fixture)?;
+    let informers = informers_of_teams(&fixture)?;
     let (log, registration) = follow(&informers)?;
     settle().await;
     let error = informers.wait_for_sync(EVENT_TIMEOUT).await.expect_err("one namespace is forbidden");
@@ -118,7 +118,7 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn stalled_namespace_delays_no_other() -> Result<(), TestError> {
     let fixture = fixture().await?;
-    let informers = of_teams(&fixture)?;
+    let informers = informers_of_teams(&fixture)?;
     let (log, _registration) = follow(&informers)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
     settle().await;
@@ -170,29 +170,30 @@ async fn namespace_may_be_deleted_and_created() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn other_set_shares_common_namespaces() -> Result<(), TestError> {
     let fixture = fixture().await?;
-    let informers = of_teams(&fixture)?;
+    let informers = informers_of_teams(&fixture)?;
     informers.wait_for_sync(EVENT_TIMEOUT).await?;
-    let others = fixture.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
+    let other_informers =
+        fixture.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
     let id = |informers: &MultiNamespaceInformer<ConfigMap>| informers.informer("team-b").map(Informer::cache_id);
-    assert_eq!(id(&informers), id(&others));
-    others.wait_for_sync(EVENT_TIMEOUT).await?;
+    assert_eq!(id(&informers), id(&other_informers));
+    other_informers.wait_for_sync(EVENT_TIMEOUT).await?;
     drop(informers);
     settle().await;
     assert_eq!(fixture.server.open_watches(0), 2, "the dropped set gave its own namespace back");
-    assert_eq!(others.lister()?.len(), 2);
+    assert_eq!(other_informers.lister()?.len(), 2);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
     let fixture = fixture().await?;
-    let informers = of_teams(&fixture)?;
-    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let captured = (running.clone(), most.clone());
+    let informers = informers_of_teams(&fixture)?;
+    let (running, max_running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let captured = (running.clone(), max_running.clone());
     let registration = informers.on_event_async(move |_| {
-        let (running, most) = captured.clone();
+        let (running, max_running) = captured.clone();
         async move {
-            most.fetch_max(1 + running.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            max_running.fetch_max(1 + running.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(5)).await;
             running.fetch_sub(1, Ordering::Relaxed);
         }
@@ -203,7 +204,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
         settle().await;
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(most.load(Ordering::Relaxed), 1);
+    assert_eq!(max_running.load(Ordering::Relaxed), 1);
     let counts = registration.stats();
     assert_eq!((counts.entries, counts.running), (0, 0));
     assert!(counts.returned >= 4, "{counts:?}");
@@ -215,7 +216,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
     let fixture = fixture().await?;
-    let informers = of_teams(&fixture)?;
+    let informers = informers_of_teams(&fixture)?;
     let log = EventLog::default();
     let captured_log = log.clone();
     let is_odd = |map: &ConfigMap| map.data.iter().flatten().any(|(_, value)| ["1", "3"].contains(&value.as_str()));
@@ -223,7 +224,7 @@ async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
     let _registration =
         handler.on_event(move |event| captured_log.record(format!("{} {}", event.name(), event.object().key())))?;
     settle().await;
-    assert_eq!(sorted(&log), ["Added team-a/x", "Added team-b/x"]);
+    assert_eq!(sorted_entries(&log), ["Added team-a/x", "Added team-b/x"]);
     write(&fixture, "team-b", "2")?;
     settle().await;
     assert_eq!(log.all()[2..], ["Deleted team-b/x"]);
@@ -235,9 +236,9 @@ async fn filter_and_resync_cover_all_namespaces() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
     let fixture = fixture().await?;
-    let informers = of_teams(&fixture)?;
+    let informers = informers_of_teams(&fixture)?;
     let dropped = Arc::new(AtomicBool::new(false));
-    let captured = Dropped(dropped.clone());
+    let captured = SetsOnDrop(dropped.clone());
     let log = EventLog::default();
     let captured_log = log.clone();
     let registration = informers.on_event(move |event| {
@@ -260,9 +261,9 @@ async fn handler_survives_stop_of_one_namespace() -> Result<(), TestError> {
     Ok(())
 }
 
-struct Dropped(Arc<AtomicBool>);
+struct SetsOnDrop(Arc<AtomicBool>);
 
-impl Drop for Dropped {
+impl Drop for SetsOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -275,8 +276,8 @@ async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), TestError> {
         let informers = fixture.factory.multi_namespace_informer::<Pod>(scopes);
         informers.map(drop).map_err(|error| error.to_string()).expect_err("the scopes cannot be combined")
     };
-    let none: [&str; 0] = [];
-    assert!(error(Scope::all().in_each(none)).contains("pass at least one"));
+    let no_namespaces: [&str; 0] = [];
+    assert!(error(Scope::all().in_each(no_namespaces)).contains("pass at least one"));
     // An empty name, often of an unset variable, would mean all namespaces.
     assert!(error(Scope::all().in_each(["team-a", ""])).contains("is not limited to one namespace"));
     let overlapping = vec![Scope::namespace("team-a"), Scope::namespace("team-a").labels("app")];

@@ -32,9 +32,9 @@ impl ReentrantCaller {
 
     /// Checks that the indexes and registrations from these calls work.
     fn check(&self, times: usize) {
-        let kept = self.0.lock();
-        assert_eq!(kept.len(), times);
-        for (index, registration) in &*kept {
+        let results = self.0.lock();
+        assert_eq!(results.len(), times);
+        for (index, registration) in &*results {
             assert_eq!(names(&index.get("a")), ["a"]);
             assert!(registration.has_synced());
         }
@@ -45,11 +45,11 @@ impl ReentrantCaller {
 async fn index_function_may_call_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
-    let (own, caller) = (informer.clone(), ReentrantCaller::default());
+    let informer = fixture.synced_informer().await?;
+    let (captured_informer, caller) = (informer.clone(), ReentrantCaller::default());
     let calling = caller.clone();
     let index = informer.index(move |object: &ConfigMap| {
-        calling.call_all(&own);
+        calling.call_all(&captured_informer);
         Some(object.name_any())
     });
     settle().await;
@@ -68,16 +68,16 @@ async fn index_function_may_call_informer() -> Result<(), TestError> {
 async fn transform_may_call_informer() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let (own, caller) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), ReentrantCaller::default());
-    let (asked, calling) = (own.clone(), caller.clone());
+    let (informer_cell, caller) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), ReentrantCaller::default());
+    let (captured_cell, captured_caller) = (informer_cell.clone(), caller.clone());
     let transform = move |object: ConfigMap| {
-        if let Some(informer) = asked.get() {
-            calling.call_all(informer);
+        if let Some(informer) = captured_cell.get() {
+            captured_caller.call_all(informer);
         }
         object
     };
     let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
-    drop(own.set(informer.clone()));
+    drop(informer_cell.set(informer.clone()));
     settle().await;
     fixture.write("a", "2")?;
     settle().await;
@@ -91,13 +91,13 @@ async fn transform_may_call_informer() -> Result<(), TestError> {
 async fn diagnostic_callback_may_add_handlers() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
-    let (own, caller) = (informer.clone(), ReentrantCaller::default());
+    let informer = fixture.synced_informer().await?;
+    let (captured_informer, caller) = (informer.clone(), ReentrantCaller::default());
     let calling = caller.clone();
-    let once = OnceLock::new();
+    let first_call = OnceLock::new();
     informer.on_diagnostic(move |_| {
-        if once.set(()).is_ok() {
-            calling.call_all(&own);
+        if first_call.set(()).is_ok() {
+            calling.call_all(&captured_informer);
         }
     });
     fixture.server.faults().cut();

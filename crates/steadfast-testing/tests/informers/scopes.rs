@@ -14,8 +14,8 @@ async fn default_scope_completes_requested_scopes() -> Result<(), TestError> {
     assert_eq!(factory.informer::<Pod>(Scope::all())?.scope(), &default);
     let failed = factory.informer::<Pod>(Scope::all().fields("status.phase=Failed"))?;
     assert_eq!(failed.scope(), &default.clone().fields("status.phase=Failed"));
-    let elsewhere = factory.informer::<Pod>(Scope::namespace("bank").labels("tier"))?;
-    assert_eq!(elsewhere.scope(), &Scope::namespace("bank").labels("tier"));
+    let other_namespace = factory.informer::<Pod>(Scope::namespace("bank").labels("tier"))?;
+    assert_eq!(other_namespace.scope(), &Scope::namespace("bank").labels("tier"));
     // Nodes are cluster-scoped, so only the labels of the default scope apply.
     assert_eq!(factory.informer::<Node>(Scope::all())?.scope(), &Scope::all().labels("app=web"));
     let error = factory.informer::<Node>(Scope::namespace("shop")).expect_err("a requested namespace is an error");
@@ -31,8 +31,8 @@ async fn default_scope_shares_informers_of_factory() -> Result<(), TestError> {
     }
     let factory = fixture.factory.with_default_scope(Scope::namespace("default"));
     let defaulted = factory.informer::<ConfigMap>(Scope::all())?;
-    let same = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    assert_eq!(defaulted.cache_id(), same.cache_id());
+    let shared_informer = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    assert_eq!(defaulted.cache_id(), shared_informer.cache_id());
     fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     assert_eq!(names(&defaulted.lister()?.all()), ["default"]);
     fixture.factory.shutdown();

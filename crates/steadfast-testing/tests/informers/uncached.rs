@@ -38,7 +38,7 @@ fn version(object: &ConfigMap) -> String {
 }
 
 /// Returns the next item of a stream other than a bookmark, within two seconds.
-async fn log(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
+async fn log_change(changes: &mut Changes<ConfigMap>) -> Result<String, TestError> {
     loop {
         let change = timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("the stream has ended")??;
         let (name, object) = match change {
@@ -63,15 +63,15 @@ async fn list_names(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamErr
 #[tokio::test(start_paused = true)]
 async fn watch_from_version_delivers_later_changes() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let before: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
+    let first_object: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     fixture.write("a", "2")?;
     fixture.server.delete_named("configmaps", "default", "a")?;
-    let mut changes = fixture.changes_from(&version(&before));
-    assert_eq!(log(&mut changes).await?, "Modified a", "the stream starts after this version");
-    assert_eq!(log(&mut changes).await?, "Deleted a");
-    let written: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
-    assert_eq!(log(&mut changes).await?, "Added b");
-    assert_eq!(changes.version().as_str(), version(&written));
+    let mut changes = fixture.changes_from(&version(&first_object));
+    assert_eq!(log_change(&mut changes).await?, "Modified a", "the stream starts after this version");
+    assert_eq!(log_change(&mut changes).await?, "Deleted a");
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    assert_eq!(log_change(&mut changes).await?, "Added b");
+    assert_eq!(changes.version().as_str(), version(&created));
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
     assert_eq!(fixture.server.request_counts().full_transfers(), 0);
     Ok(())
@@ -82,7 +82,7 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
     let mut changes = fixture.changes_from(&version(&first));
-    let mut seen = Vec::new();
+    let mut changes_seen = Vec::new();
     for round in 0..20 {
         match round % 5 {
             0 => fixture.server.faults().cut(),
@@ -96,13 +96,15 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), TestError> {
         fixture.server.faults().heal();
         loop {
             match timeout(MINUTE, changes.next()).await?.ok_or("the stream has ended")?? {
-                WatchEvent::Modified(object) => break seen.extend(object.data.unwrap_or_default().into_values()),
+                WatchEvent::Modified(object) => {
+                    break changes_seen.extend(object.data.unwrap_or_default().into_values());
+                }
                 WatchEvent::Bookmark(_) => {}
                 other => return Err(format!("{other:?}").into()),
             }
         }
     }
-    assert_eq!(seen, (0..20).map(|round| format!("{round}.")).collect::<Vec<_>>());
+    assert_eq!(changes_seen, (0..20).map(|round| format!("{round}.")).collect::<Vec<_>>());
     Ok(())
 }
 
@@ -113,14 +115,14 @@ async fn repeated_events_are_delivered_once() -> Result<(), TestError> {
     let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
     let mut changes = fixture.changes_from(&version(&first));
     for number in 1..=6 {
-        let written = fixture.write("a", &number.to_string())?;
-        assert_eq!(log(&mut changes).await?, "Modified a");
-        assert_eq!(changes.version().as_str(), version(&written));
+        let written_object = fixture.write("a", &number.to_string())?;
+        assert_eq!(log_change(&mut changes).await?, "Modified a");
+        assert_eq!(changes.version().as_str(), version(&written_object));
         fixture.server.faults().repeat_events(3);
         fixture.server.faults().end_watches();
         settle().await;
     }
-    assert!(timeout(MINUTE, log(&mut changes)).await?.is_err(), "no other changes exist");
+    assert!(timeout(MINUTE, log_change(&mut changes)).await?.is_err(), "no other changes exist");
     Ok(())
 }
 
@@ -135,14 +137,14 @@ async fn error_without_status_keeps_stream() -> Result<(), TestError> {
     let rule = RequestRule::any().verb(Verb::Watch).times(2);
     fixture.server.faults().respond(rule, InjectedResponse::ErrorObject(object));
     let mut changes = fixture.changes_from(&version(&first));
-    let reading = tokio::spawn(async move {
-        let change = log(&mut changes).await.map_err(|error| error.to_string());
+    let next_change = tokio::spawn(async move {
+        let change = log_change(&mut changes).await.map_err(|error| error.to_string());
         (change, changes.version())
     });
     settle().await;
-    let written = fixture.write("a", "1")?;
-    let (change, at) = reading.await?;
-    assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written).as_str()));
+    let written_object = fixture.write("a", "1")?;
+    let (change, at) = next_change.await?;
+    assert_eq!((change?.as_str(), at.as_str()), ("Modified a", version(&written_object).as_str()));
     Ok(())
 }
 
@@ -152,7 +154,7 @@ async fn expired_version_ends_stream() -> Result<(), TestError> {
     let old: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     fixture.write("a", "2")?;
     let mut running = fixture.changes_from(&version(&old));
-    assert_eq!(log(&mut running).await?, "Modified a");
+    assert_eq!(log_change(&mut running).await?, "Modified a");
     fixture.server.faults().cut();
     fixture.write("a", "3")?;
     fixture.server.compact();
@@ -162,10 +164,10 @@ async fn expired_version_ends_stream() -> Result<(), TestError> {
     for changes in [&mut expired, &mut running] {
         let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("the version has expired");
         let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
-        let log = error.to_string();
+        let text = error.to_string();
         assert!(
-            log.contains(&format!("after version {version} are not available")) && log.contains("list again, and"),
-            "{log}"
+            text.contains(&format!("after version {version} are not available")) && text.contains("list again, and"),
+            "{text}"
         );
         assert!(changes.next().await.is_none());
         assert_eq!(changes.freshness().name(), "stopped");
@@ -183,9 +185,9 @@ async fn version_of_other_history_is_expired() -> Result<(), TestError> {
         matches!(error, StreamError::Expired { .. }) && error.to_string().contains("its history is a different one"),
         "{error}"
     );
-    for none in ["", "0"] {
+    for unset_version in ["", "0"] {
         let error = fixture
-            .changes_from(none)
+            .changes_from(unset_version)
             .next()
             .await
             .ok_or("it has ended")?
@@ -201,13 +203,13 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), TestError> {
     let first: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "0"))?)?;
     let mut changes = fixture.changes_from(&version(&first));
     fixture.write("a", "1")?;
-    assert_eq!(log(&mut changes).await?, "Modified a");
+    assert_eq!(log_change(&mut changes).await?, "Modified a");
     fixture.server.faults().stall_streams(true);
     fixture.write("a", "2")?;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let next = timeout(3 * MINUTE, changes.next()).await?.ok_or("it has ended")??;
     assert!(matches!(next, WatchEvent::Modified(_)), "{next:?}");
-    assert!(started.elapsed() < Duration::from_secs(130), "{:?}", started.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(130), "{:?}", start.elapsed());
 
     fixture.server.faults().cut();
     assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage must not end the stream");
@@ -241,18 +243,18 @@ async fn undecodable_object_does_not_end_stream() -> Result<(), TestError> {
     fixture.server.faults().undecodable("default", "a", true);
     fixture.server.create(&config_map("b", "1"))?;
     let (mut list, mut changes) = (fixture.list(), fixture.changes_from(&version(&first)));
-    let unread = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
-    assert!(matches!(unread, StreamError::Unreadable { .. }), "{unread}");
-    assert!(unread.to_string().contains("default/a") && !unread.to_string().contains("s3cr3t"), "{unread}");
+    let error = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
+    assert!(matches!(error, StreamError::Unreadable { .. }), "{error}");
+    assert!(error.to_string().contains("default/a") && !error.to_string().contains("s3cr3t"), "{error}");
     assert_eq!(list_names(&mut list).await?, ["b"]);
 
-    assert_eq!(log(&mut changes).await?, "Added b");
-    let written = fixture.write("a", "2")?;
-    let unread = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
-    assert!(unread.to_string().contains("default/a"), "{unread}");
-    assert_eq!(changes.version().as_str(), version(&written), "the stream must not request the object again");
+    assert_eq!(log_change(&mut changes).await?, "Added b");
+    let written_object = fixture.write("a", "2")?;
+    let error = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
+    assert!(error.to_string().contains("default/a"), "{error}");
+    assert_eq!(changes.version().as_str(), version(&written_object), "the stream must not request the object again");
     fixture.write("b", "2")?;
-    assert_eq!(log(&mut changes).await?, "Modified b");
+    assert_eq!(log_change(&mut changes).await?, "Modified b");
     Ok(())
 }
 
@@ -270,7 +272,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), TestError> {
 
     let mut changes = fixture.changes_from(list.version().ok_or("it has one")?.as_str());
     fixture.server.create(&config_map("late", "1"))?;
-    assert_eq!(log(&mut changes).await?, "Added late");
+    assert_eq!(log_change(&mut changes).await?, "Added late");
     Ok(())
 }
 
@@ -301,9 +303,9 @@ async fn expired_continue_token_loses_no_object() -> Result<(), TestError> {
     }
     assert_eq!(list_names.len(), 1200);
     let mut changes = fixture.changes_from(list.version().ok_or("it has one")?.as_str());
-    let log = [log(&mut changes).await?, log(&mut changes).await?];
+    let lines = [log_change(&mut changes).await?, log_change(&mut changes).await?];
     assert_eq!(
-        log,
+        lines,
         ["Modified c-0001", "Modified c-0999"],
         "a watch from the first page's version delivers the missed changes"
     );
@@ -322,8 +324,8 @@ async fn broken_page_is_retried_without_duplicates() -> Result<(), TestError> {
             fixture.server.faults().reset_after_bytes(20_000);
         }
     }
-    let all: Vec<_> = (0..900).map(|number| format!("c-{number:04}")).collect();
-    assert_eq!(names, all);
+    let expected_names: Vec<_> = (0..900).map(|number| format!("c-{number:04}")).collect();
+    assert_eq!(names, expected_names);
     let pages = fixture.server.requests().iter().filter(|request| request.query.contains("limit=500")).count();
     assert!(pages > 2, "several pages are necessary");
     Ok(())
@@ -333,10 +335,10 @@ async fn broken_page_is_retried_without_duplicates() -> Result<(), TestError> {
 async fn unavailable_list_times_out_with_cause() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().cut();
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let error = list_names(&mut fixture.list()).await.expect_err("the network is down");
     assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
-    assert!(started.elapsed() > Duration::from_secs(30) && started.elapsed() < MINUTE, "{:?}", started.elapsed());
+    assert!(start.elapsed() > Duration::from_secs(30) && start.elapsed() < MINUTE, "{:?}", start.elapsed());
     fixture.server.faults().heal();
     assert_eq!(list_names(&mut fixture.list()).await?, Vec::<String>::new());
     Ok(())

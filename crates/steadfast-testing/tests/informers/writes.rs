@@ -11,9 +11,9 @@ use steadfast_testing::{InMemory, TestError, config_map, config_map_in};
 
 use super::{EVENT_TIMEOUT, InformerFixture, settle};
 
-const LATER: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-fn connected(fixture: &InformerFixture) -> (Connection, Api<ConfigMap>) {
+fn connection_and_api(fixture: &InformerFixture) -> (Connection, Api<ConfigMap>) {
     let connection = fixture.factory.connection().clone();
     let maps = Api::namespaced(connection.client(), "default");
     (connection, maps)
@@ -22,8 +22,8 @@ fn connected(fixture: &InformerFixture) -> (Connection, Api<ConfigMap>) {
 #[tokio::test(start_paused = true)]
 async fn cache_contains_write_at_its_version() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
-    let informer = fixture.synced().await?;
+    let (connection, maps) = connection_and_api(&fixture);
+    let informer = fixture.synced_informer().await?;
     fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
@@ -39,7 +39,7 @@ async fn cache_contains_write_at_its_version() -> Result<(), TestError> {
         "{timeout_result}"
     );
     fixture.server.faults().lag(false);
-    fixture.factory.wait_for_writes(&writes, LATER).await?;
+    fixture.factory.wait_for_writes(&writes, LONG_TIMEOUT).await?;
     assert!(fixture.factory.has_writes(&writes));
     assert!(informer.lister()?.get("default", "a")?.is_some());
     Ok(())
@@ -48,9 +48,9 @@ async fn cache_contains_write_at_its_version() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
+    let (connection, maps) = connection_and_api(&fixture);
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.delete("a", &DeleteParams::default())).await?;
@@ -58,7 +58,7 @@ async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
     assert!(!informer.has_writes(&writes));
     assert!(informer.wait_for_writes(&writes, EVENT_TIMEOUT).await.is_err());
     fixture.server.faults().lag(false);
-    informer.wait_for_writes(&writes, LATER).await?;
+    informer.wait_for_writes(&writes, LONG_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "a")?.is_none());
     Ok(())
 }
@@ -66,7 +66,7 @@ async fn deletion_is_awaited_until_removed() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
+    let (connection, maps) = connection_and_api(&fixture);
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -74,10 +74,10 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
     let recording = connection.record_writes();
     recording
         .scope(async {
-            let twice = maps.create(&PostParams::default(), &config_map("a", "1")).await;
-            assert!(matches!(twice, Err(kube::Error::Api(status)) if status.code == 409));
-            let tried = PostParams { dry_run: true, ..PostParams::default() };
-            maps.create(&tried, &config_map("b", "1")).await?;
+            let conflict = maps.create(&PostParams::default(), &config_map("a", "1")).await;
+            assert!(matches!(conflict, Err(kube::Error::Api(status)) if status.code == 409));
+            let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+            maps.create(&dry_run, &config_map("b", "1")).await?;
             maps.get("a").await?;
             let other = Api::<Secret>::namespaced(connection.client(), "default");
             let secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "s" } }))?;
@@ -85,8 +85,8 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
             Ok::<_, TestError>(())
         })
         .await?;
-    let elsewhere = InMemory::default().connection(&fixture.server).await?;
-    let other = Api::<ConfigMap>::namespaced(elsewhere.client(), "default");
+    let other_connection = InMemory::default().connection(&fixture.server).await?;
+    let other = Api::<ConfigMap>::namespaced(other_connection.client(), "default");
     recording.scope(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
     assert_eq!(recording.writes().len(), 2, "the rejected write and the secret: {recording:?}");
     assert!(informer.has_writes(&recording.writes()));
@@ -97,22 +97,26 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn recording_contains_only_own_writes() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
-    let (one, other) = (connection.record_writes(), connection.record_writes());
+    let (connection, maps) = connection_and_api(&fixture);
+    let (first_recording, second_recording) = (connection.record_writes(), connection.record_writes());
     let create = |name: &'static str| {
         let maps = maps.clone();
         async move { maps.create(&PostParams::default(), &config_map(name, "1")).await.map(drop) }
     };
-    let (first, second) = tokio::join!(one.scope(create("one")), other.scope(create("other")));
+    let (first, second) = tokio::join!(first_recording.scope(create("one")), second_recording.scope(create("other")));
     first.and(second)?;
-    assert_eq!((one.writes().len(), other.writes().len()), (1, 1));
-    assert!(format!("{:?}", one.writes()).contains("default/one"), "{one:?}");
-    one.scope(async { tokio::spawn(create("spawned")).await }).await??;
-    assert_eq!((one.writes().len(), other.writes().len()), (2, 2), "both recordings contain a write of unknown origin");
-    drop(other);
-    let third = connection.record_writes();
-    one.scope(third.scope(create("inner"))).await?;
-    assert_eq!((one.writes().len(), third.writes().len()), (2, 1), "the innermost");
+    assert_eq!((first_recording.writes().len(), second_recording.writes().len()), (1, 1));
+    assert!(format!("{:?}", first_recording.writes()).contains("default/one"), "{first_recording:?}");
+    first_recording.scope(async { tokio::spawn(create("spawned")).await }).await??;
+    assert_eq!(
+        (first_recording.writes().len(), second_recording.writes().len()),
+        (2, 2),
+        "both recordings contain a write of unknown origin"
+    );
+    drop(second_recording);
+    let third_recording = connection.record_writes();
+    first_recording.scope(third_recording.scope(create("inner"))).await?;
+    assert_eq!((first_recording.writes().len(), third_recording.writes().len()), (2, 1), "the innermost");
     Ok(())
 }
 
@@ -121,18 +125,18 @@ async fn recording_contains_only_own_writes() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
-    let informer = fixture.synced().await?;
-    let started = tokio::time::Instant::now();
+    let (connection, maps) = connection_and_api(&fixture);
+    let informer = fixture.synced_informer().await?;
+    let start = tokio::time::Instant::now();
     informer.wait_for_writes(&informer.written_so_far(), EVENT_TIMEOUT).await?;
     let faults = fixture.server.faults();
     faults.lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
-    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     // From now on, probes fail. The last server version that the informer has learned is from before the write.
     faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), InjectedResponse::code(503));
-    let timeout_result = informer.wait_for_writes(&recording.writes(), LATER).await;
+    let timeout_result = informer.wait_for_writes(&recording.writes(), LONG_TIMEOUT).await;
     assert!(matches!(timeout_result, Err(WaitError::Deadline { .. })), "{timeout_result:?}");
     assert!(!informer.has_writes(&recording.writes()));
     Ok(())
@@ -141,13 +145,13 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
-    let informer = fixture.synced().await?;
+    let (connection, maps) = connection_and_api(&fixture);
+    let informer = fixture.synced_informer().await?;
     fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     fixture.server.faults().respond(RequestRule::any().resource("configmaps").times(1), InjectedResponse::code(500));
-    let refused = recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
-    assert!(refused.is_err());
+    let result = recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
+    assert!(result.is_err());
     // Another client's write moves the server's version. The informer does not know whether the unconfirmed
     // write has moved it as well.
     fixture.server.create(&config_map("b", "1"))?;
@@ -156,7 +160,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
     assert!(!informer.has_writes(&writes));
     assert!(informer.wait_for_writes(&writes, EVENT_TIMEOUT).await.is_err());
     fixture.server.faults().lag(false);
-    informer.wait_for_writes(&writes, LATER).await?;
+    informer.wait_for_writes(&writes, LONG_TIMEOUT).await?;
     assert!(informer.has_writes(&writes));
     Ok(())
 }
@@ -164,34 +168,34 @@ async fn lost_response_triggers_version_probe() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn abandoned_and_pending_writes_are_awaited() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
-    let informer = fixture.synced().await?;
+    let (connection, maps) = connection_and_api(&fixture);
+    let informer = fixture.synced_informer().await?;
     let slow_requests = RequestRule::any().resource("configmaps").times(2);
     fixture.server.faults().delay_matching(slow_requests, Duration::from_secs(5));
     let recording = connection.record_writes();
     let created = PostParams::default();
     let map = config_map("a", "1");
-    let given_up = tokio::time::timeout(EVENT_TIMEOUT, recording.scope(maps.create(&created, &map))).await;
-    assert!(given_up.is_err());
+    let abandoned = tokio::time::timeout(EVENT_TIMEOUT, recording.scope(maps.create(&created, &map))).await;
+    assert!(abandoned.is_err());
     assert!(format!("{recording:?}").contains("a write whose response was lost"), "{recording:?}");
     let under_way = connection.record_writes();
-    let (other, work) = (maps.clone(), config_map("b", "1"));
-    let work = under_way.scope(async move { other.create(&PostParams::default(), &work).await.map(drop) });
-    let work = tokio::spawn(work);
+    let (other, config_map_b) = (maps.clone(), config_map("b", "1"));
+    let creation = under_way.scope(async move { other.create(&PostParams::default(), &config_map_b).await.map(drop) });
+    let creation = tokio::spawn(creation);
     settle().await;
     assert!(format!("{under_way:?}").contains("in flight"), "{under_way:?}");
     assert!(!informer.has_writes(&under_way.writes()));
-    informer.wait_for_writes(&under_way.writes(), LATER).await?;
+    informer.wait_for_writes(&under_way.writes(), LONG_TIMEOUT).await?;
     assert!(informer.lister()?.get("default", "b")?.is_some());
-    work.await??;
+    creation.await??;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, maps) = connected(&fixture);
-    let informer = fixture.synced().await?;
+    let (connection, maps) = connection_and_api(&fixture);
+    let informer = fixture.synced_informer().await?;
     let backup = fixture.server.revision();
     fixture.server.faults().lag(true);
     let recording = connection.record_writes();
@@ -200,9 +204,9 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), TestError> {
     }
     fixture.server.faults().restore(backup);
     fixture.server.faults().lag(false);
-    let started = tokio::time::Instant::now();
-    informer.wait_for_writes(&recording.writes(), LATER).await?;
-    assert!(started.elapsed() < LATER / 2, "{:?}", started.elapsed());
+    let start = tokio::time::Instant::now();
+    informer.wait_for_writes(&recording.writes(), LONG_TIMEOUT).await?;
+    assert!(start.elapsed() < LONG_TIMEOUT / 2, "{:?}", start.elapsed());
     assert!(informer.snapshot().is_empty());
     Ok(())
 }
@@ -225,34 +229,38 @@ async fn rejected_cache_needs_no_wait() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn foreign_writes_can_be_registered() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     fixture.server.faults().lag(true);
-    let made: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
     let mut writes = Writes::default();
-    writes.add(&made);
+    writes.add(&created);
     writes.add(&config_map("b", "1"));
     assert_eq!(writes.len(), 1, "an object without a version is ignored");
     assert!(!informer.has_writes(&writes));
     fixture.server.faults().lag(false);
-    informer.wait_for_writes(&writes, LATER).await?;
+    informer.wait_for_writes(&writes, LONG_TIMEOUT).await?;
     fixture.server.faults().lag(true);
     fixture.server.delete_named("configmaps", "default", "a")?;
     let mut deleted = Writes::default();
-    deleted.add_deleted(&made);
+    deleted.add_deleted(&created);
     assert!(!informer.has_writes(&deleted));
     let connection = fixture.factory.connection();
-    let (own, other) = (connection.record_writes(), connection.record_writes());
-    own.scope(async { connection.record_external_writes(&deleted) }).await;
-    assert_eq!((own.writes().len(), other.writes().len()), (1, 0), "the current task determines the recording");
+    let (own_recording, other_recording) = (connection.record_writes(), connection.record_writes());
+    own_recording.scope(async { connection.record_external_writes(&deleted) }).await;
+    assert_eq!(
+        (own_recording.writes().len(), other_recording.writes().len()),
+        (1, 0),
+        "the current task determines the recording"
+    );
     fixture.server.faults().lag(false);
-    informer.wait_for_writes(&deleted, LATER).await?;
+    informer.wait_for_writes(&deleted, LONG_TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn subresource_patch_counts_as_write() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let (connection, _) = connected(&fixture);
+    let (connection, _) = connection_and_api(&fixture);
     let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
     fixture.server.create(&steadfast_testing::pod("web", "n1"))?;
     let informer = fixture.factory.informer::<k8s_openapi::api::core::v1::Pod>(Scope::all())?;
@@ -263,26 +271,26 @@ async fn subresource_patch_counts_as_write() -> Result<(), TestError> {
     recording.scope(pods.patch_status("web", &PatchParams::default(), &status)).await?;
     assert!(!informer.has_writes(&recording.writes()));
     fixture.server.faults().lag(false);
-    informer.wait_for_writes(&recording.writes(), LATER).await?;
+    informer.wait_for_writes(&recording.writes(), LONG_TIMEOUT).await?;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn caches_catch_up_with_each_other() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = fixture.synced().await?;
-    let elsewhere = InMemory::default().connection(&fixture.server).await?;
+    let informer = fixture.synced_informer().await?;
+    let other_connection = InMemory::default().connection(&fixture.server).await?;
     let other_factory = steadfast::InformerFactory::new(fixture.factory.connection());
-    let other = other_factory.informer::<ConfigMap>(Scope::all())?;
-    other.wait_for_sync(EVENT_TIMEOUT).await?;
+    let other_informer = other_factory.informer::<ConfigMap>(Scope::all())?;
+    other_informer.wait_for_sync(EVENT_TIMEOUT).await?;
     fixture.server.create(&config_map("a", "1"))?;
     settle().await;
     other_factory.wait_for_writes(&informer.seen(), EVENT_TIMEOUT).await?;
-    assert!(other.lister()?.get("default", "a")?.is_some());
+    assert!(other_informer.lister()?.get("default", "a")?.is_some());
     // The versions of one connection are meaningless on another, which may lead to another server. So they are not
     // awaited.
-    let third = steadfast::InformerFactory::new(&elsewhere).informer::<ConfigMap>(Scope::all())?;
-    assert!(third.has_writes(&informer.seen()));
+    let third_informer = steadfast::InformerFactory::new(&other_connection).informer::<ConfigMap>(Scope::all())?;
+    assert!(third_informer.has_writes(&informer.seen()));
     Ok(())
 }
 
@@ -291,13 +299,13 @@ async fn newer_of_two_states_suffices() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     let mut writes = Writes::default();
     for value in ["1", "2", "3"] {
-        let made = match value {
+        let object = match value {
             "1" => fixture.server.create(&config_map("a", value))?,
             _ => fixture.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": value } }))?,
         };
-        let mut one = Writes::default();
-        one.add::<ConfigMap>(&serde_json::from_value(made)?);
-        writes.extend(one);
+        let mut single_write = Writes::default();
+        single_write.add::<ConfigMap>(&serde_json::from_value(object)?);
+        writes.extend(single_write);
         assert_eq!(writes.len(), 1, "{writes:?}");
     }
     let captured_writes = writes.clone();
@@ -310,8 +318,8 @@ async fn newer_of_two_states_suffices() -> Result<(), TestError> {
 async fn unordered_versions_end_write_wait() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().own_counters(true);
-    let (connection, maps) = connected(&fixture);
-    let informer = fixture.synced().await?;
+    let (connection, maps) = connection_and_api(&fixture);
+    let informer = fixture.synced_informer().await?;
     let namespaces = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for round in 0..100 {
         if informer.snapshot().version().is_some_and(|version| !version.is_ordered()) {
@@ -329,7 +337,7 @@ async fn unordered_versions_end_write_wait() -> Result<(), TestError> {
     fixture.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.scope(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
-    let waited = informer.wait_for_writes(&recording.writes(), LATER).await;
-    assert!(matches!(waited, Err(WaitError::Opaque { .. })), "{waited:?}");
+    let result = informer.wait_for_writes(&recording.writes(), LONG_TIMEOUT).await;
+    assert!(matches!(result, Err(WaitError::Opaque { .. })), "{result:?}");
     Ok(())
 }

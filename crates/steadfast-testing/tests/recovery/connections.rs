@@ -3,10 +3,10 @@
 //! fail its scenario.
 
 mod broken;
-mod crowd;
 mod fixture;
 mod hanging;
 mod lagging;
+mod many_watches;
 mod moving;
 mod restart;
 mod silence;

@@ -41,7 +41,7 @@ struct RequestCounts {
 }
 
 impl FreshnessFixture {
-    async fn of(builder: ApiServerBuilder) -> Result<Self, TestError> {
+    async fn with_builder(builder: ApiServerBuilder) -> Result<Self, TestError> {
         let server = Arc::new(builder.in_memory().protobuf(CachedForm::current().protobuf).start().await?);
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 11, settings, ..InMemory::default() };
@@ -50,7 +50,7 @@ impl FreshnessFixture {
     }
 
     async fn new() -> Result<Self, TestError> {
-        Self::of(ApiServer::builder()).await
+        Self::with_builder(ApiServer::builder()).await
     }
 
     /// Creates a server like some aggregated ones: without streamed lists and bookmarks.
@@ -65,49 +65,51 @@ impl FreshnessFixture {
         builder_with_form(&self.factory, Scope::all())
     }
 
-    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
-        started(self.build(), None).await
+    async fn synced_informer(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
+        start_fresh(self.build(), None).await
     }
 
     /// Writes unrelated objects periodically, until the server is dropped.
-    fn write_periodically(&self, every: Duration) {
+    fn write_periodically(&self, interval: Duration) {
         let server = self.server.clone();
         tokio::spawn(async move {
             for number in 0_u32.. {
-                tokio::time::sleep(every).await;
+                tokio::time::sleep(interval).await;
                 let name = format!("n-{number}");
-                let written = serde_json::json!({
+                let secret = serde_json::json!({
                     "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "default", "name": name }
                 });
                 // A frozen server rejects writes.
-                let _ = server.create(&written);
+                let _ = server.create(&secret);
             }
         });
     }
 
     fn requests_since(&self, begin: Duration) -> RequestCounts {
-        let mut cost = RequestCounts { lists: 0, probes: 0, short_watches: 0, watches: 0 };
+        let mut counts = RequestCounts { lists: 0, probes: 0, short_watches: 0, watches: 0 };
         for request in self.server.requests().iter().filter(|request| request.at >= begin) {
             match request.verb {
-                Verb::List | Verb::StreamedList => cost.lists += 1,
+                Verb::List | Verb::StreamedList => counts.lists += 1,
                 // Before a short watch, the client sends a request for no object on the same connection. It is not
                 // counted.
                 Verb::Watch | Verb::Probe if request.query.contains("metadata.name") => {}
-                Verb::Probe => cost.probes += 1,
+                Verb::Probe => counts.probes += 1,
                 Verb::Watch
-                    if ["timeoutSeconds=4", "timeoutSeconds=1"].iter().any(|end| request.query.ends_with(end)) =>
+                    if ["timeoutSeconds=4", "timeoutSeconds=1"]
+                        .iter()
+                        .any(|parameter| request.query.ends_with(parameter)) =>
                 {
-                    cost.short_watches += 1;
+                    counts.short_watches += 1;
                 }
-                Verb::Watch => cost.watches += 1,
+                Verb::Watch => counts.watches += 1,
                 _ => {}
             }
         }
-        cost
+        counts
     }
 }
 
-async fn started(
+async fn start_fresh(
     builder: InformerBuilder<'_, ConfigMapInForm>,
     fault: Option<InjectedFault>,
 ) -> Result<Informer<ConfigMapInForm>, TestError> {
@@ -121,7 +123,7 @@ async fn started(
 /// causes of doubt. `fresh_for` is the total time in the fresh state.
 struct FreshnessObservations {
     states: Vec<&'static str>,
-    oldest: Duration,
+    max_age: Duration,
     causes: Vec<Arc<str>>,
     fresh_for: Duration,
 }
@@ -130,11 +132,11 @@ async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration)
     const STEP: Duration = Duration::from_millis(100);
     let wait_start = Instant::now();
     let none = Duration::ZERO;
-    let mut observed = FreshnessObservations { states: Vec::new(), oldest: none, causes: Vec::new(), fresh_for: none };
+    let mut observed = FreshnessObservations { states: Vec::new(), max_age: none, causes: Vec::new(), fresh_for: none };
     while wait_start.elapsed() < time {
         let state = informer.freshness();
         if let Freshness::Fresh { age, .. } = &state {
-            observed.oldest = observed.oldest.max(*age);
+            observed.max_age = observed.max_age.max(*age);
             observed.fresh_for += STEP;
         }
         if let Some(doubt) = state.doubt()
@@ -151,15 +153,15 @@ async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration)
 }
 
 /// Returns all diagnostics of `informer`.
-fn notes(informer: &Informer<ConfigMapInForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
+fn record_diagnostics(informer: &Informer<ConfigMapInForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let captured_notes = notes.clone();
     informer.on_diagnostic(move |note| captured_notes.lock().push(note.clone()));
     notes
 }
 
-fn noted(notes: &Mutex<Vec<Diagnostic>>, wanted: impl Fn(&Diagnostic) -> bool) -> usize {
-    notes.lock().iter().filter(|note| wanted(note)).count()
+fn note_count(notes: &Mutex<Vec<Diagnostic>>, is_wanted: impl Fn(&Diagnostic) -> bool) -> usize {
+    notes.lock().iter().filter(|note| is_wanted(note)).count()
 }
 
 fn is_cached(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
@@ -167,13 +169,13 @@ fn is_cached(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
 }
 
 /// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
-async fn with_regular_bookmarks(
+async fn start_with_regular_bookmarks(
     fault: Option<InjectedFault>,
 ) -> Result<(FreshnessFixture, Informer<ConfigMapInForm>), TestError> {
-    let fixture = FreshnessFixture::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
+    let fixture = FreshnessFixture::with_builder(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     fixture.server.create(&config_map("a", "1"))?;
     fixture.write_periodically(REACTION_TIME);
-    let informer = started(fixture.build(), fault).await?;
+    let informer = start_fresh(fixture.build(), fault).await?;
     tokio::time::sleep(PERIOD).await;
     Ok((fixture, informer))
 }

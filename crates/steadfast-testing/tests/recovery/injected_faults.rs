@@ -34,15 +34,19 @@ struct Fixture {
 
 impl Fixture {
     async fn new(fault: Option<InjectedFault>) -> Result<Self, TestError> {
-        Self::on(server().start().await?, fault).await
+        Self::with_server(server().start().await?, fault).await
     }
 
-    async fn on(server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, TestError> {
+    async fn with_server(server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, TestError> {
         let connection = connection(&server).await?;
-        Self::over(&connection, server, fault)
+        Self::with_connection(&connection, server, fault)
     }
 
-    fn over(connection: &Connection, server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, TestError> {
+    fn with_connection(
+        connection: &Connection,
+        server: ApiServer,
+        fault: Option<InjectedFault>,
+    ) -> Result<Self, TestError> {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
         // The test runs in real time, so the period is shorter than the default.
@@ -64,8 +68,8 @@ impl Fixture {
     }
 
     fn report(&self) -> Report {
-        let terms = Bounds { period: Duration::from_millis(400), ..Bounds::default() };
-        terms.report(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
+        let bounds = Bounds { period: Duration::from_millis(400), ..Bounds::default() };
+        bounds.report(&history(&self.server, "", "configmaps").expect("config maps are served"), &self.recorder.trace())
     }
 }
 
@@ -75,36 +79,36 @@ async fn pause(milliseconds: u64) {
 
 /// Runs `scenario` without and with the fault, and requires that the checker reports a violation of `clause` only with
 /// the fault.
-macro_rules! caught {
+macro_rules! assert_detected {
     ($name:ident, $clause:ident, $fault:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() -> Result<(), TestError> {
-            let honest = $scenario(None).await?;
-            assert!(honest.has_no_violation(), "without the fault, the scenario must keep the contract: {:#?}", honest);
-            let broken = $scenario(Some(InjectedFault::$fault)).await?;
+            let report = $scenario(None).await?;
+            assert!(report.has_no_violation(), "without the fault, the scenario must keep the contract: {:#?}", report);
+            let faulty_report = $scenario(Some(InjectedFault::$fault)).await?;
             assert!(
-                broken.violations.iter().any(|violation| violation.clause == Clause::$clause),
+                faulty_report.violations.iter().any(|violation| violation.clause == Clause::$clause),
                 "with the fault, the checker must report {:?}: {:#?}",
                 Clause::$clause,
-                broken,
+                faulty_report,
             );
             Ok(())
         }
     };
 }
 
-caught!(c1_recreation_as_update_is_detected, C1, MergedIdentities, recreated_while_cut_off);
-caught!(c2_missing_deletion_is_detected, C2, LostDeletes, deleted_while_cut_off);
-caught!(c3_repeated_records_are_detected, C3, RepeatedRecords, repeated_after_a_resume);
-caught!(c4_older_list_is_detected, C4, OlderList, moved_to_a_lagging_replica);
-caught!(c5_unseen_old_object_is_detected, C5, StoreAsOld, updated_while_the_handler_is_busy);
-caught!(c6_delivery_before_store_is_detected, C6, HandlerFirst, updated_while_watched);
-caught!(c7_overlapping_calls_are_detected, C7, OverlappingCalls, updated_while_the_handler_is_busy);
-caught!(c8_unbounded_queue_is_detected, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
-caught!(c9_premature_sync_is_detected, C9, SyncedTooEarly, synced_from_a_slow_server);
-caught!(c10_false_freshness_is_detected, C10, AlwaysFresh, changed_behind_a_black_hole);
-caught!(c11_dropped_records_are_detected, C11, DroppedRecords, created_while_watched);
-caught!(c12_premature_wait_is_detected, C12, EarlyWaitEnd, waited_for_behind_a_stalled_stream);
+assert_detected!(c1_recreation_as_update_is_detected, C1, MergedIdentities, recreated_while_cut_off);
+assert_detected!(c2_missing_deletion_is_detected, C2, LostDeletes, deleted_while_cut_off);
+assert_detected!(c3_repeated_records_are_detected, C3, RepeatedRecords, repeated_after_a_resume);
+assert_detected!(c4_older_list_is_detected, C4, OlderList, moved_to_a_lagging_replica);
+assert_detected!(c5_unseen_old_object_is_detected, C5, StoreAsOld, updated_while_the_handler_is_busy);
+assert_detected!(c6_delivery_before_store_is_detected, C6, HandlerFirst, updated_while_watched);
+assert_detected!(c7_overlapping_calls_are_detected, C7, OverlappingCalls, updated_while_the_handler_is_busy);
+assert_detected!(c8_unbounded_queue_is_detected, C8, UnboundedQueue, updated_while_the_handler_is_stuck);
+assert_detected!(c9_premature_sync_is_detected, C9, SyncedTooEarly, synced_from_a_slow_server);
+assert_detected!(c10_false_freshness_is_detected, C10, AlwaysFresh, changed_behind_a_black_hole);
+assert_detected!(c11_dropped_records_are_detected, C11, DroppedRecords, created_while_watched);
+assert_detected!(c12_premature_wait_is_detected, C12, EarlyWaitEnd, waited_for_behind_a_stalled_stream);
 
 async fn recreated_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let recreated = config_map("a", "2");
@@ -115,16 +119,16 @@ async fn deleted_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, T
     cut_off(fault, |_| Ok(())).await
 }
 
-/// Deletes `a` while the client is disconnected, runs `then`, and expires the history.
+/// Deletes `a` while the client is disconnected, runs `after_deletion`, and expires the history.
 async fn cut_off(
     fault: Option<InjectedFault>,
-    then: impl FnOnce(&ApiServer) -> Result<(), Status>,
+    after_deletion: impl FnOnce(&ApiServer) -> Result<(), Status>,
 ) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     fixture.server.faults().cut();
     fixture.server.delete_named("configmaps", "default", "a")?;
-    then(&fixture.server)?;
+    after_deletion(&fixture.server)?;
     // Without the window of events, only a relist can show the deletion.
     fixture.server.faults().expire_events();
     fixture.server.faults().heal();
@@ -133,17 +137,17 @@ async fn cut_off(
 
 async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
-    let seen = fixture.recorder.record_as(&fixture.informer, NAME);
-    seen.until_synced().await;
-    for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
+    let recording = fixture.recorder.record_as(&fixture.informer, NAME);
+    recording.until_synced().await;
+    for (event_count, value) in (1..).zip(["2", "3", "4", "5"]) {
         fixture.update(value)?;
-        until(EVENT_TIMEOUT, || seen.descriptions("default/a").len() > before).await?;
+        until(EVENT_TIMEOUT, || recording.descriptions("default/a").len() > event_count).await?;
     }
     fixture.server.faults().repeat_events(3);
     fixture.server.faults().reset();
     // An event after the repeated ones shows that those were processed.
     fixture.server.create(&config_map("b", "1"))?;
-    until(EVENT_TIMEOUT, || !seen.descriptions("default/b").is_empty()).await?;
+    until(EVENT_TIMEOUT, || !recording.descriptions("default/b").is_empty()).await?;
     Ok(fixture.check().await)
 }
 
@@ -153,24 +157,24 @@ async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Repo
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
     config.cluster_url = format!("http://{}", proxy.address()).parse()?;
-    let fixture = Fixture::over(&Connection::new(config)?, server, fault)?;
+    let fixture = Fixture::with_connection(&Connection::new(config)?, server, fault)?;
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
     fixture.server.faults().replica(1).lag(true);
     for value in ["2", "3"] {
         fixture.update(value)?;
     }
-    fixture.recorder.wait_for(&fixture.informer, NAME, &read(&fixture.server)?).await?;
+    fixture.recorder.wait_for(&fixture.informer, NAME, &get_a(&fixture.server)?).await?;
     pause(100).await;
     proxy.faults().send_to(1);
-    let once = RequestRule::any().verb(Verb::Watch).times(1);
-    fixture.server.faults().replica(1).respond(once, InjectedResponse::code(410));
+    let rule = RequestRule::any().verb(Verb::Watch).times(1);
+    fixture.server.faults().replica(1).respond(rule, InjectedResponse::code(410));
     fixture.server.faults().replica(0).stop();
     pause(1500).await;
     fixture.server.faults().replica(1).lag(false);
     Ok(fixture.check().await)
 }
 
-fn read(server: &ApiServer) -> Result<ConfigMap, TestError> {
+fn get_a(server: &ApiServer) -> Result<ConfigMap, TestError> {
     Ok(serde_json::from_value(server.get("configmaps", "default", "a")?)?)
 }
 
@@ -206,11 +210,11 @@ async fn created_while_watched(fault: Option<InjectedFault>) -> Result<Report, T
 
 async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let fixture = Fixture::new(fault).await?;
-    let released = Arc::new(AtomicBool::new(false));
-    let wait = released.clone();
+    let is_released = Arc::new(AtomicBool::new(false));
+    let is_released_in_handler = is_released.clone();
     fixture.recorder.record_as(&fixture.informer, NAME).until_synced().await;
-    let slow = fixture.recorder.handle(&fixture.informer, NAME, move |_| {
-        while !wait.load(Ordering::Relaxed) {
+    let recording = fixture.recorder.handle(&fixture.informer, NAME, move |_| {
+        while !is_released_in_handler.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
@@ -219,20 +223,25 @@ async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Res
     }
     pause(300).await;
     // One object needs at most one entry, independent of its number of changes.
-    let entries = slow.registration().stats().entries;
-    fixture.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, stored: 1, undeleted: 0 });
-    released.store(true, Ordering::Relaxed);
+    let entries = recording.registration().stats().entries;
+    fixture.recorder.write(Record::QueueDepth {
+        handler: recording.name().to_owned(),
+        entries,
+        stored: 1,
+        undeleted: 0,
+    });
+    is_released.store(true, Ordering::Relaxed);
     Ok(fixture.check().await)
 }
 
 async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Report, TestError> {
     let server = server().start().await?;
     server.faults().delay(Duration::from_millis(300));
-    let fixture = Fixture::on(server, fault).await?;
-    let seen = fixture.recorder.record_as(&fixture.informer, NAME);
+    let fixture = Fixture::with_server(server, fault).await?;
+    let recording = fixture.recorder.record_as(&fixture.informer, NAME);
     pause(600).await;
     fixture.server.faults().delay(Duration::ZERO);
-    seen.until_synced().await;
+    recording.until_synced().await;
     Ok(fixture.check().await)
 }
 
@@ -256,13 +265,13 @@ async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Res
     fixture.server.faults().respond(RequestRule::any().verb(Verb::Watch).times(2), InjectedResponse::code(500));
     fixture.server.faults().stall_streams(true);
     fixture.update("2")?;
-    let written = read(&fixture.server)?;
-    let waiting = fixture.recorder.wait_for(&fixture.informer, NAME, &written);
-    let healing = async {
+    let object = get_a(&fixture.server)?;
+    let wait = fixture.recorder.wait_for(&fixture.informer, NAME, &object);
+    let heal = async {
         pause(300).await;
         fixture.server.faults().stall_streams(false);
     };
-    let (waited, ()) = tokio::join!(waiting, healing);
-    waited?;
+    let (wait_result, ()) = tokio::join!(wait, heal);
+    wait_result?;
     Ok(fixture.check().await)
 }

@@ -16,14 +16,14 @@ use steadfast_testing::{
 const INFORMERS: usize = 50;
 
 /// Fifty synced informers over HTTP/2, each of its own namespace.
-struct Fleet {
+struct InformerFleet {
     recorder: Recorder,
     recordings: Vec<EventRecording<ConfigMapInForm>>,
     connection: Connection,
     _factory: InformerFactory,
 }
 
-async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, TestError> {
+async fn start_fleet(server: &ApiServer, config: kube::Config) -> Result<InformerFleet, TestError> {
     for index in 0..INFORMERS {
         let namespace = format!("team-{index}");
         server.create(&serde_json::json!({
@@ -43,7 +43,7 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, TestEr
     for recording in &recordings {
         recording.until_synced().await;
     }
-    Ok(Fleet { recorder, recordings, connection, _factory: factory })
+    Ok(InformerFleet { recorder, recordings, connection, _factory: factory })
 }
 
 fn builder() -> ApiServerBuilder {
@@ -59,22 +59,22 @@ fn change_everything(server: &ApiServer, value: &str) -> Result<(), TestError> {
     Ok(())
 }
 
-async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), TestError> {
+async fn assert_fresh_and_correct(server: &ApiServer, fleet: &InformerFleet) -> Result<(), TestError> {
     fleet.recorder.settle(server).await;
-    let unfresh: Vec<String> = fleet
+    let doubts: Vec<String> = fleet
         .recordings
         .iter()
         .filter(|recording| !recording.informer().freshness().is_fresh())
         .map(|recording| format!("{}: {}", recording.informer().name(), recording.informer().freshness()))
         .collect();
-    assert_eq!(unfresh, [""; 0], "every informer must be fresh again");
+    assert_eq!(doubts, [""; 0], "every informer must be fresh again");
     check(&history(server, "", "configmaps")?, &fleet.recorder.trace())?;
     Ok(())
 }
 
 /// Checks that no request was sent on a connection after it had failed.
-fn no_request_on_a_dead_connection(server: &ApiServer) {
-    let failed: BTreeMap<u64, Duration> = server
+fn assert_no_request_after_failure(server: &ApiServer) {
+    let failure_times: BTreeMap<u64, Duration> = server
         .connections()
         .into_iter()
         .filter_map(|connection| {
@@ -82,9 +82,9 @@ fn no_request_on_a_dead_connection(server: &ApiServer) {
             Some((connection.id, connection.failed_at.or(ended)?))
         })
         .collect();
-    assert!(!failed.is_empty(), "the restart must break connections");
+    assert!(!failure_times.is_empty(), "the restart must break connections");
     for request in server.requests() {
-        if let Some(failed_at) = failed.get(&request.connection) {
+        if let Some(failed_at) = failure_times.get(&request.connection) {
             assert!(request.at <= *failed_at, "{request:?} was sent on a connection that had failed at {failed_at:?}");
         }
     }
@@ -93,20 +93,20 @@ fn no_request_on_a_dead_connection(server: &ApiServer) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restart_of_single_replica_lists_once_each() -> Result<(), TestError> {
     let server = builder().start().await?;
-    let fleet = fleet(&server, kube_config(&server).await?).await?;
+    let fleet = start_fleet(&server, kube_config(&server).await?).await?;
     assert!(fleet.connection.connections().iter().all(|c| c.protocol == Some(Protocol::Http2)));
-    let before = server.request_counts();
+    let counts_before = server.request_counts();
 
     server.faults().stop();
     change_everything(&server, "2")?;
     server.faults().start();
-    all_fresh_and_right(&server, &fleet).await?;
+    assert_fresh_and_correct(&server, &fleet).await?;
 
-    let lists = server.request_counts().full_transfers() - before.full_transfers();
+    let lists = server.request_counts().full_transfers() - counts_before.full_transfers();
     // A restarted server has an empty watch window, so a watch from an older version expires and needs a list.
     assert!((1..=INFORMERS).contains(&lists), "{lists} lists for {INFORMERS} informers");
     assert!(server.request_counts().most_concurrent_transfers <= 4);
-    no_request_on_a_dead_connection(&server);
+    assert_no_request_after_failure(&server);
     Ok(())
 }
 
@@ -116,21 +116,21 @@ async fn restart_with_second_replica_resumes_without_list() -> Result<(), TestEr
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = kube_config(&server).await?;
     config.cluster_url = format!("https://{}", proxy.address()).parse()?;
-    let fleet = fleet(&server, config).await?;
-    let before = server.request_counts();
+    let fleet = start_fleet(&server, config).await?;
+    let counts_before = server.request_counts();
 
     // The second replica has the full window of events, so each watch resumes from its version.
     proxy.faults().send_to(1);
     server.faults().replica(0).stop();
     change_everything(&server, "2")?;
     server.faults().replica(0).start();
-    all_fresh_and_right(&server, &fleet).await?;
+    assert_fresh_and_correct(&server, &fleet).await?;
 
     assert_eq!(
         server.request_counts().full_transfers(),
-        before.full_transfers(),
+        counts_before.full_transfers(),
         "every watch must resume without a list"
     );
-    no_request_on_a_dead_connection(&server);
+    assert_no_request_after_failure(&server);
     Ok(())
 }

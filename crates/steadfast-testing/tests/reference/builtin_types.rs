@@ -21,19 +21,19 @@ async fn builtin_types_match_real_server() -> Result<(), TestError> {
     let theirs = reference.connection().await?.client();
     let embedded = ApiServer::builder().start().await?;
     let ours = connection(&embedded).await?.client();
-    let mut compared = BTreeMap::new();
+    let mut compared_types = BTreeMap::new();
     for path in get(&ours, "/openapi/v3").await?["paths"].as_object().ok_or("no documents")?.keys() {
         let (ours, theirs) = (schemas(&ours, path).await?, schemas(&theirs, path).await?);
         for (name, schema) in ours {
-            let real = theirs.get(&name).map(|schema| plain(schema.clone()));
-            let own_schema = plain(schema);
+            let real = theirs.get(&name).map(|schema| normalised(schema.clone()));
+            let own_schema = normalised(schema);
             if real.as_ref() != Some(&own_schema) {
                 return Err(difference(&name, &own_schema, &real.unwrap_or_default()).into());
             }
-            compared.insert(name, own_schema);
+            compared_types.insert(name, own_schema);
         }
     }
-    assert!(compared.len() > 300, "only {} types are documented", compared.len());
+    assert!(compared_types.len() > 300, "only {} types are documented", compared_types.len());
     Ok(())
 }
 
@@ -53,15 +53,15 @@ async fn schemas(client: &Client, path: &str) -> Result<Map<String, Value>, Test
 
 /// Returns a schema without the parts that the embedded server omits and that affect nothing, and with references in
 /// one canonical form.
-fn plain(schema: Value) -> Value {
+fn normalised(schema: Value) -> Value {
     match schema {
         Value::Object(fields) => {
-            let left_out = ["x-kubernetes-group-version-kind", "x-kubernetes-unions"];
-            let is_told = |(key, value): &(String, Value)| {
-                !(left_out.contains(&key.as_str()) || key == "description" && value.is_string())
+            let omitted = ["x-kubernetes-group-version-kind", "x-kubernetes-unions"];
+            let is_kept = |(key, value): &(String, Value)| {
+                !(omitted.contains(&key.as_str()) || key == "description" && value.is_string())
             };
             let mut fields: Map<String, Value> =
-                fields.into_iter().filter(is_told).map(|(key, value)| (key, plain(value))).collect();
+                fields.into_iter().filter(is_kept).map(|(key, value)| (key, normalised(value))).collect();
             if let Some(Value::Array(names)) = fields.get_mut("required") {
                 names.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
             }
@@ -71,7 +71,7 @@ fn plain(schema: Value) -> Value {
             }
             Value::Object(fields)
         }
-        Value::Array(items) => items.into_iter().map(plain).collect(),
+        Value::Array(items) => items.into_iter().map(normalised).collect(),
         other => other,
     }
 }
@@ -81,8 +81,8 @@ fn difference(name: &str, ours: &Value, theirs: &Value) -> String {
     if let (Value::Object(one), Value::Object(other)) = (ours, theirs) {
         let mut keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
         if let Some(key) = keys.find(|key| one.get(*key) != other.get(*key)) {
-            let side = |fields: &Map<String, Value>| fields.get(key).cloned().unwrap_or_default();
-            return difference(&format!("{name} {key}"), &side(one), &side(other));
+            let value_of = |fields: &Map<String, Value>| fields.get(key).cloned().unwrap_or_default();
+            return difference(&format!("{name} {key}"), &value_of(one), &value_of(other));
         }
     }
     format!("{name}: {ours} on the embedded server, {theirs} on a real one")

@@ -18,7 +18,7 @@ use crate::support::{EVENT_TIMEOUT, GROUP, define, definition, kind_of, until, u
 const OBJECTS: usize = 600;
 
 /// Number of objects that each relist transferred completely.
-type Fetched = Arc<Mutex<Vec<Option<usize>>>>;
+type FetchCounts = Arc<Mutex<Vec<Option<usize>>>>;
 
 /// Custom resources of the test.
 struct Widgets {
@@ -45,8 +45,8 @@ impl Widgets {
     }
 }
 
-fn listened<K: Cacheable>(informer: &Informer<K>) -> Fetched {
-    let fetched = Fetched::default();
+fn record_fetches<K: Cacheable>(informer: &Informer<K>) -> FetchCounts {
+    let fetched = FetchCounts::default();
     let counts = fetched.clone();
     informer.on_diagnostic(move |note| {
         if let Diagnostic::Relisted { fetched, .. } = note {
@@ -56,24 +56,24 @@ fn listened<K: Cacheable>(informer: &Informer<K>) -> Fetched {
     fetched
 }
 
-fn recorded<K: Cacheable>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (EventRecording<K>, Fetched) {
-    (recorder.record_as(informer, name), listened(informer))
+fn record<K: Cacheable>(recorder: &Recorder, informer: &Informer<K>, name: &str) -> (EventRecording<K>, FetchCounts) {
+    (recorder.record_as(informer, name), record_fetches(informer))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
-    let other = reference.start_another().await?;
+    let second_server = reference.start_another().await?;
     let recorder = reference.recorder();
     let writer = Writer::new(reference.connection().await?.client(), "default");
-    for first in (0..OBJECTS).step_by(50) {
-        let created = (first..first + 50).map(|number| {
+    for start in (0..OBJECTS).step_by(50) {
+        let writes = (start..start + 50).map(|number| {
             let writer = &writer;
             async move { writer.create(&format!("object-{number}"), "1").await }
         });
-        try_join_all(created).await?;
+        try_join_all(writes).await?;
     }
-    let connection = reference.connection_by(reference.address(other)).await?;
+    let connection = reference.connection_by(reference.address(second_server)).await?;
     let settings = ReflectorSettings {
         page_size: Some(250),
         delta_min_objects: 500,
@@ -81,45 +81,48 @@ async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
         ..ReflectorSettings::default()
     };
     let factory = InformerFactory::with_settings(&connection, settings);
-    let (everywhere, default) = (Scope::all(), Scope::namespace("default").labels("!hidden"));
+    let (all_scope, selected_scope) = (Scope::all(), Scope::namespace("default").labels("!hidden"));
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let dynamic = factory.builder_with::<DynamicObject>(&kind, everywhere.clone()).start()?;
-    let typed = factory.builder::<ConfigMap>(everywhere).delta_relists(true).start()?;
-    let lazy = factory.builder::<Lazy<ConfigMap>>(default.clone()).protobuf(false).start()?;
-    let full = factory.builder::<ConfigMap>(default).start()?;
+    let dynamic = factory.builder_with::<DynamicObject>(&kind, all_scope.clone()).start()?;
+    let typed = factory.builder::<ConfigMap>(all_scope).delta_relists(true).start()?;
+    let lazy = factory.builder::<Lazy<ConfigMap>>(selected_scope.clone()).protobuf(false).start()?;
+    let full = factory.builder::<ConfigMap>(selected_scope).start()?;
     let widgets = Widgets::create(&reference, 10).await?;
     // The collection is small, and its metadata are transferred in protobuf.
     let settings =
         ReflectorSettings { delta_min_objects: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
-    let others = InformerFactory::with_settings(&connection, settings);
-    let custom = others.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
-    let of_custom = listened(&custom);
-    let (dynamic, of_dynamic) = recorded(&recorder, &dynamic, "dynamic");
-    let (typed, of_typed) = recorded(&recorder, &typed, "typed");
-    let (lazy, of_lazy) = recorded(&recorder, &lazy, "lazy");
-    let (full, of_full) = recorded(&recorder, &full, "full");
+    let other_factory = InformerFactory::with_settings(&connection, settings);
+    let custom = other_factory.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
+    let custom_fetches = record_fetches(&custom);
+    let (dynamic, dynamic_fetches) = record(&recorder, &dynamic, "dynamic");
+    let (typed, typed_fetches) = record(&recorder, &typed, "typed");
+    let (lazy, lazy_fetches) = record(&recorder, &lazy, "lazy");
+    let (full, full_fetches) = record(&recorder, &full, "full");
     factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    others.wait_for_sync(EVENT_TIMEOUT).await?;
+    other_factory.wait_for_sync(EVENT_TIMEOUT).await?;
     until_fresh(dynamic.informer()).await?;
 
     // A restarted server has no events from before its start, and the compacted etcd has none either.
-    reference.kill(other);
+    reference.kill(second_server);
     writer.set("object-1", "changed").await?;
     writer.delete("object-2").await?;
     writer.recreate("object-4", "recreated").await?;
     writer.create("new", "1").await?;
     widgets.change(5).await?;
     reference.compact().await?;
-    reference.start_again(other).await?;
-    let relisted = |fetched: &Fetched| !fetched.lock().is_empty();
-    let all = [&of_dynamic, &of_typed, &of_lazy, &of_full, &of_custom];
-    until("all informers have relisted", || all.into_iter().all(relisted)).await?;
+    reference.start_again(second_server).await?;
+    let has_relisted = |fetched: &FetchCounts| !fetched.lock().is_empty();
+    let all_fetches = [&dynamic_fetches, &typed_fetches, &lazy_fetches, &full_fetches, &custom_fetches];
+    until("all informers have relisted", || all_fetches.into_iter().all(has_relisted)).await?;
     reference.settle(&recorder).await?;
 
-    let came = |fetched: &Fetched| fetched.lock().clone();
-    assert_eq!((came(&of_dynamic), came(&of_typed), came(&of_lazy)), (vec![Some(3)], vec![Some(3)], vec![Some(3)]));
-    assert_eq!(came(&of_full), [None], "protobuf is listed completely");
-    assert_eq!(came(&of_custom), [Some(1)], "metadata of custom resources support protobuf");
+    let counts_of = |fetched: &FetchCounts| fetched.lock().clone();
+    assert_eq!(
+        (counts_of(&dynamic_fetches), counts_of(&typed_fetches), counts_of(&lazy_fetches)),
+        (vec![Some(3)], vec![Some(3)], vec![Some(3)])
+    );
+    assert_eq!(counts_of(&full_fetches), [None], "protobuf is listed completely");
+    assert_eq!(counts_of(&custom_fetches), [Some(1)], "metadata of custom resources support protobuf");
     let changed = custom.lister()?.get("default", "widget-5")?;
     assert!(changed.is_some_and(|widget| widget.data["spec"]["size"] == 2));
     assert_eq!(typed.informer().snapshot().checksum(), dynamic.informer().snapshot().checksum());

@@ -9,19 +9,16 @@
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
 mod apply;
-mod chance;
-mod changes;
 mod client;
 mod compaction;
 mod compare;
 mod coverage;
-mod customs;
+mod custom_resources;
+mod definition_changes;
 mod definitions;
 mod discovery;
 mod events;
 mod execute;
-mod families;
-mod family;
 mod generate;
 mod kinds;
 mod known;
@@ -30,9 +27,12 @@ mod namespaces;
 mod normalise;
 mod patches;
 mod reads;
-mod refused;
+mod rejected;
+mod request_families;
+mod rng;
 mod schemas;
 mod script;
+mod script_family;
 mod servers;
 mod watches;
 mod writes;
@@ -47,17 +47,22 @@ use steadfast_testing::reference::Reference;
 use client::TestServer;
 use compare::{Difference, differences};
 use execute::ServerResponse;
-use family::Family;
 use generate::script;
 use mutants::{MUTANTS, Mutant};
 use script::Script;
+use script_family::ScriptFamily;
 use servers::Embedded;
 
 /// Number of concurrent scripts.
 const CONCURRENT_SCRIPTS: usize = 40;
 /// Family for the general API.
-const GENERAL: Family =
-    Family { name: "scripts", script: generate::script, count: 150, pairs: 102, one: "STEADFAST_SCRIPT" };
+const GENERAL: ScriptFamily = ScriptFamily {
+    name: "scripts",
+    script: generate::script,
+    count: 150,
+    min_pairs: 102,
+    seed_variable: "STEADFAST_SCRIPT",
+};
 
 fn seed_from_env(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
@@ -67,28 +72,28 @@ fn seed_from_env(variable: &str) -> Option<u64> {
 async fn both_servers_respond_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = TestServer::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::from_config(&reference.kube_config().await?)?;
     servers::fill(&theirs).await?;
     servers::prepare(&theirs).await?;
-    GENERAL.run(&embedded.site, &theirs).await
+    GENERAL.run(&embedded.test_server, &theirs).await
 }
 
 /// Prints the differences, and fails if any exist.
-fn assert_no_differences(found: &[Difference], count: u64) {
-    let mut sorts: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
+fn assert_no_differences(differences: &[Difference], count: u64) {
+    let mut classes: BTreeMap<String, (usize, &Difference)> = BTreeMap::new();
     // The differences after the first one in a script may be its consequences.
-    let mut reported = BTreeSet::new();
-    let all = env::var_os("STEADFAST_ALL_DIFFERENCES").is_some();
-    for difference in found.iter().filter(|difference| reported.insert(difference.seed) || all) {
-        sorts.entry(difference.sort()).or_insert((0, difference)).0 += 1;
+    let mut reported_seeds = BTreeSet::new();
+    let reports_all = env::var_os("STEADFAST_ALL_DIFFERENCES").is_some();
+    for difference in differences.iter().filter(|difference| reported_seeds.insert(difference.seed) || reports_all) {
+        classes.entry(difference.class()).or_insert((0, difference)).0 += 1;
     }
-    let mut sorts: Vec<_> = sorts.into_values().collect();
-    sorts.sort_by_key(|(count, _)| *count);
-    for (count, example) in sorts {
+    let mut classes: Vec<_> = classes.into_values().collect();
+    classes.sort_by_key(|(count, _)| *count);
+    for (count, example) in classes {
         println!("{count} like this: {example}");
     }
-    let seeds: BTreeSet<u64> = found.iter().map(|difference| difference.seed).collect();
-    assert!(found.is_empty(), "{} of {count} scripts have different responses: {seeds:?}", seeds.len());
+    let seeds: BTreeSet<u64> = differences.iter().map(|difference| difference.seed).collect();
+    assert!(differences.is_empty(), "{} of {count} scripts have different responses: {seeds:?}", seeds.len());
 }
 
 /// Runs one script, and prints all of it.
@@ -109,30 +114,30 @@ fn print_and_compare(script: &Script, ours: &[ServerResponse], theirs: &[ServerR
             }
         }
     }
-    let found = differences(script, ours, theirs);
-    for difference in &found {
+    let found_differences = differences(script, ours, theirs);
+    for difference in &found_differences {
         println!("{difference}");
     }
-    assert!(found.is_empty(), "{} steps have different responses", found.len());
+    assert!(found_differences.is_empty(), "{} steps have different responses", found_differences.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_mutant_is_detected() -> Result<(), TestError> {
-    let one = Embedded::start(1).await?;
-    let other = Embedded::start(2).await?;
-    run_and_assert_mutants_detected(MUTANTS, &one.site, &other.site, (1..=60).map(script)).await
+    let first = Embedded::start(1).await?;
+    let second = Embedded::start(2).await?;
+    run_and_assert_mutants_detected(MUTANTS, &first.test_server, &second.test_server, (1..=60).map(script)).await
 }
 
 /// Applies each mutant to the responses of one of two equal servers, and checks that it is detected.
 async fn run_and_assert_mutants_detected(
     mutants: &[Mutant],
-    one: &TestServer,
-    other: &TestServer,
+    first: &TestServer,
+    second: &TestServer,
     scripts: impl Iterator<Item = Script>,
 ) -> Result<(), TestError> {
     let responses = stream::iter(scripts).map(|script| async move {
-        let (one, other) = futures::future::try_join(one.run(&script), other.run(&script)).await?;
-        Ok::<_, TestError>((script, one, other))
+        let (first, second) = futures::future::try_join(first.run(&script), second.run(&script)).await?;
+        Ok::<_, TestError>((script, first, second))
     });
     let responses: Vec<_> = responses.buffered(CONCURRENT_SCRIPTS).try_collect().await?;
     assert_mutants_detected(mutants, &responses);
@@ -141,28 +146,29 @@ async fn run_and_assert_mutants_detected(
 
 /// Applies each mutant to the responses of the second of two equal servers, and checks that it is detected.
 fn assert_mutants_detected(mutants: &[Mutant], responses: &[(Script, Vec<ServerResponse>, Vec<ServerResponse>)]) {
-    for (script, one, other) in responses {
-        let found = differences(script, one, other);
-        assert!(found.is_empty(), "the server differs from itself: {}", found[0]);
+    for (script, first, second) in responses {
+        let self_differences = differences(script, first, second);
+        assert!(self_differences.is_empty(), "the server differs from itself: {}", self_differences[0]);
     }
     let is_detected = |mutant: &&Mutant| {
-        responses.iter().any(|(script, one, other)| {
-            let mut altered = other.clone();
+        responses.iter().any(|(script, first, second)| {
+            let mut altered = second.clone();
             for (step, response) in script.steps.iter().zip(&mut altered) {
                 (mutant.alter)(step, response);
             }
-            altered != *other && !differences(script, one, &altered).is_empty()
+            altered != *second && !differences(script, first, &altered).is_empty()
         })
     };
-    let missed: Vec<&str> = mutants.iter().filter(|mutant| !is_detected(mutant)).map(|mutant| mutant.name).collect();
-    assert!(missed.is_empty(), "undetected mutants: {missed:?}");
+    let undetected: Vec<&str> =
+        mutants.iter().filter(|mutant| !is_detected(mutant)).map(|mutant| mutant.name).collect();
+    assert!(undetected.is_empty(), "undetected mutants: {undetected:?}");
 }
 
 #[test]
 fn intended_differences_are_documented() {
     let page = include_str!("../../../../docs/embedded-server.md");
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    for known in known::KNOWN_DIFFERENCES {
-        assert!(page.contains(known.listed), "docs/embedded-server.md does not contain: {}", known.listed);
+    for difference in known::KNOWN_DIFFERENCES {
+        assert!(page.contains(difference.entry), "docs/embedded-server.md does not contain: {}", difference.entry);
     }
 }

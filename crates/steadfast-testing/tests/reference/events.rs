@@ -17,14 +17,14 @@ use crate::support::EVENT_TIMEOUT;
 const TEAM: &str = "team";
 
 /// Maximum lengths of a controller's domain and name, an instance, a word, an object's name, and a note.
-const LONGEST_CONTROLLER: (usize, usize) = (253, 63);
-const LONGEST_WORD: usize = 128;
-const LONGEST_NAME: usize = 253;
-const LONGEST_NOTE: usize = 1024;
+const MAX_CONTROLLER_LENGTHS: (usize, usize) = (253, 63);
+const MAX_WORD_LENGTH: usize = 128;
+const MAX_NAME_LENGTH: usize = 253;
+const MAX_NOTE_LENGTH: usize = 1024;
 
-type Lengthen = fn(&mut Event);
+type LengthenField = fn(&mut Event);
 
-fn about(name: &str) -> ObjectReference {
+fn pod_reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
@@ -45,9 +45,9 @@ async fn send_and_check(
     controller: &str,
     events: &[(ObjectReference, EventDraft)],
 ) -> Result<(), TestError> {
-    let recorder = EventRecorder::builder(connection, controller).instance("i".repeat(LONGEST_WORD)).start()?;
-    for (about, event) in events {
-        recorder.publish(about, event.clone());
+    let recorder = EventRecorder::builder(connection, controller).instance("i".repeat(MAX_WORD_LENGTH)).start()?;
+    for (reference, event) in events {
+        recorder.publish(reference, event.clone());
     }
     recorder.stop(EVENT_TIMEOUT).await?;
     let stats = recorder.stats();
@@ -74,17 +74,17 @@ async fn real_server_accepts_events_at_limits() -> Result<(), TestError> {
 
 /// Checks that longer values are cut to the maximum that the server accepts.
 async fn long_values_are_truncated(connection: &Connection) -> Result<(), TestError> {
-    let (domain, name) = LONGEST_CONTROLLER;
+    let (domain, name) = MAX_CONTROLLER_LENGTHS;
     let label = "d".repeat(62);
     let domain = format!("{label}.{label}.{label}.{}/{}", "d".repeat(domain - 3 * 63), "c".repeat(name));
     for letter in ["a", "é", "…", "🦀"] {
         let event = EventDraft::warning(letter.repeat(300), letter.repeat(300)).note(letter.repeat(2000));
-        let longest = about(&"a".repeat(LONGEST_NAME));
+        let longest = pod_reference(&"a".repeat(MAX_NAME_LENGTH));
         send_and_check(connection, &domain, &[(longest.clone(), event.related(&longest))]).await?;
     }
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
-    let longest = ListParams::default().fields(&format!("reportingController={domain}"));
-    let stored = events.list(&longest).await?.items;
+    let selected = ListParams::default().fields(&format!("reportingController={domain}"));
+    let stored = events.list(&selected).await?.items;
     assert_eq!(stored.len(), 4);
     for event in stored {
         let [name, note, reason, action, instance] = [
@@ -95,10 +95,10 @@ async fn long_values_are_truncated(connection: &Connection) -> Result<(), TestEr
             event.reporting_instance.as_deref(),
         ]
         .map(|text| text.map_or(0, str::len));
-        assert_eq!((name, instance), (LONGEST_NAME, LONGEST_WORD));
+        assert_eq!((name, instance), (MAX_NAME_LENGTH, MAX_WORD_LENGTH));
         // Up to three bytes less, if a character of four bytes does not fit.
-        assert!((LONGEST_NOTE - 3..=LONGEST_NOTE).contains(&note), "{note}");
-        assert!((LONGEST_WORD - 3..=LONGEST_WORD).contains(&reason) && action == reason, "{reason} {action}");
+        assert!((MAX_NOTE_LENGTH - 3..=MAX_NOTE_LENGTH).contains(&note), "{note}");
+        assert!((MAX_WORD_LENGTH - 3..=MAX_WORD_LENGTH).contains(&reason) && action == reason, "{reason} {action}");
     }
     Ok(())
 }
@@ -107,10 +107,10 @@ async fn long_values_are_truncated(connection: &Connection) -> Result<(), TestEr
 async fn invalid_names_are_accepted(connection: &Connection) -> Result<(), TestError> {
     let names = ["system:node:n1", "Upper", "a_b", "1.2.3", "a..b", "-", "", "é", "a.-b"];
     for name in names {
-        send_and_check(connection, "names", &[(about(name), draft())]).await?;
+        send_and_check(connection, "names", &[(pod_reference(name), draft())]).await?;
     }
-    let nowhere = ObjectReference { namespace: None, ..about("n1") };
-    send_and_check(connection, "names", &[(nowhere, draft()), (ObjectReference::default(), draft())]).await?;
+    let without_namespace = ObjectReference { namespace: None, ..pod_reference("n1") };
+    send_and_check(connection, "names", &[(without_namespace, draft()), (ObjectReference::default(), draft())]).await?;
     let events: Api<Event> = Api::all(connection.client());
     let stored = events.list(&ListParams::default().fields("reportingController=names")).await?.items;
     assert_eq!(stored.len(), names.len() + 2);
@@ -121,23 +121,23 @@ async fn invalid_names_are_accepted(connection: &Connection) -> Result<(), TestE
 
 /// Checks that the server rejects one more byte, so that values are not cut too early.
 async fn values_over_limits_are_rejected(connection: &Connection) -> Result<(), TestError> {
-    send_and_check(connection, "limits", &[(about("limits"), draft())]).await?;
+    send_and_check(connection, "limits", &[(pod_reference("limits"), draft())]).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let stored = events.list(&ListParams::default().fields("reportingController=limits")).await?.items;
-    let taken = stored.first().ok_or("the event must exist")?;
-    let longer: [(&str, Lengthen); 6] = [
-        ("note", |event| event.note = Some("n".repeat(LONGEST_NOTE + 1))),
-        ("reason", |event| event.reason = Some("r".repeat(LONGEST_WORD + 1))),
-        ("action", |event| event.action = Some("a".repeat(LONGEST_WORD + 1))),
-        ("reportingInstance", |event| event.reporting_instance = Some("i".repeat(LONGEST_WORD + 1))),
-        ("name", |event| event.metadata.name = Some("n".repeat(LONGEST_NAME + 1))),
-        ("reportingController", |event| event.reporting_controller = Some("c".repeat(LONGEST_CONTROLLER.1 + 1))),
+    let accepted = stored.first().ok_or("the event must exist")?;
+    let lengthened_fields: [(&str, LengthenField); 6] = [
+        ("note", |event| event.note = Some("n".repeat(MAX_NOTE_LENGTH + 1))),
+        ("reason", |event| event.reason = Some("r".repeat(MAX_WORD_LENGTH + 1))),
+        ("action", |event| event.action = Some("a".repeat(MAX_WORD_LENGTH + 1))),
+        ("reportingInstance", |event| event.reporting_instance = Some("i".repeat(MAX_WORD_LENGTH + 1))),
+        ("name", |event| event.metadata.name = Some("n".repeat(MAX_NAME_LENGTH + 1))),
+        ("reportingController", |event| event.reporting_controller = Some("c".repeat(MAX_CONTROLLER_LENGTHS.1 + 1))),
     ];
-    for (field, lengthen) in longer {
-        let mut event = taken.clone();
+    for (field, lengthen) in lengthened_fields {
+        let mut event = accepted.clone();
         event.metadata = ObjectMeta { name: Some(format!("l-{}", field.to_lowercase())), ..ObjectMeta::default() };
-        let as_it_is = events.create(&PostParams::default(), &event).await;
-        assert!(as_it_is.is_ok(), "{field}: {as_it_is:?}");
+        let result = events.create(&PostParams::default(), &event).await;
+        assert!(result.is_ok(), "{field}: {result:?}");
         event.metadata.name = Some(format!("m-{}", field.to_lowercase()));
         lengthen(&mut event);
         match events.create(&PostParams::default(), &event).await {
@@ -152,11 +152,11 @@ async fn values_over_limits_are_rejected(connection: &Connection) -> Result<(), 
 async fn series_count_is_written(connection: &Connection) -> Result<(), TestError> {
     let recorder = EventRecorder::new(connection, "series")?;
     for _ in 0..3 {
-        recorder.publish(&about("web-0"), draft());
+        recorder.publish(&pod_reference("web-0"), draft());
         recorder.flush(EVENT_TIMEOUT).await?;
     }
     for number in 0..20 {
-        recorder.publish(&about("web-1"), draft().note(format!("change {number}")));
+        recorder.publish(&pod_reference("web-1"), draft().note(format!("change {number}")));
     }
     recorder.stop(EVENT_TIMEOUT).await?;
     let stats = recorder.stats();
@@ -167,16 +167,19 @@ async fn series_count_is_written(connection: &Connection) -> Result<(), TestErro
     let series = stored.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 3));
     let series = series.ok_or("the series of three must exist")?;
     assert_eq!(series.note.as_deref(), Some("it was started"));
-    let last = series.series.as_ref().map(|series| series.last_observed_time.clone());
-    assert!(last > series.event_time, "{series:?}");
+    let last_time = series.series.as_ref().map(|series| series.last_observed_time.clone());
+    assert!(last_time > series.event_time, "{series:?}");
     // As in client-go, the tenth similar event within ten minutes starts a combined event.
     let combined = stored.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 11));
     let note = combined.and_then(|event| event.note.as_deref());
     assert_eq!(note, Some("(combined from similar events): change 9"));
     let name = series.metadata.name.as_deref().unwrap_or_default();
-    let old = Api::<CoreEvent>::namespaced(connection.client(), TEAM).get(name).await?;
-    assert_eq!(old.series.and_then(|series| series.count), Some(3));
-    assert_eq!((old.message.as_deref(), old.involved_object.name.as_deref()), (Some("it was started"), Some("web-0")));
+    let core_event = Api::<CoreEvent>::namespaced(connection.client(), TEAM).get(name).await?;
+    assert_eq!(core_event.series.and_then(|series| series.count), Some(3));
+    assert_eq!(
+        (core_event.message.as_deref(), core_event.involved_object.name.as_deref()),
+        (Some("it was started"), Some("web-0"))
+    );
     Ok(())
 }
 
@@ -184,11 +187,11 @@ async fn deleted_event_is_recreated(connection: &Connection) -> Result<(), TestE
     let recorder = EventRecorder::new(connection, "gone")?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);
     let selected = ListParams::default().fields("reportingController=gone");
-    recorder.publish(&about("web-0"), draft());
+    recorder.publish(&pod_reference("web-0"), draft());
     recorder.flush(EVENT_TIMEOUT).await?;
     events.delete_collection(&kube::api::DeleteParams::default(), &selected).await?;
-    recorder.publish(&about("web-0"), draft());
-    recorder.publish(&ObjectReference { namespace: Some("nowhere".to_owned()), ..about("web-0") }, draft());
+    recorder.publish(&pod_reference("web-0"), draft());
+    recorder.publish(&ObjectReference { namespace: Some("nowhere".to_owned()), ..pod_reference("web-0") }, draft());
     recorder.stop(EVENT_TIMEOUT).await?;
     let stored = events.list(&selected).await?.items;
     let counts: Vec<_> = stored.iter().filter_map(|event| Some(event.series.as_ref()?.count)).collect();
@@ -203,7 +206,7 @@ async fn events_during_kill_are_delivered_later() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let connection = reference.connection().await?;
     let recorder = EventRecorder::new(&connection, "killed")?;
-    let in_default = |number: usize| ObjectReference { namespace: None, ..about(&format!("web-{number}")) };
+    let in_default = |number: usize| ObjectReference { namespace: None, ..pod_reference(&format!("web-{number}")) };
     for number in 0..40 {
         recorder.publish(&in_default(number), draft());
         if number == 20 {

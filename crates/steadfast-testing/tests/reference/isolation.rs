@@ -44,10 +44,10 @@ async fn list_only_user(reference: &Reference) -> Result<(), TestError> {
     let connection = reference.connection_as("lister").await?;
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
     config_maps.list(&ListParams::default()).await?;
-    let watch = config_maps.watch(&WatchParams::default(), "0").await.err();
-    assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 403), "{watch:?}");
-    let namespaces = Api::<Namespace>::all(connection.client()).list(&ListParams::default()).await.err();
-    assert!(matches!(&namespaces, Some(kube::Error::Api(status)) if status.code == 403), "{namespaces:?}");
+    let watch_error = config_maps.watch(&WatchParams::default(), "0").await.err();
+    assert!(matches!(&watch_error, Some(kube::Error::Api(status)) if status.code == 403), "{watch_error:?}");
+    let namespaces_error = Api::<Namespace>::all(connection.client()).list(&ListParams::default()).await.err();
+    assert!(matches!(&namespaces_error, Some(kube::Error::Api(status)) if status.code == 403), "{namespaces_error:?}");
 
     let factory = InformerFactory::new(&connection);
     let informer = factory.builder::<ConfigMap>(Scope::namespace("default")).poll_every(POLL_INTERVAL).start()?;
@@ -77,31 +77,34 @@ async fn dead_conversion_webhook(reference: &Reference) -> Result<(), TestError>
             "strategy": "Webhook", "webhook": {"clientConfig": {"url": url}, "conversionReviewVersions": ["v1"]},
         });
         define(reference, definition).await?;
-        let stored = kind_of(GROUP, "v1", kind);
-        let object = DynamicObject::new("a", &stored).data(json!({"spec": {}}));
-        Api::<DynamicObject>::namespaced_with(client.clone(), "default", &stored)
+        let stored_kind = kind_of(GROUP, "v1", kind);
+        let object = DynamicObject::new("a", &stored_kind).data(json!({"spec": {}}));
+        Api::<DynamicObject>::namespaced_with(client.clone(), "default", &stored_kind)
             .create(&PostParams::default(), &object)
             .await?;
         kinds.push(kind_of(GROUP, "v2", kind));
     }
     // A list in another version than the stored one needs the webhook, which never responds.
-    let requested: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
-    let response = tokio::time::timeout(Duration::from_secs(2), requested.list(&ListParams::default())).await;
+    let requested_api: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
+    let response = tokio::time::timeout(Duration::from_secs(2), requested_api.list(&ListParams::default())).await;
     assert!(response.is_err(), "the webhook is dead, but a response arrived: {response:?}");
 
     let factory = InformerFactory::new(&reference.connection().await?);
     let scope = || Scope::namespace("default");
-    let hanging: Vec<Informer<DynamicObject>> =
+    let hanging_informers: Vec<Informer<DynamicObject>> =
         kinds.iter().map(|kind| factory.informer_with(kind, scope())).collect::<Result<_, _>>()?;
     // These informers send their requests before the others.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let started = Instant::now();
-    let others = [factory.informer::<ConfigMap>(scope())?, factory.informer::<ConfigMap>(Scope::all())?];
-    for other in &others {
+    let start = Instant::now();
+    let other_informers = [factory.informer::<ConfigMap>(scope())?, factory.informer::<ConfigMap>(Scope::all())?];
+    for other in &other_informers {
         other.wait_for_sync(UNRELATED_MAX_DELAY).await?;
     }
-    println!("a dead webhook: others synced after {:.1?}", started.elapsed());
-    assert!(hanging.iter().all(|informer| !informer.has_synced()), "the informers must not sync with a dead webhook");
+    println!("a dead webhook: others synced after {:.1?}", start.elapsed());
+    assert!(
+        hanging_informers.iter().all(|informer| !informer.has_synced()),
+        "the informers must not sync with a dead webhook"
+    );
     drop(webhook);
     Ok(())
 }
@@ -116,45 +119,45 @@ async fn replaced_etcd(reference: &mut Reference) -> Result<(), TestError> {
     let connection = reference.connection().await?;
     let factory = InformerFactory::new(&connection);
     let informer = factory.informer::<ConfigMap>(Scope::namespace("default"))?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     until_fresh(&informer).await?;
 
     reference.replace_etcd().await?;
-    let dialled_before = steadfast::unstable::dial_count(&connection);
-    let reached = tokio::spawn(async move {
-        while steadfast::unstable::dial_count(&connection) == dialled_before {
+    let dials_before = steadfast::unstable::dial_count(&connection);
+    let reach_time = tokio::spawn(async move {
+        while steadfast::unstable::dial_count(&connection) == dials_before {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Instant::now()
     });
     reference.start_again(0).await?;
-    let reached = tokio::time::timeout(EVENT_TIMEOUT, reached).await??;
+    let reach_time = tokio::time::timeout(EVENT_TIMEOUT, reach_time).await??;
     let writer = Writer::new(reference.connection().await?.client(), "default");
     let lister = informer.lister()?;
     while lister.get("default", "gone")?.is_some() {
         let freshness = informer.freshness();
         assert!(!freshness.is_fresh(), "a missing object is readable, and the freshness is {freshness}");
-        assert!(reached.elapsed() < 2 * NEW_CLUSTER_TIMEOUT, "{freshness}");
+        assert!(reach_time.elapsed() < 2 * NEW_CLUSTER_TIMEOUT, "{freshness}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    println!("another etcd: reported {:.1?} after the server was reached again", reached.elapsed());
+    println!("another etcd: reported {:.1?} after the server was reached again", reach_time.elapsed());
     assert!(writer.get("gone").await.is_err(), "the old objects still exist");
     until_namespace(reference, "default").await?;
     writer.create("again", "new").await?;
     until_fresh(&informer).await?;
     reference.settle(&recorder).await?;
     check(&reference.history("", "configmaps").await?, &recorder.trace())?;
-    let events = seen.descriptions("default/gone");
+    let events = recording.descriptions("default/gone");
     assert_eq!(events, ["Added", "Deleted Inferred Deleted"]);
     Ok(())
 }
 
 async fn until_namespace(reference: &Reference, name: &str) -> Result<(), TestError> {
     let namespaces = Api::<Namespace>::all(reference.connection().await?.client());
-    let started = Instant::now();
+    let start = Instant::now();
     while namespaces.get_opt(name).await?.is_none() {
-        assert!(started.elapsed() < EVENT_TIMEOUT, "the namespace {name} does not exist");
+        assert!(start.elapsed() < EVENT_TIMEOUT, "the namespace {name} does not exist");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())

@@ -23,16 +23,16 @@ const REQUESTS: usize = 600;
 async fn goaway_and_stream_limit_lose_no_event() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start_with_flags(&["--goaway-chance=0.02"]).await? else { return Ok(()) };
     let limited = reference.start_another_with_flags(&["--http2-max-streams-per-connection=100"], None).await?;
-    let sent_away = reference.recorder();
-    let crowded = reference.recorder();
+    let goaway_recorder = reference.recorder();
+    let stream_recorder = reference.recorder();
     let limited = reference.connection_by(reference.address(limited)).await?;
-    many_requests_during_goaways(&reference, &sent_away).await?;
-    many_watches_and_requests_beside(&reference, &limited, &crowded).await?;
-    for recorder in [&sent_away, &crowded] {
+    many_requests_during_goaways(&reference, &goaway_recorder).await?;
+    requests_beside_many_watches(&reference, &limited, &stream_recorder).await?;
+    for recorder in [&goaway_recorder, &stream_recorder] {
         reference.settle(recorder).await?;
     }
     let history = reference.history("", "configmaps").await?;
-    for recorder in [sent_away, crowded] {
+    for recorder in [goaway_recorder, stream_recorder] {
         let verdict = check(&history, &recorder.trace())?;
         assert_eq!((verdict.total().lost, verdict.total().repeated), (0, 0), "{verdict:?}");
     }
@@ -43,18 +43,18 @@ async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder
     let connection = reference.connection().await?;
     let writer = Writer::new(connection.client(), "default");
     let factory = InformerFactory::new(&connection);
-    let mut seen = Vec::new();
+    let mut recordings = Vec::new();
     let relists = Arc::new(AtomicUsize::new(0));
     for number in 0..10 {
         let informer = factory.informer::<ConfigMap>(Scope::namespace("default").labels(format!("app=g{number}")))?;
-        let counted = relists.clone();
+        let captured_relists = relists.clone();
         informer.on_diagnostic(move |note| {
-            counted.fetch_add(usize::from(matches!(note, Diagnostic::Relisted { .. })), Ordering::Relaxed);
+            captured_relists.fetch_add(usize::from(matches!(note, Diagnostic::Relisted { .. })), Ordering::Relaxed);
         });
-        seen.push(recorder.record(&informer));
+        recordings.push(recorder.record(&informer));
     }
     factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    let opened = steadfast::unstable::dial_count(&connection);
+    let dials_before = steadfast::unstable::dial_count(&connection);
     for number in 0..10 {
         let label = format!("g{number}");
         writer.create_labelled(&label, &label).await?;
@@ -66,63 +66,68 @@ async fn many_requests_during_goaways(reference: &Reference, recorder: &Recorder
         }))
         .await?;
     }
-    let opened = steadfast::unstable::dial_count(&connection) - opened;
+    let new_connections = steadfast::unstable::dial_count(&connection) - dials_before;
     // With a chance of 2 %, 600 requests receive about 12 GOAWAYs.
-    assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: no GOAWAY was received");
-    println!("goaway: {REQUESTS} requests, {opened} new connections");
-    for (number, seen) in seen.iter().enumerate() {
-        recorder.wait_for(seen.informer(), seen.informer().name(), &writer.get(&format!("g{number}")).await?).await?;
+    assert!(new_connections >= 2, "{new_connections} new connections for {REQUESTS} requests: no GOAWAY was received");
+    println!("goaway: {REQUESTS} requests, {new_connections} new connections");
+    for (number, recording) in recordings.iter().enumerate() {
+        recorder
+            .wait_for(recording.informer(), recording.informer().name(), &writer.get(&format!("g{number}")).await?)
+            .await?;
     }
     assert_eq!(relists.load(Ordering::Relaxed), 0, "all watches were resumed");
-    seen.iter().for_each(assert_fresh);
+    recordings.iter().for_each(assert_fresh);
     Ok(())
 }
 
-async fn many_watches_and_requests_beside(
+async fn requests_beside_many_watches(
     reference: &Reference,
     connection: &Connection,
     recorder: &Recorder,
 ) -> Result<(), TestError> {
     let factory = InformerFactory::new(connection);
-    let mut seen: Vec<EventRecording<ConfigMap>> = Vec::new();
+    let mut recordings: Vec<EventRecording<ConfigMap>> = Vec::new();
     for number in 0..WATCHES {
         let scope = Scope::namespace("default").labels(format!("app=w{number}"));
-        seen.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
+        recordings.push(recorder.record(&factory.informer::<ConfigMap>(scope)?));
     }
     factory.wait_for_sync(2 * EVENT_TIMEOUT).await?;
     let writer = Writer::new(connection.client(), "default");
-    let asking = async {
-        let mut longest = Duration::ZERO;
+    let requests = async {
+        let mut max_time = Duration::ZERO;
         for number in (0..WATCHES).step_by(3) {
-            let (label, started) = (format!("w{number}"), std::time::Instant::now());
+            let (label, start) = (format!("w{number}"), std::time::Instant::now());
             writer.create_labelled(&label, &label).await?;
-            longest = longest.max(started.elapsed());
+            max_time = max_time.max(start.elapsed());
         }
-        Ok::<_, TestError>(longest)
+        Ok::<_, TestError>(max_time)
     };
-    let longest = tokio::time::timeout(EVENT_TIMEOUT, asking).await??;
+    let max_time = tokio::time::timeout(EVENT_TIMEOUT, requests).await??;
     let connections = connection.connections();
-    let watching: Vec<usize> = connections.iter().filter(|one| one.watches).map(|one| one.streams).collect();
-    println!("streams: {WATCHES} watches on {watching:?}, {} requests, the slowest {longest:?}", WATCHES.div_ceil(3));
-    assert_eq!(watching.iter().sum::<usize>(), WATCHES, "{connections:#?}");
-    assert!(watching.iter().all(|streams| *streams <= STREAMS), "{connections:#?}");
+    let watch_streams: Vec<usize> = connections.iter().filter(|one| one.watches).map(|one| one.streams).collect();
+    println!(
+        "streams: {WATCHES} watches on {watch_streams:?}, {} requests, the slowest {max_time:?}",
+        WATCHES.div_ceil(3)
+    );
+    assert_eq!(watch_streams.iter().sum::<usize>(), WATCHES, "{connections:#?}");
+    assert!(watch_streams.iter().all(|streams| *streams <= STREAMS), "{connections:#?}");
     for number in (0..WATCHES).step_by(3) {
-        until_delivered(&seen[number], &format!("default/w{number}"), 1).await?;
+        until_delivered(&recordings[number], &format!("default/w{number}"), 1).await?;
     }
     reference.settle(recorder).await?;
-    seen.iter().for_each(assert_fresh);
+    recordings.iter().for_each(assert_fresh);
     Ok(())
 }
 
 /// Waits until the handler has received this number of events of `key`.
-async fn until_delivered(recording: &EventRecording<ConfigMap>, key: &str, times: usize) -> Result<(), TestError> {
+async fn until_delivered(recording: &EventRecording<ConfigMap>, key: &str, count: usize) -> Result<(), TestError> {
     let delivered = async {
-        while recording.of(key).len() < times {
+        while recording.of(key).len() < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
-    waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(key)).into())
+    let result = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
+    result.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(key)).into())
 }
 
 fn assert_fresh(recording: &EventRecording<ConfigMap>) {

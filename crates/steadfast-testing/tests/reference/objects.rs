@@ -17,14 +17,16 @@ pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), Te
     let kind = kind_of(GROUP, "v1", "Well");
     let client = reference.connection().await?.client();
     let wells: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
-    let shallow = DynamicObject::new("shallow", &kind).data(json!({"spec": {}}));
-    wells.create(&PostParams::default(), &shallow).await?;
+    let shallow_object = DynamicObject::new("shallow", &kind).data(json!({"spec": {}}));
+    wells.create(&PostParams::default(), &shallow_object).await?;
     // As text, because a parsed tree would exceed the limit.
-    let (down, up) = (r#"{"down":"#.repeat(LEVELS), "}".repeat(LEVELS));
+    let (opening, closing) = (r#"{"down":"#.repeat(LEVELS), "}".repeat(LEVELS));
     let metadata = r#"{"name":"deep"}"#;
-    let deep = format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"Well","metadata":{metadata},"spec":{down}1{up}}}"#);
+    let deep_object =
+        format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"Well","metadata":{metadata},"spec":{opening}1{closing}}}"#);
     let path = format!("/apis/{GROUP}/v1/namespaces/default/wells");
-    let request = http::Request::post(&path).header("content-type", "application/json").body(deep.into_bytes())?;
+    let request =
+        http::Request::post(&path).header("content-type", "application/json").body(deep_object.into_bytes())?;
     client.request_text(request).await?;
     let response = client.request_text(http::Request::get(format!("{path}/deep")).body(Vec::new())?).await?;
     assert_eq!(response.matches("\"down\"").count(), LEVELS);
@@ -38,8 +40,8 @@ pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), Te
         informer.wait_for_sync(EVENT_TIMEOUT).await?;
         let lister = informer.lister()?;
         assert!(lister.get("default", "shallow")?.is_some());
-        let unknown = lister.get("default", "deep").expect_err("the object is too deep").to_string();
-        assert!(unknown.contains("default/deep"), "{unknown}");
+        let error = lister.get("default", "deep").expect_err("the object is too deep").to_string();
+        assert!(error.contains("default/deep"), "{error}");
         until_fresh(&informer).await?;
         assert!(informer.freshness().to_string().contains("default/deep"), "{}", informer.freshness());
         informers.push(informer);
@@ -47,9 +49,9 @@ pub(crate) async fn deeply_nested_object(reference: &Reference) -> Result<(), Te
     // The deletion of this object is delivered with its identity only. Later events are not affected.
     let request = http::Request::delete(format!("{path}/deep")).body(Vec::new())?;
     client.request_text(request).await?;
-    let later = wells.create(&PostParams::default(), &DynamicObject::new("later", &kind)).await?;
+    let later_object = wells.create(&PostParams::default(), &DynamicObject::new("later", &kind)).await?;
     for informer in informers {
-        informer.wait_for(&later).await?;
+        informer.wait_for(&later_object).await?;
         assert!(informer.lister()?.get("default", "deep")?.is_none(), "the object is deleted");
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }

@@ -17,12 +17,12 @@ use steadfast_testing::reference::Reference;
 use crate::support::{EVENT_TIMEOUT, define, definition, kind_of, until};
 
 /// Two informers of one scope, one per encoding.
-struct Pair<K: Cacheable> {
+struct EncodingPair<K: Cacheable> {
     json: Informer<K>,
     protobuf: Informer<K>,
 }
 
-impl<K: Cacheable + Debug> Pair<K> {
+impl<K: Cacheable + Debug> EncodingPair<K> {
     async fn start(
         reference: &Reference,
         kind: &<K::Resource as Resource>::DynamicType,
@@ -39,7 +39,7 @@ impl<K: Cacheable + Debug> Pair<K> {
     }
 
     /// Waits until both caches contain the same versions.
-    async fn of_one_state(&self) -> Result<(), TestError> {
+    async fn until_equal_versions(&self) -> Result<(), TestError> {
         let versions = |informer: &Informer<K>| -> Vec<(String, String)> {
             let objects = informer.snapshot();
             objects.iter().map(|object| (object.key().to_string(), object.version().to_string())).collect()
@@ -48,8 +48,8 @@ impl<K: Cacheable + Debug> Pair<K> {
     }
 
     /// Waits until both caches are equal, and returns the number of objects.
-    async fn alike(&self) -> Result<usize, TestError> {
-        self.of_one_state().await?;
+    async fn compare(&self) -> Result<usize, TestError> {
+        self.until_equal_versions().await?;
         let (json, protobuf) = (self.json.lister()?.all(), self.protobuf.lister()?.all());
         for (json, protobuf) in json.iter().zip(&protobuf) {
             // Not all types implement comparison, but all implement `Debug`.
@@ -94,22 +94,22 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-async fn write(client: &Client) -> Result<(), TestError> {
-    let (by, merge) = (PostParams::default(), PatchParams::default());
+async fn write_objects(client: &Client) -> Result<(), TestError> {
+    let (params, patch_params) = (PostParams::default(), PatchParams::default());
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     for name in ["one", "two", "three"] {
-        deployments.create(&by, &serde_json::from_value(deployment(name))?).await?;
+        deployments.create(&params, &serde_json::from_value(deployment(name))?).await?;
     }
     let secret = json!({"metadata": {"name": "s"}, "data": {"bytes": "AP+AfwA=", "none": ""}, "immutable": false});
-    secrets.create(&by, &serde_json::from_value(secret)?).await?;
+    secrets.create(&params, &serde_json::from_value(secret)?).await?;
     let service = json!({"metadata": {"name": "s"}, "spec": {"selector": {"app": "one"}, "ports": [
         {"name": "http", "port": 80, "targetPort": "http"}, {"name": "other", "port": 81, "targetPort": 8081},
     ]}});
-    services.create(&by, &serde_json::from_value(service)?).await?;
+    services.create(&params, &serde_json::from_value(service)?).await?;
     let change = json!({"spec": {"replicas": 7}, "metadata": {"labels": {"changed": "yes"}}});
-    deployments.patch("two", &merge, &Patch::Merge(change)).await?;
+    deployments.patch("two", &patch_params, &Patch::Merge(change)).await?;
     deployments.delete("three", &DeleteParams::default()).await?;
     Ok(())
 }
@@ -128,16 +128,16 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), TestError> {
     let kettles = kind_of(crate::support::GROUP, "v1", "Kettle");
     let dynamic = ApiResource::erase::<Deployment>(&());
     for (round, streamed) in [true, false].into_iter().enumerate() {
-        let deployments = Pair::<Deployment>::start(&reference, &(), streamed).await?;
-        let services = Pair::<Service>::start(&reference, &(), streamed).await?;
-        let secrets = Pair::<Secret>::start(&reference, &(), streamed).await?;
-        let as_dynamic = Pair::<DynamicObject>::start(&reference, &dynamic, streamed).await?;
-        let lazy = Pair::<Lazy<Deployment>>::start(&reference, &(), streamed).await?;
-        let metadata = Pair::<PartialObjectMeta<Deployment>>::start(&reference, &(), streamed).await?;
-        let kettles = Pair::<DynamicObject>::start(&reference, &kettles, streamed).await?;
+        let deployments = EncodingPair::<Deployment>::start(&reference, &(), streamed).await?;
+        let services = EncodingPair::<Service>::start(&reference, &(), streamed).await?;
+        let secrets = EncodingPair::<Secret>::start(&reference, &(), streamed).await?;
+        let as_dynamic = EncodingPair::<DynamicObject>::start(&reference, &dynamic, streamed).await?;
+        let lazy = EncodingPair::<Lazy<Deployment>>::start(&reference, &(), streamed).await?;
+        let metadata = EncodingPair::<PartialObjectMeta<Deployment>>::start(&reference, &(), streamed).await?;
+        let kettles = EncodingPair::<DynamicObject>::start(&reference, &kettles, streamed).await?;
         if round == 0 {
             // In this round the caches receive the writes by their watches, and in the next round by lists.
-            write(&client).await?;
+            write_objects(&client).await?;
             let kettle = DynamicObject::new("k", &kind_of(crate::support::GROUP, "v1", "Kettle"));
             let kettle = kettle.data(json!({"spec": {"boils": true}}));
             let kettles = kind_of(crate::support::GROUP, "v1", "Kettle");
@@ -148,20 +148,20 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), TestError> {
             last.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "last"}}))?)
                 .await?;
         }
-        for (counted, least) in [
-            (count(&deployments, 2).await?, 2),
-            (count(&as_dynamic, 2).await?, 2),
-            (count(&metadata, 2).await?, 2),
-            (count(&services, 2).await?, 2),
-            (count(&secrets, 1).await?, 1),
-            (count(&kettles, 1).await?, 1),
-            (lazily_alike(&lazy).await?, 2),
-            (Pair::<Namespace>::start(&reference, &(), streamed).await?.alike().await?, 2),
-            (Pair::<CustomResourceDefinition>::start(&reference, &(), streamed).await?.alike().await?, 1),
-            (Pair::<APIService>::start(&reference, &(), streamed).await?.alike().await?, 10),
-            (Pair::<Node>::start(&reference, &(), streamed).await?.alike().await?, 0),
+        for (count, min_count) in [
+            (compare_at_least(&deployments, 2).await?, 2),
+            (compare_at_least(&as_dynamic, 2).await?, 2),
+            (compare_at_least(&metadata, 2).await?, 2),
+            (compare_at_least(&services, 2).await?, 2),
+            (compare_at_least(&secrets, 1).await?, 1),
+            (compare_at_least(&kettles, 1).await?, 1),
+            (compare_lazily(&lazy).await?, 2),
+            (EncodingPair::<Namespace>::start(&reference, &(), streamed).await?.compare().await?, 2),
+            (EncodingPair::<CustomResourceDefinition>::start(&reference, &(), streamed).await?.compare().await?, 1),
+            (EncodingPair::<APIService>::start(&reference, &(), streamed).await?.compare().await?, 10),
+            (EncodingPair::<Node>::start(&reference, &(), streamed).await?.compare().await?, 0),
         ] {
-            assert!(counted >= least, "{counted} objects, not {least}");
+            assert!(count >= min_count, "{count} objects, not {min_count}");
         }
         for informer in [&deployments.protobuf, &deployments.json] {
             let two = informer.lister()?.get("default", "two")?.ok_or("the object was changed, not deleted")?;
@@ -174,9 +174,9 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), TestError> {
 
 /// Waits until both caches have the objects, each in its own encoding. Returns the number of objects that decode to
 /// equal values.
-async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, TestError> {
+async fn compare_lazily(pair: &EncodingPair<Lazy<Deployment>>) -> Result<usize, TestError> {
     until("both caches have the objects", || pair.protobuf.snapshot().len() >= 2).await?;
-    pair.of_one_state().await?;
+    pair.until_equal_versions().await?;
     let (json, protobuf) = (pair.json.lister()?.all(), pair.protobuf.lister()?.all());
     for (json, protobuf) in json.iter().zip(&protobuf) {
         assert_eq!((json.encoding(), protobuf.encoding()), (Encoding::Json, Encoding::Protobuf));
@@ -185,8 +185,8 @@ async fn lazily_alike(pair: &Pair<Lazy<Deployment>>) -> Result<usize, TestError>
     Ok(protobuf.len())
 }
 
-/// Waits for at least `least` objects, and checks that both caches are equal.
-async fn count<K: Cacheable + Debug>(pair: &Pair<K>, least: usize) -> Result<usize, TestError> {
-    until("all objects are cached", || pair.protobuf.snapshot().len() >= least).await?;
-    pair.alike().await
+/// Waits for at least `min_count` objects, and checks that both caches are equal.
+async fn compare_at_least<K: Cacheable + Debug>(pair: &EncodingPair<K>, min_count: usize) -> Result<usize, TestError> {
+    until("all objects are cached", || pair.protobuf.snapshot().len() >= min_count).await?;
+    pair.compare().await
 }

@@ -33,22 +33,25 @@ fn program_output(arguments: &[&str]) -> Result<Option<String>, Error> {
 }
 
 /// Returns the path at which two values differ.
-fn difference(path: &str, one: &Value, other: &Value) -> String {
-    let inside = |name: &str, one: Option<&Value>, other: Option<&Value>| {
-        let (one, other) = (one.cloned().unwrap_or("none".into()), other.cloned().unwrap_or("none".into()));
-        difference(&format!("{path}.{name}"), &one, &other)
+fn difference(path: &str, actual: &Value, expected: &Value) -> String {
+    let inner_difference = |name: &str, actual: Option<&Value>, expected: Option<&Value>| {
+        let (actual, expected) = (actual.cloned().unwrap_or("none".into()), expected.cloned().unwrap_or("none".into()));
+        difference(&format!("{path}.{name}"), &actual, &expected)
     };
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => {
-            let mut names = one.keys().chain(other.keys());
-            let name = names.find(|name| one.get(*name) != other.get(*name));
-            name.map_or_else(|| path.to_owned(), |name| inside(name, one.get(name), other.get(name)))
+    match (actual, expected) {
+        (Value::Object(actual), Value::Object(expected)) => {
+            let mut names = actual.keys().chain(expected.keys());
+            let name = names.find(|name| actual.get(*name) != expected.get(*name));
+            name.map_or_else(|| path.to_owned(), |name| inner_difference(name, actual.get(name), expected.get(name)))
         }
-        (Value::Array(one), Value::Array(other)) => {
-            let index = (0..one.len().max(other.len())).find(|index| one.get(*index) != other.get(*index));
-            index.map_or_else(|| path.to_owned(), |index| inside(&index.to_string(), one.get(index), other.get(index)))
+        (Value::Array(actual), Value::Array(expected)) => {
+            let index = (0..actual.len().max(expected.len())).find(|index| actual.get(*index) != expected.get(*index));
+            index.map_or_else(
+                || path.to_owned(),
+                |index| inner_difference(&index.to_string(), actual.get(index), expected.get(index)),
+            )
         }
-        _ => format!("{path}: {one} and {other}"),
+        _ => format!("{path}: {actual} and {expected}"),
     }
 }
 
@@ -73,18 +76,18 @@ struct Spec {
 
 #[test]
 fn protobuf_table_matches_go_types() -> Result<(), Error> {
-    let Some(printed) = program_output(&["table"])? else { return Ok(()) };
-    let ours = include_str!("../../../steadfast-core/src/protobuf/table.txt");
-    let lines = printed.lines().zip(ours.lines()).enumerate();
-    for (number, (printed, ours)) in lines {
+    let Some(go_table) = program_output(&["table"])? else { return Ok(()) };
+    let own_table = include_str!("../../../steadfast-core/src/protobuf/table.txt");
+    let lines = go_table.lines().zip(own_table.lines()).enumerate();
+    for (number, (go_line, own_line)) in lines {
         assert_eq!(
-            ours,
-            printed,
+            own_line,
+            go_line,
             "line {} of the table differs; conformance/reference/README.md describes how to regenerate it",
             number + 1
         );
     }
-    assert_eq!(ours.len(), printed.len());
+    assert_eq!(own_table.len(), go_table.len());
     Ok(())
 }
 
@@ -92,18 +95,18 @@ fn protobuf_table_matches_go_types() -> Result<(), Error> {
 fn each_kind_decodes_equally_from_both_encodings() -> Result<(), Error> {
     let seed = env::var("STEADFAST_SEED").unwrap_or_else(|_| "1".to_owned());
     let Some(corpus) = program_output(&["corpus", "-seed", &seed, "-each", "16"])? else { return Ok(()) };
-    let (mut kinds, mut dynamic) = (BTreeSet::new(), 0);
+    let (mut kinds, mut dynamic_count) = (BTreeSet::new(), 0);
     for line in corpus.lines() {
         let sample = Sample::read(line)?;
         kinds.insert(sample.kind);
-        let wanted: Value = serde_json::from_str(sample.json)?;
-        let found: Value = decode(sample.id, &sample.protobuf, true)?;
-        assert!(found == wanted, "{}", difference(&format!("{:?}", sample.kind), &found, &wanted));
-        dynamic += usize::from(sample.compare::<DynamicObject>()?);
+        let expected: Value = serde_json::from_str(sample.json)?;
+        let actual: Value = decode(sample.id, &sample.protobuf, true)?;
+        assert!(actual == expected, "{}", difference(&format!("{:?}", sample.kind), &actual, &expected));
+        dynamic_count += usize::from(sample.compare::<DynamicObject>()?);
         sample.compare::<Projection>()?;
     }
     assert!(kinds.len() > 300, "only {} kinds", kinds.len());
-    assert!(dynamic > 1000, "only {dynamic} are top-level objects");
+    assert!(dynamic_count > 1000, "only {dynamic_count} are top-level objects");
     Ok(())
 }
 
@@ -111,15 +114,18 @@ fn each_kind_decodes_equally_from_both_encodings() -> Result<(), Error> {
 fn each_typed_kind_decodes_equally() -> Result<(), Error> {
     let Some(corpus) = program_output(&["corpus", "-seed", "2", "-each", "8"])? else { return Ok(()) };
     let types = types::all();
-    let mut decoded = BTreeMap::new();
+    let mut decoded_counts = BTreeMap::new();
     for line in corpus.lines() {
         let sample = Sample::read(line)?;
         if let Some(compare) = types.get(&sample.kind) {
-            *decoded.entry(sample.kind).or_insert(0) += usize::from(compare(&sample)?);
+            *decoded_counts.entry(sample.kind).or_insert(0) += usize::from(compare(&sample)?);
         }
     }
     for kind in types.keys() {
-        assert!(decoded.get(kind).is_some_and(|count| *count > 0), "no sample of {kind:?} is valid for its type");
+        assert!(
+            decoded_counts.get(kind).is_some_and(|count| *count > 0),
+            "no sample of {kind:?} is valid for its type"
+        );
     }
     Ok(())
 }

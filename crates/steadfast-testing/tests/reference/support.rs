@@ -24,10 +24,12 @@ pub(crate) fn kind_of(group: &str, version: &str, kind: &str) -> ApiResource {
 /// Returns the definition of a kind without a schema. Each version is served, and one is stored.
 pub(crate) fn definition(kind: &str, versions: &[(&str, bool)]) -> Value {
     let plural = kind_of(GROUP, "v1", kind).plural;
-    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let versions: Vec<Value> = versions
         .iter()
-        .map(|(name, stored)| json!({"name": name, "served": true, "storage": stored, "schema": {"openAPIV3Schema": any}}))
+        .map(|(name, stored)| {
+            json!({"name": name, "served": true, "storage": stored, "schema": {"openAPIV3Schema": schema}})
+        })
         .collect();
     json!({
         "metadata": {"name": format!("{plural}.{GROUP}")},
@@ -44,10 +46,10 @@ pub(crate) async fn define(reference: &Reference, definition: Value) -> Result<(
     let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
     let kind = kind_of(GROUP, "v1", &definition.spec.names.kind);
     Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &definition).await?;
-    let served: Api<DynamicObject> = Api::all_with(client, &kind);
-    let started = Instant::now();
-    while let Err(error) = served.list(&ListParams::default()).await {
-        if started.elapsed() > EVENT_TIMEOUT {
+    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+    let start = Instant::now();
+    while let Err(error) = api.list(&ListParams::default()).await {
+        if start.elapsed() > EVENT_TIMEOUT {
             return Err(error.into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -69,11 +71,11 @@ pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result
     Ok(reason().unwrap_or_default())
 }
 
-pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) -> Result<(), TestError> {
-    let started = Instant::now();
-    while !holds() {
-        if started.elapsed() > EVENT_TIMEOUT {
-            return Err(format!("timeout after {EVENT_TIMEOUT:?} for the condition: {what}").into());
+pub(crate) async fn until(description: &str, condition: impl Fn() -> bool) -> Result<(), TestError> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > EVENT_TIMEOUT {
+            return Err(format!("timeout after {EVENT_TIMEOUT:?} for the condition: {description}").into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

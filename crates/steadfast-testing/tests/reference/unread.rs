@@ -19,11 +19,11 @@ use crate::support::{EVENT_TIMEOUT, until_fresh};
 
 /// Number of secrets. Together they exceed 4 MiB, the amount that the server may send of an unread response.
 const SECRETS: usize = 6;
-const SECRET: usize = 700 * 1024;
+const SECRET_BYTES: usize = 700 * 1024;
 
 /// Number of unread watches, and of unread lists. With 4 MiB per response, either number of responses exceeds 64 MiB,
 /// the former receive window of a connection.
-const UNREAD: usize = 25;
+const UNREAD_RESPONSES: usize = 25;
 
 /// Time without a proof after which an informer requests one, which needs responses of the server.
 const PERIOD: Duration = Duration::from_secs(4);
@@ -31,17 +31,18 @@ const PERIOD: Duration = Duration::from_secs(4);
 /// Maximum time of an undisturbed response or event, on a busy machine.
 const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 
-const LARGE: &str = "/api/v1/namespaces/kube-public/secrets";
+const LARGE_PATH: &str = "/api/v1/namespaces/kube-public/secrets";
 
-/// Starts watches and lists of [`LARGE`] on `connection`, and returns their unread responses.
-async fn unread(connection: &Connection) -> Result<Vec<http::Response<Body>>, TestError> {
+/// Starts watches and lists of [`LARGE_PATH`] on `connection`, and returns their unread responses.
+async fn request_without_reading(connection: &Connection) -> Result<Vec<http::Response<Body>>, TestError> {
     let client = connection.client();
-    let watch = format!("{LARGE}?watch=true&resourceVersion=0&timeoutSeconds=600");
-    let requested = (0..2 * UNREAD).map(|number| if number % 2 == 0 { &*watch } else { LARGE }).map(|path| {
-        let client = client.clone();
-        async move { Ok::<_, TestError>(client.send(Request::get(path).body(Body::empty())?).await?) }
-    });
-    try_join_all(requested).await
+    let watch = format!("{LARGE_PATH}?watch=true&resourceVersion=0&timeoutSeconds=600");
+    let responses =
+        (0..2 * UNREAD_RESPONSES).map(|number| if number % 2 == 0 { &*watch } else { LARGE_PATH }).map(|path| {
+            let client = client.clone();
+            async move { Ok::<_, TestError>(client.send(Request::get(path).body(Body::empty())?).await?) }
+        });
+    try_join_all(responses).await
 }
 
 pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestError> {
@@ -49,13 +50,13 @@ pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestEr
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-public");
     for number in 0..SECRETS {
         let metadata = ObjectMeta { name: Some(format!("large-{number}")), ..ObjectMeta::default() };
-        let data = [("value".to_owned(), ByteString(vec![b'x'; SECRET]))];
+        let data = [("value".to_owned(), ByteString(vec![b'x'; SECRET_BYTES]))];
         let secret = Secret { metadata, data: Some(data.into()), ..Secret::default() };
         secrets.create(&PostParams::default(), &secret).await?;
     }
 
     let connection = reference.connection().await?;
-    let unread_response = timeout(EVENT_TIMEOUT, unread(&connection)).await??;
+    let unread_response = timeout(EVENT_TIMEOUT, request_without_reading(&connection)).await??;
     let recorder = reference.recorder();
     let factory = InformerFactory::new(&connection);
     let scope = || Scope::namespace("kube-public").labels("app=unread");
@@ -71,13 +72,13 @@ pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestEr
         recorder.record(informer);
         informer.wait_for_sync(MAX_RESPONSE_TIME).await?;
     }
-    let beside = Api::<ConfigMap>::namespaced(connection.client(), "kube-public");
+    let config_maps = Api::<ConfigMap>::namespaced(connection.client(), "kube-public");
     let writer = Writer::new(client, "kube-public");
     writer.create_labelled("told", "unread").await?;
     for round in 0..4 {
         // First nothing changes, so the informers must request a proof. Then an object changes.
-        let quiet = Instant::now();
-        while quiet.elapsed() < PERIOD + PERIOD / 2 {
+        let quiet_start = Instant::now();
+        while quiet_start.elapsed() < PERIOD + PERIOD / 2 {
             for informer in &informers {
                 assert!(informer.freshness().is_fresh(), "{}: {}", informer.name(), informer.freshness());
             }
@@ -92,14 +93,14 @@ pub(crate) async fn unread_responses(reference: &Reference) -> Result<(), TestEr
                 )
                 .await?;
         }
-        timeout(MAX_RESPONSE_TIME, beside.get("told")).await??;
+        timeout(MAX_RESPONSE_TIME, config_maps.get("told")).await??;
     }
     for informer in &informers {
         until_fresh(informer).await?;
     }
     drop(unread_response);
     reference.settle(&recorder).await?;
-    let newest = writer.write_unrelated().await?;
-    check(&reference.history_until(newest, "", "configmaps").await?, &recorder.trace())?;
+    let newest_version = writer.write_unrelated().await?;
+    check(&reference.history_until(newest_version, "", "configmaps").await?, &recorder.trace())?;
     Ok(())
 }

@@ -29,8 +29,8 @@ struct Context {
     connection: Connection,
     children: Informer<Secret>,
     namespace: String,
-    wanted: AtomicUsize,
-    created: AtomicUsize,
+    expected_count: AtomicUsize,
+    created_count: AtomicUsize,
 }
 
 /// Creates the children that the cache lacks, with generated names.
@@ -40,15 +40,15 @@ async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<
     let is_own = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == uid);
     let own_secrets = lister.namespace(&context.namespace).iter().filter(|secret| is_own(secret)).count();
     let secrets = Api::<Secret>::namespaced(context.client.clone(), &context.namespace);
-    for _ in own_secrets..context.wanted.load(Ordering::SeqCst) {
+    for _ in own_secrets..context.expected_count.load(Ordering::SeqCst) {
         let mut child = Secret::default();
         child.metadata.generate_name = Some("child-".to_owned());
         child.metadata.owner_references = parent.controller_owner_ref(&()).map(|owner| vec![owner]);
-        let made = secrets.create(&PostParams::default(), &child).await?;
+        let created = secrets.create(&PostParams::default(), &child).await?;
         let mut writes = Writes::default();
-        writes.add(&made);
+        writes.add(&created);
         context.connection.record_external_writes(&writes);
-        context.created.fetch_add(1, Ordering::SeqCst);
+        context.created_count.fetch_add(1, Ordering::SeqCst);
     }
     Ok(Action::await_change())
 }
@@ -66,8 +66,8 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut TestClus
         connection: connection.clone(),
         children: factory.informer(cluster.scope())?,
         namespace: cluster.namespace().to_owned(),
-        wanted: AtomicUsize::new(3),
-        created: AtomicUsize::new(0),
+        expected_count: AtomicUsize::new(3),
+        created_count: AtomicUsize::new(0),
     });
     let controller = Controller::<ConfigMap>::new(&factory, cluster.scope()).owns::<Secret>(cluster.scope()).run(
         keep_children,
@@ -81,23 +81,23 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut TestClus
     };
     children_of(3).await?;
 
-    for wanted in 4..8 {
+    for expected_count in 4..8 {
         // The watch that triggers reconciles is another watch of the same objects, and may lag.
         factory.wait_for_writes(&context.children.seen(), EVENT_TIMEOUT).await?;
         cluster.lag(true)?;
-        context.wanted.store(wanted, Ordering::SeqCst);
+        context.expected_count.store(expected_count, Ordering::SeqCst);
         // The first reconcile creates one child. Later ones must not create another, although the cache lacks it.
         for _ in 0..4 {
             controller.queue().add(parent.clone());
             sleep(Duration::from_millis(150)).await;
         }
-        assert_eq!(context.created.load(Ordering::SeqCst), wanted);
+        assert_eq!(context.created_count.load(Ordering::SeqCst), expected_count);
         assert_eq!(controller.stats().waiting_for_writes, 1, "{:?}", controller.stats());
-        if wanted % 2 == 0 {
+        if expected_count % 2 == 0 {
             cluster.network().reset();
         }
         cluster.lag(false)?;
-        children_of(wanted).await?;
+        children_of(expected_count).await?;
         timeout(EVENT_TIMEOUT, async {
             while controller.stats().waiting_for_writes > 0 {
                 sleep(Duration::from_millis(5)).await;
@@ -108,9 +108,9 @@ async fn naive_controller_creates_no_duplicate_behind_lag(cluster: &mut TestClus
     let stop_report = controller.stop(EVENT_TIMEOUT).await;
     assert_eq!((stop_report.cancelled, stop_report.stuck), (0, 0));
     let history = cluster.history_of(&resource).await?;
-    let of_parent =
+    let is_child =
         |object: &serde_json::Value| object.pointer("/metadata/ownerReferences/0/name") == Some(&json!("parent"));
-    let made = history.changes().iter().filter(|change| change.object.as_ref().is_some_and(of_parent)).count();
-    assert_eq!((made, context.created.load(Ordering::SeqCst)), (7, 7), "by the server's own history");
+    let created_count = history.changes().iter().filter(|change| change.object.as_ref().is_some_and(is_child)).count();
+    assert_eq!((created_count, context.created_count.load(Ordering::SeqCst)), (7, 7), "by the server's own history");
     Ok(())
 }

@@ -41,7 +41,7 @@ const EMBEDDED_ONLY_FAULTS: &[(CatalogFault, &str)] = &[
     (CatalogFault::ClockJumps, "the wall clock belongs to the whole machine"),
 ];
 
-fn all() -> impl Iterator<Item = &'static Scenario> {
+fn all_scenarios() -> impl Iterator<Item = &'static Scenario> {
     let files = [
         changes::SCENARIOS,
         clients::SCENARIOS,
@@ -56,8 +56,8 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
 
 /// Returns the names of the scenarios that cannot run on such a server.
 fn unsupported_scenarios(kind: &ServerKind) -> Vec<&'static str> {
-    let cannot = |need: &ServerFault| need.unsupported_reason(kind).is_some();
-    all().filter(|scenario| scenario.needs.iter().any(cannot)).map(|scenario| scenario.name).collect()
+    let is_unsupported = |need: &ServerFault| need.unsupported_reason(kind).is_some();
+    all_scenarios().filter(|scenario| scenario.needs.iter().any(is_unsupported)).map(|scenario| scenario.name).collect()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn skipped_scenarios_on_clusters_are_listed() {
 
 #[test]
 fn every_fault_has_scenario_or_reason() {
-    let covered: BTreeSet<CatalogFault> = all().flat_map(|scenario| scenario.faults).copied().collect();
+    let covered: BTreeSet<CatalogFault> = all_scenarios().flat_map(|scenario| scenario.faults).copied().collect();
     for fault in CatalogFault::ALL {
         let reasons = EMBEDDED_ONLY_FAULTS.iter().filter(|(reason, _)| *reason == fault).count();
         assert_eq!(reasons + usize::from(covered.contains(&fault)), 1, "{fault}, {}", fault.title());
@@ -82,6 +82,6 @@ fn every_fault_has_scenario_or_reason() {
 
 #[test]
 fn scenario_names_are_unique() {
-    let names: BTreeSet<&str> = all().map(|scenario| scenario.name).collect();
-    assert_eq!(names.len(), all().count());
+    let names: BTreeSet<&str> = all_scenarios().map(|scenario| scenario.name).collect();
+    assert_eq!(names.len(), all_scenarios().count());
 }

@@ -39,7 +39,7 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
     }
-    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     cluster.network().cut();
@@ -50,17 +50,17 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(
     cluster.network().heal();
 
     check_contract(cluster, &recorder).await?;
-    for (name, scenario) in [
+    for (name, expected) in [
         ("recreated", &["Added", "Deleted Observed Deleted", "Added"][..]),
         ("deleted", &["Added", "Deleted Observed Deleted"]),
         ("changed", &["Added", "Updated"]),
         ("kept", &["Added"]),
         ("new", &["Added"]),
     ] {
-        assert_eq!(seen.descriptions(&cluster.key(name)), scenario, "{name}");
+        assert_eq!(recording.descriptions(&cluster.key(name)), expected, "{name}");
     }
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -68,8 +68,8 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut TestC
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create_labelled("a", "web").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&build::<K>(&factory, cluster.scope().labels("app=web")).start()?);
-    seen.until_synced().await;
+    let recording = recorder.record(&build::<K>(&factory, cluster.scope().labels("app=web")).start()?);
+    recording.until_synced().await;
 
     cluster.network().cut();
     writer.label("a", "db").await?;
@@ -78,22 +78,22 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut TestC
 
     check_contract(cluster, &recorder).await?;
     // A watch with a selector sends DELETED also for an object that leaves the selector, so the reason is ambiguous.
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
 async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
-    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
 
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
         until_fresh(informer, true, EVENT_TIMEOUT).await?;
         cluster.network().reset_after(bytes, Direction::ToClient);
         // The object is larger than the number of bytes that pass before the reset.
         writer.set("large", &round.to_string().repeat(200_000)).await?;
-        until_delivered(cluster, seen, "large", round + 2).await?;
+        until_delivered(cluster, recording, "large", round + 2).await?;
     }
 
     check_contract(cluster, &recorder).await?;
@@ -101,23 +101,23 @@ async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Te
     assert!(resets >= 5, "only {resets} connections were replaced");
     assert_eq!(diagnostics.times("relisted"), 0, "every cut was resumed");
     assert_eq!(
-        seen.descriptions(&cluster.key("large")),
+        recording.descriptions(&cluster.key("large")),
         ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]
     );
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
 async fn dropped_packets_are_noticed_within_15_seconds<K: CachedConfigMap>(
     cluster: &mut TestCluster,
 ) -> Result<(), TestError> {
-    vanish::<K>(cluster, Direction::Both, Settings::default()).await
+    check_black_hole::<K>(cluster, Direction::Both, Settings::default()).await
 }
 
 async fn packets_dropped_one_way_are_noticed<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
     // The test runs in real time, so the timeouts are shorter than the defaults.
     let second = Duration::from_secs(1);
-    vanish::<K>(
+    check_black_hole::<K>(
         cluster,
         Direction::ToClient,
         Settings { ping_after: second, ping_timeout: second, ..Settings::default() },
@@ -125,7 +125,7 @@ async fn packets_dropped_one_way_are_noticed<K: CachedConfigMap>(cluster: &mut T
     .await
 }
 
-async fn vanish<K: CachedConfigMap>(
+async fn check_black_hole<K: CachedConfigMap>(
     cluster: &TestCluster,
     direction: Direction,
     settings: Settings,
@@ -133,23 +133,23 @@ async fn vanish<K: CachedConfigMap>(
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with_settings(settings).await?);
-    let Watched { informer, diagnostics, seen, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, recording, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
     recorder.follow(network);
     until_fresh(informer, true, EVENT_TIMEOUT).await?;
 
     network.black_hole(direction, true);
     // A black hole sends neither FIN nor RST, so only a missing ping response shows the loss.
-    let noticed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
+    let elapsed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
-    until_delivered(cluster, seen, "a", 2).await?;
-    let recovered = until_fresh(informer, true, EVENT_TIMEOUT).await?;
-    println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
+    until_delivered(cluster, recording, "a", 2).await?;
+    let recovery_time = until_fresh(informer, true, EVENT_TIMEOUT).await?;
+    println!("{direction:?} vanish: noticed after {elapsed:.1?}, recovered after {recovery_time:.1?}");
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -162,19 +162,19 @@ async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
     let connection = cluster.connection().await?;
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
-    let seen = recorder.record(&informer);
-    let absent =
+    let recording = recorder.record(&informer);
+    let error =
         informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the server is unreachable").to_string();
     for part in ["configmaps", "127.0.0.1", "refused"] {
-        assert!(absent.contains(part), "{absent}");
+        assert!(error.contains(part), "{error}");
     }
 
     cluster.network().refuse(false);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -183,22 +183,22 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
 ) -> Result<(), TestError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
-    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
 
-    let before = network.connections().len();
+    let connections_before = network.connections().len();
     network.accept_and_close(true);
     network.reset();
     writer.set("a", "2").await?;
     sleep(Duration::from_secs(4)).await;
-    let attempts = network.connections().len() - before;
+    let attempts = network.connections().len() - connections_before;
     network.heal();
     // Twelve is the bound of the catalog. A busy machine makes fewer attempts.
     assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -208,19 +208,19 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut TestCluste
     // Much shorter than the defaults and than in real networks, because the test runs in real time.
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
     let connection = cluster.connection_with_settings(settings).await?;
-    let Watched { seen, .. } = &watch_with::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
+    let Watched { recording, .. } = &watch_with::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
     // The limit allows for a busy machine: while other servers start, a timer of one second may be late by another
     // second.
     network.drop_idle_after(Some(Duration::from_secs(5)));
     sleep(Duration::from_secs(11)).await;
     writer.set("a", "2").await?;
-    until_delivered(cluster, seen, "a", 2).await?;
+    until_delivered(cluster, recording, "a", 2).await?;
     let dropped = network.changes().iter().filter(|change| change.fault == "idle flow dropped").count();
     assert_eq!(dropped, 0, "the connection was kept");
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -233,38 +233,39 @@ async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut TestCluster) -> R
     network.jitter(Duration::from_millis(20));
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     network.heal();
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("c-19")), ["Added"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("c-19")), ["Added"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
 /// Runs a library with an injected fault. The checker must detect the fault in this history.
 async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut TestCluster) -> Result<(), TestError> {
-    let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
+    let (writer, recorder, faulty_recorder) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;
-    let honest = InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&build::<K>(&honest, cluster.scope()).start()?);
-    let other = InformerFactory::new(&cluster.connection().await?);
-    let broken = build::<K>(&other, cluster.scope()).inject_fault(InjectedFault::AlwaysFresh).start()?;
-    let broken = of_broken.record(&broken);
-    seen.until_synced().await;
-    broken.until_synced().await;
+    let factory = InformerFactory::new(&cluster.connection().await?);
+    let recording = recorder.record(&build::<K>(&factory, cluster.scope()).start()?);
+    let other_factory = InformerFactory::new(&cluster.connection().await?);
+    let faulty_recording =
+        build::<K>(&other_factory, cluster.scope()).inject_fault(InjectedFault::AlwaysFresh).start()?;
+    let faulty_recording = faulty_recorder.record(&faulty_recording);
+    recording.until_synced().await;
+    faulty_recording.until_synced().await;
 
     cluster.network().cut();
     writer.set("a", "2").await?;
     sleep(Duration::from_secs(4)).await;
     // The sample must precede the recovery. After the recovery, the claim of freshness is true again.
-    of_broken.sample(broken.informer(), broken.informer().name());
+    faulty_recorder.sample(faulty_recording.informer(), faulty_recording.informer().name());
     cluster.network().heal();
 
     check_contract(cluster, &recorder).await?;
-    cluster.settle(&of_broken).await?;
-    let report = steadfast_contract::report(&cluster.history().await?, &of_broken.trace());
+    cluster.settle(&faulty_recorder).await?;
+    let report = steadfast_contract::report(&cluster.history().await?, &faulty_recorder.trace());
     assert!(report.of(Clause::C10).next().is_some(), "{report:?}");
     Ok(())
 }

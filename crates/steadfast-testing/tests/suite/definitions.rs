@@ -33,10 +33,10 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster)
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer_with::<DynamicObject>(&kind, cluster.scope())?;
-    let seen = recorder.record_as(&informer, "widgets");
-    let not_there = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the resource is not defined");
-    assert!(matches!(not_there.state, Freshness::Failed(_)), "{not_there}");
-    assert!(not_there.to_string().contains("404"), "{not_there}");
+    let recording = recorder.record_as(&informer, "widgets");
+    let error = informer.wait_for_sync(Duration::from_secs(1)).await.expect_err("the resource is not defined");
+    assert!(matches!(error.state, Freshness::Failed(_)), "{error}");
+    assert!(error.to_string().contains("404"), "{error}");
 
     cluster.define(widget_definition(&group)).await?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
@@ -46,18 +46,18 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut TestCluster)
     widgets.create(&PostParams::default(), &widget("a", 1, &kind)).await?;
     let b = widgets.create(&PostParams::default(), &widget("b", 1, &kind)).await?;
     recorder.wait_for(&informer, "widgets", &b).await?;
-    until_delivered(cluster, &seen, "a", 1).await?;
-    until_delivered(cluster, &seen, "b", 1).await?;
-    let larger = Patch::Merge(json!({ "spec": { "size": 2 } }));
-    let larger = widgets.patch("a", &PatchParams::default(), &larger).await?;
-    recorder.wait_for(&informer, "widgets", &larger).await?;
+    until_delivered(cluster, &recording, "a", 1).await?;
+    until_delivered(cluster, &recording, "b", 1).await?;
+    let updated = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    let updated = widgets.patch("a", &PatchParams::default(), &updated).await?;
+    recorder.wait_for(&informer, "widgets", &updated).await?;
     widgets.delete("b", &DeleteParams::default()).await?;
 
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_eq!(seen.descriptions(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_eq!(recording.descriptions(&cluster.key("b")), ["Added", "Deleted Observed Deleted"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
@@ -76,90 +76,90 @@ async fn only_undecodable_object_is_unknown(cluster: &mut TestCluster) -> Result
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = factory.informer::<Widget>(cluster.scope())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    let seen = recorder.record_as(&informer, "widgets");
+    let recording = recorder.record_as(&informer, "widgets");
     cluster.follow(&kind).await?;
     let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
     for name in ["good", "spoiled"] {
         widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
-        until_delivered(cluster, &seen, name, 1).await?;
+        until_delivered(cluster, &recording, name, 1).await?;
     }
 
-    let spoil = Patch::Merge(json!({ "spec": { "size": "large" } }));
-    widgets.patch("spoiled", &PatchParams::default(), &spoil).await?;
-    let grow = Patch::Merge(json!({ "spec": { "size": 2 } }));
-    let grown = widgets.patch("good", &PatchParams::default(), &grow).await?;
-    recorder.wait_for(&informer, "widgets", &grown).await?;
+    let corruption = Patch::Merge(json!({ "spec": { "size": "large" } }));
+    widgets.patch("spoiled", &PatchParams::default(), &corruption).await?;
+    let update = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    let updated = widgets.patch("good", &PatchParams::default(), &update).await?;
+    recorder.wait_for(&informer, "widgets", &updated).await?;
     assert!(informer.lister()?.get(cluster.namespace(), "spoiled").is_err(), "the object must be unknown");
     let good = informer.lister()?.get(cluster.namespace(), "good")?.ok_or("the object is missing")?;
     assert_eq!(good.spec.size, 2);
     let Freshness::Fresh { tainted, .. } = informer.freshness() else { return Err("the informer is not fresh".into()) };
     assert_eq!(tainted.len(), 1, "{tainted:?}");
 
-    widgets.patch("spoiled", &PatchParams::default(), &grow).await?;
-    until_delivered(cluster, &seen, "spoiled", 2).await?;
+    widgets.patch("spoiled", &PatchParams::default(), &update).await?;
+    until_delivered(cluster, &recording, "spoiled", 2).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.descriptions(&cluster.key("spoiled")), ["Added", "Updated"]);
-    assert_eq!(seen.descriptions(&cluster.key("good")), ["Added", "Updated"]);
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("spoiled")), ["Added", "Updated"]);
+    assert_eq!(recording.descriptions(&cluster.key("good")), ["Added", "Updated"]);
+    assert_fresh(&recording);
     Ok(())
 }
 
 async fn unserved_version_implies_no_deletion(cluster: &mut TestCluster) -> Result<(), TestError> {
     let group = format!("{}.steadfast.test", cluster.namespace());
-    let of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
-    let (kind, older) = (of_version("v1"), of_version("v1beta1"));
+    let kind_of_version = |version| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
+    let (kind, older_kind) = (kind_of_version("v1"), kind_of_version("v1beta1"));
     let mut definition = widget_definition(&group);
     let mut version = definition["spec"]["versions"][0].clone();
     version["name"] = "v1beta1".into();
     version["storage"] = false.into();
-    let versions = |served: bool| {
-        let mut older = version.clone();
-        older["served"] = served.into();
-        json!([widget_definition(&group)["spec"]["versions"][0], older])
+    let versions = |is_served: bool| {
+        let mut older_version = version.clone();
+        older_version["served"] = is_served.into();
+        json!([widget_definition(&group)["spec"]["versions"][0], older_version])
     };
     definition["spec"]["versions"] = versions(true);
     cluster.define(definition).await?;
     let (client, recorder) = (cluster.writer().client(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let informer = factory.informer_with::<DynamicObject>(&older, cluster.scope())?;
+    let informer = factory.informer_with::<DynamicObject>(&older_kind, cluster.scope())?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    let seen = recorder.record_as(&informer, "widgets");
+    let recording = recorder.record_as(&informer, "widgets");
     let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
     for name in ["kept", "deleted"] {
         widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
-        until_delivered(cluster, &seen, name, 1).await?;
+        until_delivered(cluster, &recording, name, 1).await?;
     }
 
     let definitions: Api<CustomResourceDefinition> = Api::all(client);
-    let serve = async |served: bool| {
-        let patch = Patch::Merge(json!({ "spec": { "versions": versions(served) } }));
+    let serve = async |is_served: bool| {
+        let patch = Patch::Merge(json!({ "spec": { "versions": versions(is_served) } }));
         definitions.patch(&format!("widgets.{group}"), &PatchParams::default(), &patch).await
     };
     serve(false).await?;
-    let started = Instant::now();
+    let start = Instant::now();
     while !matches!(informer.freshness(), Freshness::Failed(_)) {
-        assert!(started.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
+        assert!(start.elapsed() < EVENT_TIMEOUT, "still {}", informer.freshness());
         // A server may let a watch run to its end, and reject the next one.
         cluster.network().reset();
         sleep(Duration::from_secs(1)).await;
     }
     widgets.delete("deleted", &DeleteParams::default()).await?;
-    let grow = Patch::Merge(json!({ "spec": { "size": 2 } }));
-    widgets.patch("kept", &PatchParams::default(), &grow).await?;
+    let update = Patch::Merge(json!({ "spec": { "size": 2 } }));
+    widgets.patch("kept", &PatchParams::default(), &update).await?;
     sleep(Duration::from_secs(1)).await;
     for name in ["kept", "deleted"] {
         assert!(informer.lister()?.get(cluster.namespace(), name)?.is_some(), "a deletion must not be inferred");
-        assert_eq!(seen.descriptions(&cluster.key(name)), ["Added"]);
+        assert_eq!(recording.descriptions(&cluster.key(name)), ["Added"]);
     }
 
     serve(true).await?;
     until_fresh(&informer, true, EVENT_TIMEOUT).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
-    assert_eq!(seen.descriptions(&cluster.key("kept")), ["Added", "Updated"]);
-    let deleted = seen.descriptions(&cluster.key("deleted"));
+    assert_eq!(recording.descriptions(&cluster.key("kept")), ["Added", "Updated"]);
+    let deleted = recording.descriptions(&cluster.key("deleted"));
     assert!(deleted.len() == 2 && deleted[1].starts_with("Deleted"), "{deleted:?}");
-    assert_fresh(&seen);
+    assert_fresh(&recording);
     Ok(())
 }

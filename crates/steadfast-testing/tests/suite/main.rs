@@ -1,8 +1,8 @@
 //! The conformance suite: scenarios of informers that run on any server, checked by the contract checker.
 //!
 //! `STEADFAST_SERVER` selects the server: the embedded one (the default), `reference`, or a kubeconfig; see
-//! `docs/development/testing.md`. A scenario that cannot run on a server prints the reason, and `coverage.rs` asserts the
-//! list of those scenarios.
+//! `docs/development/testing.md`. A scenario that cannot run on a server prints the reason, and `coverage.rs` asserts
+//! the list of those scenarios.
 
 mod changes;
 mod clients;
@@ -86,7 +86,7 @@ fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), TestError> {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).ok_or("unknown scenario")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let started = Instant::now();
+        let start = Instant::now();
         let mut cluster = match TestCluster::start(&ServerKind::from_env(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(reason) => {
@@ -96,11 +96,11 @@ fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), TestError> {
                 return Ok(());
             }
         };
-        let (ready, started) = (started.elapsed(), Instant::now());
+        let (startup_time, start) = (start.elapsed(), Instant::now());
         let result = AssertUnwindSafe((scenario.run)(&mut cluster)).catch_unwind().await;
         match result {
             Ok(Ok(())) => {
-                println!("{name}: {:.1?}, after {ready:.1?}", started.elapsed());
+                println!("{name}: {:.1?}, after {startup_time:.1?}", start.elapsed());
                 Ok(cluster.end().await?)
             }
             Ok(Err(error)) => {
@@ -120,11 +120,11 @@ fn run_scenario(name: &str, scenarios: &[Scenario]) -> Result<(), TestError> {
 struct DiagnosticLog(Arc<Mutex<Vec<String>>>);
 
 impl DiagnosticLog {
-    fn by<K: Cacheable>(informer: &Informer<K>) -> Self {
+    fn record<K: Cacheable>(informer: &Informer<K>) -> Self {
         let diagnostics = Self::default();
         let captured_diagnostics = diagnostics.clone();
         informer.on_diagnostic(move |note| {
-            let word = match note {
+            let kind = match note {
                 Diagnostic::Relisted { .. } => "relisted",
                 Diagnostic::Resumed { .. } => "resumed",
                 Diagnostic::FellBackToPages { .. } => "fell back to pages",
@@ -132,13 +132,13 @@ impl DiagnosticLog {
                 Diagnostic::Suspect { .. } => "suspect",
                 _ => return,
             };
-            captured_diagnostics.0.lock().push(word.to_owned());
+            captured_diagnostics.0.lock().push(kind.to_owned());
         });
         diagnostics
     }
 
-    fn times(&self, word: &str) -> usize {
-        self.0.lock().iter().filter(|diagnostic| *diagnostic == word).count()
+    fn times(&self, kind: &str) -> usize {
+        self.0.lock().iter().filter(|diagnostic| *diagnostic == kind).count()
     }
 }
 
@@ -148,7 +148,7 @@ struct Watched<K: CachedConfigMap> {
     factory: InformerFactory,
     informer: Informer<K>,
     diagnostics: DiagnosticLog,
-    seen: EventRecording<K>,
+    recording: EventRecording<K>,
 }
 
 /// Watches and records the scenario's config maps through the faulty network, and waits for the sync.
@@ -172,10 +172,10 @@ async fn watched<K: CachedConfigMap>(
     informer: Informer<K>,
     recorder: &Recorder,
 ) -> Watched<K> {
-    let diagnostics = DiagnosticLog::by(&informer);
-    let seen = recorder.record(&informer);
-    seen.until_synced().await;
-    Watched { factory, informer, diagnostics, seen }
+    let diagnostics = DiagnosticLog::record(&informer);
+    let recording = recorder.record(&informer);
+    recording.until_synced().await;
+    Watched { factory, informer, diagnostics, recording }
 }
 
 /// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
@@ -184,9 +184,9 @@ async fn check_contract(cluster: &TestCluster, recorder: &Recorder) -> Result<Ve
 }
 
 /// Does the same as [`check_contract`] with other times than the contract's.
-async fn check_contract_with(terms: Bounds, cluster: &TestCluster, recorder: &Recorder) -> Result<Verdict, TestError> {
+async fn check_contract_with(bounds: Bounds, cluster: &TestCluster, recorder: &Recorder) -> Result<Verdict, TestError> {
     cluster.settle(recorder).await?;
-    let report = terms.report(&cluster.history().await?, &recorder.trace());
+    let report = bounds.report(&cluster.history().await?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     let total = report.verdict.total();
     assert_eq!((total.lost, total.repeated), (0, 0), "{:?}", report.verdict);
@@ -199,32 +199,32 @@ async fn until_delivered<K: Cacheable>(
     cluster: &TestCluster,
     recording: &EventRecording<K>,
     name: &str,
-    times: usize,
+    count: usize,
 ) -> Result<(), TestError> {
     let key = cluster.key(name);
     let delivered = async {
-        while recording.of(&key).len() < times {
+        while recording.of(&key).len() < count {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
-    waited.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(&key)).into())
+    let result = tokio::time::timeout(EVENT_TIMEOUT, delivered).await;
+    result.map_err(|_| format!("{key} has {:?} after {EVENT_TIMEOUT:?}", recording.descriptions(&key)).into())
 }
 
 /// Returns the time until `informer` is fresh, or no longer fresh. Returns an error after `limit`.
 async fn until_fresh<K: Cacheable>(
     informer: &Informer<K>,
-    fresh: bool,
+    is_fresh: bool,
     limit: Duration,
 ) -> Result<Duration, TestError> {
-    let started = Instant::now();
-    while informer.freshness().is_fresh() != fresh {
-        if started.elapsed() > limit {
+    let start = Instant::now();
+    while informer.freshness().is_fresh() != is_fresh {
+        if start.elapsed() > limit {
             return Err(format!("{}: still {} after {limit:?}", informer.name(), informer.freshness()).into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(started.elapsed())
+    Ok(start.elapsed())
 }
 
 fn assert_fresh<K: Cacheable>(recording: &EventRecording<K>) {

@@ -42,21 +42,21 @@ async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(
 ) -> Result<(), TestError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
-    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.kill(0)?;
     cluster.start_again(0).await?;
     recorder.fault("killed", false);
-    let changed = cluster.writer().set("a", "2").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = cluster.writer().set("a", "2").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
     // The server writes some objects during its start. Its window of events starts only after these writes, so one list
     // may be needed.
     assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -69,24 +69,24 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     }
     let recorder = cluster.recorder();
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let everything = build::<K>(&factory, Scope::all()).start()?;
+    let all_config_maps = build::<K>(&factory, Scope::all()).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = factory.builder_with::<DynamicObject>(&kind, cluster.scope());
     // A second informer lists in pages, also on the relist.
     let dynamic = dynamic.streamed_lists(false).page_size(Some(2)).start()?;
-    let diagnostics = [DiagnosticLog::by(&everything), DiagnosticLog::by(&dynamic)];
-    let everything = recorder.record_as(&everything, "everything");
+    let diagnostics = [DiagnosticLog::record(&all_config_maps), DiagnosticLog::record(&dynamic)];
+    let all_config_maps = recorder.record_as(&all_config_maps, "everything");
     let dynamic = recorder.record_as(&dynamic, "dynamic");
-    everything.until_synced().await;
+    all_config_maps.until_synced().await;
     dynamic.until_synced().await;
     // Two more informers have injected faults. The checker must detect these faults in this history.
-    let mut broken = Vec::new();
+    let mut faulty_informers = Vec::new();
     for (fault, clause) in [(InjectedFault::MergedIdentities, Clause::C1), (InjectedFault::LostDeletes, Clause::C2)] {
         let factory = InformerFactory::new(factory.connection());
         let informer = build::<K>(&factory, cluster.scope()).inject_fault(fault).start()?;
         let recorder = cluster.recorder();
         recorder.record(&informer).until_synced().await;
-        broken.push((factory, recorder, clause));
+        faulty_informers.push((factory, recorder, clause));
     }
 
     recorder.fault("killed", true);
@@ -104,25 +104,25 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     recorder.fault("killed", false);
 
     check_contract(cluster, &recorder).await?;
-    for (_factory, of_broken, clause) in broken {
-        cluster.settle(&of_broken).await?;
-        let report = steadfast_contract::report(&cluster.history().await?, &of_broken.trace());
+    for (_factory, faulty_recorder, clause) in faulty_informers {
+        cluster.settle(&faulty_recorder).await?;
+        let report = steadfast_contract::report(&cluster.history().await?, &faulty_recorder.trace());
         assert!(report.of(clause).next().is_some(), "{report:?}");
     }
-    for (name, scenario) in [
+    for (name, expected) in [
         // A relist shows only the final state: a changed UID implies a deletion that was not observed.
         ("recreated", &["Added", "Deleted Inferred Replaced", "Added"][..]),
         ("deleted", &["Added", "Deleted Inferred Deleted"]),
         ("changed", &["Added", "Updated"]),
         ("kept", &["Added"]),
     ] {
-        assert_eq!(everything.descriptions(&cluster.key(name)), scenario, "{name}");
-        assert_eq!(dynamic.descriptions(&cluster.key(name)), scenario, "{name}");
+        assert_eq!(all_config_maps.descriptions(&cluster.key(name)), expected, "{name}");
+        assert_eq!(dynamic.descriptions(&cluster.key(name)), expected, "{name}");
     }
     for diagnostics in diagnostics {
         assert_eq!(diagnostics.times("relisted"), 1, "one 410, one relist");
     }
-    assert_fresh(&everything);
+    assert_fresh(&all_config_maps);
     assert_fresh(&dynamic);
     Ok(())
 }
@@ -133,16 +133,16 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let (mut all, mut diagnostics) = (Vec::new(), Vec::new());
+    let (mut recordings, mut diagnostics) = (Vec::new(), Vec::new());
     for number in 0..INFORMERS {
         writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
         let informer = build::<K>(&factory, cluster.scope().labels(format!("app=g{number}"))).start()?;
-        diagnostics.push(DiagnosticLog::by(&informer));
-        all.push(recorder.record(&informer));
+        diagnostics.push(DiagnosticLog::record(&informer));
+        recordings.push(recorder.record(&informer));
     }
     factory.wait_for_sync(EVENT_TIMEOUT).await?;
-    for seen in &all {
-        seen.until_synced().await;
+    for recording in &recordings {
+        recording.until_synced().await;
     }
 
     recorder.fault("killed", true);
@@ -164,13 +164,13 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
     recorder.fault("killed", false);
 
     check_contract(cluster, &recorder).await?;
-    for (number, (seen, diagnostics)) in all.iter().zip(&diagnostics).enumerate() {
+    for (number, (recording, diagnostics)) in recordings.iter().zip(&diagnostics).enumerate() {
         let recreated = number % 5 == 0;
-        let wanted =
+        let expected =
             if recreated { &["Added", "Deleted Inferred Replaced", "Added"][..] } else { &["Added", "Updated"] };
-        assert_eq!(seen.descriptions(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
+        assert_eq!(recording.descriptions(&cluster.key(&format!("c-{number}"))), expected, "{number}");
         assert_eq!(diagnostics.times("relisted"), 1, "{number}: no version to resume from, and one list");
-        assert_fresh(seen);
+        assert_fresh(recording);
     }
     Ok(())
 }
@@ -179,7 +179,7 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("shut down", true);
     cluster.shut_down(1).await?;
@@ -187,12 +187,12 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
     cluster.start_again(1).await?;
     recorder.fault("shut down", false);
     writer.recreate("a", "2").await?;
-    let changed = writer.set("a", "3").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = writer.set("a", "3").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
 
     check_contract(cluster, &recorder).await?;
     assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -200,7 +200,7 @@ async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Te
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
@@ -213,13 +213,13 @@ async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Te
 
     check_contract(cluster, &recorder).await?;
     assert_eq!(
-        seen.descriptions(&cluster.key("a")),
+        recording.descriptions(&cluster.key("a")),
         ["Added", "Deleted Observed Deleted", "Added"],
         "in the order of the changes"
     );
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert!(diagnostics.times("resumed") >= 1);
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -227,15 +227,15 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut TestC
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
-    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, recording, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     // The second server does not receive the changes of the first one.
     cluster.lag(true)?;
     writer.set("changed", "2").await?;
     writer.recreate("recreated", "2").await?;
-    until_delivered(cluster, seen, "changed", 2).await?;
-    until_delivered(cluster, seen, "recreated", 3).await?;
+    until_delivered(cluster, recording, "changed", 2).await?;
+    until_delivered(cluster, recording, "recreated", 3).await?;
     cluster.network().send_to(1);
     cluster.network().reset();
     // A new informer has no reliable state on the lagging server.
@@ -248,20 +248,20 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut TestC
         Some(1),
         "the connection moved to the second server"
     );
-    let delivered = |name: &str| seen.of(&cluster.key(name)).len();
+    let delivered = |name: &str| recording.of(&cluster.key(name)).len();
     assert_eq!((delivered("changed"), delivered("recreated")), (2, 3));
     // A consistent list waits for the newest version of etcd, which the lagging cache does not reach.
     assert!(!late_recording.informer().has_synced(), "{}", late_recording.informer().freshness());
 
     cluster.lag(false)?;
     writer.set("changed", "3").await?;
-    until_delivered(cluster, seen, "changed", 3).await?;
+    until_delivered(cluster, recording, "changed", 3).await?;
     late_recording.informer().wait_for_sync(EVENT_TIMEOUT).await?;
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
-    assert_eq!(seen.descriptions(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(recording.descriptions(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
+    assert_eq!(recording.descriptions(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed on the second server");
-    assert_fresh(seen);
+    assert_fresh(recording);
     assert_fresh(&late_recording);
     Ok(())
 }
@@ -269,17 +269,17 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut TestC
 async fn frozen_server_is_noticed_within_two_periods<K: CachedConfigMap>(
     cluster: &mut TestCluster,
 ) -> Result<(), TestError> {
-    freeze_once::<K>(cluster, TestCluster::freeze).await
+    check_freeze::<K>(cluster, TestCluster::freeze).await
 }
 
 async fn frozen_store_is_noticed_within_two_periods<K: CachedConfigMap>(
     cluster: &mut TestCluster,
 ) -> Result<(), TestError> {
-    freeze_once::<K>(cluster, TestCluster::freeze_store).await
+    check_freeze::<K>(cluster, TestCluster::freeze_store).await
 }
 
 /// Freezes the target behind the connection once.
-async fn freeze_once<K: CachedConfigMap>(
+async fn check_freeze<K: CachedConfigMap>(
     cluster: &mut TestCluster,
     freeze: fn(&mut TestCluster, bool) -> Result<(), steadfast_testing::TestkitError>,
 ) -> Result<(), TestError> {
@@ -287,22 +287,22 @@ async fn freeze_once<K: CachedConfigMap>(
     writer.create("a", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, diagnostics, seen, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, recording, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
     until_fresh(informer, true, EVENT_TIMEOUT).await?;
 
     freeze(cluster, true)?;
-    let noticed = until_fresh(informer, false, 2 * PERIOD + SLACK).await;
+    let notice_time = until_fresh(informer, false, 2 * PERIOD + SLACK).await;
     freeze(cluster, false)?;
-    let noticed = noticed?;
+    let notice_time = notice_time?;
     writer.set("a", "2").await?;
-    until_delivered(cluster, seen, "a", 2).await?;
-    let recovered = until_fresh(informer, true, EVENT_TIMEOUT).await?;
-    println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
+    until_delivered(cluster, recording, "a", 2).await?;
+    let recovery_time = until_fresh(informer, true, EVENT_TIMEOUT).await?;
+    println!("noticed after {notice_time:.1?} (period {PERIOD:?}), recovered after {recovery_time:.1?}");
 
     check_contract_with(Bounds { period: PERIOD, ..Bounds::default() }, cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Updated"]);
-    assert_fresh(seen);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Updated"]);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -312,7 +312,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut TestC
     writer.create("deleted", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, diagnostics, seen, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, recording, .. } = &watch_with::<K>(factory, cluster, &recorder).await?;
 
     cluster.back_up().await?;
     writer.create("lost", "1").await?;
@@ -321,38 +321,38 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut TestC
     for _ in 0..200 {
         writer.write_unrelated().await?;
     }
-    let changed = writer.set("kept", "2").await?;
-    recorder.wait_for(informer, informer.name(), &changed).await?;
+    let changed_object = writer.set("kept", "2").await?;
+    recorder.wait_for(informer, informer.name(), &changed_object).await?;
     recorder.fault("restored", true);
     cluster.restore().await?;
     recorder.fault("restored", false);
-    let started = Instant::now();
+    let start = Instant::now();
     while informer.snapshot().epoch() == 0 {
-        assert!(started.elapsed() < EVENT_TIMEOUT, "no new epoch, but {}", informer.freshness());
+        assert!(start.elapsed() < EVENT_TIMEOUT, "no new epoch, but {}", informer.freshness());
         sleep(Duration::from_millis(5)).await;
     }
-    println!("a new epoch after {:.1?} (period {PERIOD:?})", started.elapsed());
+    println!("a new epoch after {:.1?} (period {PERIOD:?})", start.elapsed());
     until_fresh(informer, true, EVENT_TIMEOUT).await?;
     writer.set("kept", "3").await?;
 
     check_contract_with(Bounds { period: PERIOD, ..Bounds::default() }, cluster, &recorder).await?;
     assert_eq!(diagnostics.times("relisted"), 1, "one list of the other history");
     assert_eq!(
-        seen.descriptions(&cluster.key("kept")),
+        recording.descriptions(&cluster.key("kept")),
         ["Added", "Updated", "Updated", "Updated"],
         "the object survives"
     );
     assert_eq!(
-        seen.descriptions(&cluster.key("lost")),
+        recording.descriptions(&cluster.key("lost")),
         ["Added", "Deleted Inferred Deleted"],
         "the backup does not contain the object"
     );
     assert_eq!(
-        seen.descriptions(&cluster.key("deleted")),
+        recording.descriptions(&cluster.key("deleted")),
         ["Added", "Deleted Observed Deleted", "Added"],
         "the object is restored"
     );
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -366,15 +366,15 @@ async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(
     cluster.network().send_to(1);
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(true).start()?;
-    let Watched { diagnostics, seen, .. } = &watched(factory, informer, &recorder).await;
+    let Watched { diagnostics, recording, .. } = &watched(factory, informer, &recorder).await;
     assert_eq!(diagnostics.times("fell back to pages"), 1);
     writer.recreate("a", "2").await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
-    assert_eq!(seen.descriptions(&cluster.key("c")), ["Added"]);
+    assert_eq!(recording.descriptions(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
+    assert_eq!(recording.descriptions(&cluster.key("c")), ["Added"]);
     assert_eq!(diagnostics.times("relisted"), 0);
-    assert_fresh(seen);
+    assert_fresh(recording);
     Ok(())
 }
 
@@ -388,7 +388,7 @@ async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut TestC
     cluster.network().delay(Duration::from_millis(200));
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
-    let seen = recorder.record(&informer);
+    let recording = recorder.record(&informer);
     sleep(Duration::from_secs(3)).await;
     assert!(!informer.has_synced(), "the list must still be in progress");
     writer.delete("c-39").await?;
@@ -397,9 +397,9 @@ async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut TestC
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
 
     check_contract(cluster, &recorder).await?;
-    assert_eq!(seen.descriptions(&cluster.key("c-38")), ["Added"]);
+    assert_eq!(recording.descriptions(&cluster.key("c-38")), ["Added"]);
     // If the first list had completed, the object would have been added and deleted.
-    assert_eq!(seen.descriptions(&cluster.key("c-39")), [""; 0], "the list is a newer one");
-    assert_fresh(&seen);
+    assert_eq!(recording.descriptions(&cluster.key("c-39")), [""; 0], "the list is a newer one");
+    assert_fresh(&recording);
     Ok(())
 }

@@ -7,15 +7,15 @@ use steadfast_apiserver::ApiServer;
 use crate::kubeconfigs::support::{
     Folder, Outcome, PODS, SECRET, base64, config, connection, kubeconfig, list_pods, recorded_request,
 };
-use crate::kubeconfigs::tunnel::{Kind, Tunnel};
+use crate::kubeconfigs::tunnel::{ProxyKind, Tunnel};
 
-async fn closed() -> Result<ApiServer, Box<dyn std::error::Error + Send + Sync>> {
+async fn closed_server() -> Result<ApiServer, Box<dyn std::error::Error + Send + Sync>> {
     Ok(ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?)
 }
 
 #[tokio::test]
 async fn credentials_of_every_form() -> Outcome {
-    let server = closed().await?;
+    let server = closed_server().await?;
     let folder = Folder::new();
     let identity = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
     let token = folder.write("token", &format!("{SECRET}\n"));
@@ -32,14 +32,14 @@ async fn credentials_of_every_form() -> Outcome {
     let inline = json!({
         "client-certificate-data": base64(&identity.certificate_pem), "client-key-data": base64(&identity.key_pem),
     });
-    let answer = json!({
+    let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
         "status": {"clientCertificateData": identity.certificate_pem, "clientKeyData": identity.key_pem},
     });
-    let answer = folder.write("credential.json", &answer.to_string());
-    let certifying = json!({
+    let credential = folder.write("credential.json", &credential.to_string());
+    let certificate_plugin = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "interactiveMode": "Never",
-        "args": [answer],
+        "args": [credential],
     });
     let forms: [(&str, Value, Option<&str>); 8] = [
         ("token", json!({"token": SECRET}), None),
@@ -49,16 +49,16 @@ async fn credentials_of_every_form() -> Outcome {
         ("certificate data", inline, Some("carol")),
         ("files, relative", json!({"client-certificate": "client.crt", "client-key": "client.key"}), Some("carol")),
         ("plugin", json!({"exec": plugin}), None),
-        ("plugin with certificate", json!({"exec": certifying}), Some("carol")),
+        ("plugin with certificate", json!({"exec": certificate_plugin}), Some("carol")),
     ];
-    for (form, user, known) in forms {
+    for (form, user, expected_user) in forms {
         let connection = connection(&folder, &kubeconfig(&server, &json!({}), &user)).await?;
         let record = recorded_request(&connection, &server).await.map_err(|error| format!("{form}: {error}"))?;
-        assert_eq!(record.user.as_deref(), known, "{form}");
+        assert_eq!(record.user.as_deref(), expected_user, "{form}");
         assert!(!format!("{connection:?}").contains(SECRET));
     }
-    let nobody = connection(&folder, &kubeconfig(&server, &json!({}), &json!({}))).await?;
-    assert_eq!(list_pods(&nobody).await?, 401, "a request without credentials must be unauthorized");
+    let anonymous = connection(&folder, &kubeconfig(&server, &json!({}), &json!({}))).await?;
+    assert_eq!(list_pods(&anonymous).await?, 401, "a request without credentials must be unauthorized");
     Ok(())
 }
 
@@ -67,15 +67,15 @@ async fn authorities_and_names_of_every_form() -> Outcome {
     let server = ApiServer::builder().tls(true).start().await?;
     let folder = Folder::new();
     folder.write("ca.crt", &server.ca_pem().ok_or("no TLS")?);
-    let file = json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"});
+    let with_file = json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"});
     let insecure = json!({"certificate-authority-data": null, "insecure-skip-tls-verify": true});
-    for cluster in [json!({}), file, insecure, json!({"tls-server-name": "kubernetes.default.svc"})] {
+    for cluster in [json!({}), with_file, insecure, json!({"tls-server-name": "kubernetes.default.svc"})] {
         let connection = connection(&folder, &kubeconfig(&server, &cluster, &json!({}))).await?;
         recorded_request(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
     }
-    let wrong =
+    let mismatched =
         connection(&folder, &kubeconfig(&server, &json!({"tls-server-name": "else.example"}), &json!({}))).await?;
-    assert!(list_pods(&wrong).await.is_err_and(|error| error.to_string().contains("tls-server-name")));
+    assert!(list_pods(&mismatched).await.is_err_and(|error| error.to_string().contains("tls-server-name")));
     Ok(())
 }
 
@@ -86,16 +86,16 @@ async fn urls_of_every_form() -> Outcome {
     let folder = Folder::new();
     let mut urls = vec![format!("https://localhost:{}", address.port())];
     // A machine may have no IPv6. `reaching.rs` and `socks.rs` cover the notation of such addresses as well.
-    let six = match std::net::TcpListener::bind("[::1]:0") {
-        Ok(_) => Some(Tunnel::open(Kind::Forward, "[::1]:0", &[("forwarded", address)], None).await?),
+    let ipv6_tunnel = match std::net::TcpListener::bind("[::1]:0") {
+        Ok(_) => Some(Tunnel::open(ProxyKind::Forward, "[::1]:0", &[("forwarded", address)], None).await?),
         Err(_) => None,
     };
-    urls.extend(six.iter().map(|six| format!("https://[::1]:{}/", six.address.port())));
+    urls.extend(ipv6_tunnel.iter().map(|tunnel| format!("https://[::1]:{}/", tunnel.address.port())));
     for url in urls {
         let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
         recorded_request(&connection, &server).await.map_err(|error| format!("{url}: {error}"))?;
     }
-    assert!(six.is_none_or(|six| six.requested_targets().len() == 1));
+    assert!(ipv6_tunnel.is_none_or(|tunnel| tunnel.requested_targets().len() == 1));
     let url = format!("{}/k8s/clusters/c-1/", server.url(0));
     let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
     list_pods(&connection).await?;
@@ -111,8 +111,8 @@ async fn impersonation() -> Outcome {
         "as": "jane", "as-uid": "7", "as-groups": ["developers", "admins"], "as-user-extra": {"scopes": ["view"]},
     });
     let connection = connection(&Folder::new(), &kubeconfig(&server, &json!({}), &user)).await?;
-    let mut seen = recorded_request(&connection, &server).await?.impersonation;
-    seen.sort();
+    let mut impersonation_headers = recorded_request(&connection, &server).await?.impersonation;
+    impersonation_headers.sort();
     let expected = [
         ("impersonate-extra-scopes", "view"),
         ("impersonate-group", "admins"),
@@ -120,7 +120,7 @@ async fn impersonation() -> Outcome {
         ("impersonate-uid", "7"),
         ("impersonate-user", "jane"),
     ];
-    assert_eq!(seen, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(impersonation_headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     Ok(())
 }
 
@@ -136,10 +136,10 @@ async fn contexts() -> Outcome {
     let other = json!({"name": "other", "context": {"cluster": "c", "user": "right", "namespace": "shop"}});
     kubeconfig_file["contexts"].as_array_mut().ok_or("no contexts")?.push(other);
     let file = folder.write("config.yaml", &kubeconfig_file.to_string());
-    let here = steadfast::Connection::new(config(&file, None).await?)?;
+    let current = steadfast::Connection::new(config(&file, None).await?)?;
     let other = steadfast::Connection::new(config(&file, Some("other")).await?)?;
-    assert_eq!((list_pods(&here).await?, list_pods(&other).await?), (401, 200));
-    assert_eq!((here.default_namespace(), other.default_namespace()), ("default", "shop"));
+    assert_eq!((list_pods(&current).await?, list_pods(&other).await?), (401, 200));
+    assert_eq!((current.default_namespace(), other.default_namespace()), ("default", "shop"));
     Ok(())
 }
 
@@ -153,15 +153,17 @@ async fn proxies() -> Outcome {
         // One name that only the proxy can resolve, and a loopback address. The `proxy-url` applies to both.
         for (host, extra) in [("api.behind.example", json!({"tls-server-name": "localhost"})), ("127.0.0.1", json!({}))]
         {
-            let wanted = format!("{host}:{}", address.port());
-            for (kind, proxy) in [(Kind::Connect, "http"), (Kind::Socks5, "socks5"), (Kind::Socks5, "socks5h")] {
-                let tunnel = Tunnel::open(kind, "127.0.0.1:0", &[(&wanted, address)], login).await?;
+            let target = format!("{host}:{}", address.port());
+            for (kind, proxy) in
+                [(ProxyKind::Connect, "http"), (ProxyKind::Socks5, "socks5"), (ProxyKind::Socks5, "socks5h")]
+            {
+                let tunnel = Tunnel::open(kind, "127.0.0.1:0", &[(&target, address)], login).await?;
                 let mut cluster = extra.clone();
-                cluster["server"] = format!("{scheme}://{wanted}").into();
+                cluster["server"] = format!("{scheme}://{target}").into();
                 cluster["proxy-url"] = format!("{proxy}://user:p%40ss@{}", tunnel.address).into();
                 let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
                 recorded_request(&connection, &server).await.map_err(|error| format!("{cluster}: {error}"))?;
-                assert_eq!(tunnel.requested_targets(), std::slice::from_ref(&wanted));
+                assert_eq!(tunnel.requested_targets(), std::slice::from_ref(&target));
             }
         }
     }
@@ -172,8 +174,8 @@ async fn proxies() -> Outcome {
 async fn refusing_proxy_is_named_without_credentials() -> Outcome {
     let server = ApiServer::start().await?;
     for (kind, proxy, why) in [
-        (Kind::Connect, "http", ["407 Proxy Authentication Required", "502 Bad Gateway"]),
-        (Kind::Socks5, "socks5", ["does not accept the user and password", "responded with 4, host unreachable"]),
+        (ProxyKind::Connect, "http", ["407 Proxy Authentication Required", "502 Bad Gateway"]),
+        (ProxyKind::Socks5, "socks5", ["does not accept the user and password", "responded with 4, host unreachable"]),
     ] {
         for (login, why) in [(Some("another:one"), why[0]), (None, why[1])] {
             let tunnel = Tunnel::open(kind, "127.0.0.1:0", &[], login).await?;

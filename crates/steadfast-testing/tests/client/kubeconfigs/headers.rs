@@ -26,12 +26,12 @@ async fn own_authorization_of_a_request_is_kept() -> Outcome {
     server.faults().replace_tokens(&[SECRET]);
     for (token, expected) in [(SECRET, StatusCode::OK), ("unknown", StatusCode::UNAUTHORIZED)] {
         let request = || Request::get(PODS).header(AUTHORIZATION, format!("Bearer {token}"));
-        let before = server.requests().len();
+        let requests_before = server.requests().len();
         let response = connection.send(request().body(Body::empty())?).await?;
         assert_eq!(response.status(), expected, "{token}");
         let response = connection.client().send(request().body(Body::empty())?).await?;
         assert_eq!(response.status(), expected, "{token}, by the client");
-        assert_eq!(server.requests().len(), before + 2, "the server's verdict is final: {token}");
+        assert_eq!(server.requests().len(), requests_before + 2, "the server's verdict is final: {token}");
     }
     Ok(())
 }
@@ -50,9 +50,9 @@ async fn own_impersonation_of_a_request_is_kept() -> Outcome {
 
 /// Captures the log of this thread.
 #[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<u8>>>);
+struct LogWriter(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Logged {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -65,17 +65,17 @@ impl Write for Logged {
 
 #[tokio::test]
 async fn server_warnings_are_logged_once_and_received() -> Outcome {
-    let logged = Logged::default();
-    let writer = logged.clone();
+    let log = LogWriter::default();
+    let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _subscribed = tracing::subscriber::set_default(subscriber);
 
     let server = ApiServer::start().await?;
     let folder = Folder::new();
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &json!({})).to_string());
-    let (received, mut warnings) = mpsc::unbounded_channel();
+    let (warning_sender, mut warnings) = mpsc::unbounded_channel();
     let connection = Connection::builder(config(&file, None).await?)
-        .on_warning(move |warning| drop(received.send(warning.clone())))
+        .on_warning(move |warning| drop(warning_sender.send(warning.clone())))
         .build()?;
     let webhooks: Api<MutatingWebhookConfiguration> = Api::all(connection.client());
     for name in ["first", "second"] {
@@ -86,7 +86,7 @@ async fn server_warnings_are_logged_once_and_received() -> Outcome {
     let second = warnings.recv().await.ok_or("no second warning")?;
     assert!(first.text.contains("this server calls no webhooks"), "{first:?}");
     assert_eq!((first.repeated, second.repeated, &second.text), (false, true, &first.text));
-    let logged = String::from_utf8_lossy(&logged.0.lock()).into_owned();
-    assert_eq!(logged.matches("the server sent a warning").count(), 1, "{logged}");
+    let log = String::from_utf8_lossy(&log.0.lock()).into_owned();
+    assert_eq!(log.matches("the server sent a warning").count(), 1, "{log}");
     Ok(())
 }

@@ -47,12 +47,12 @@ async fn watch(connection: &Connection) -> Result<ResponseBody, TestError> {
 }
 
 /// Creates a pod, and checks that the open watch delivers its event.
-async fn assert_watch_continues(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> Outcome {
+async fn assert_watch_continues(server: &ApiServer, watch_body: &mut ResponseBody, name: &str) -> Outcome {
     server.create(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     }))?;
-    let event = watched.frame().await.ok_or("the watch has ended")??.into_data().map_err(|_| "no data")?;
+    let event = watch_body.frame().await.ok_or("the watch has ended")??.into_data().map_err(|_| "no data")?;
     assert!(String::from_utf8_lossy(&event).contains(&format!("\"{name}\"")), "{event:?}");
     Ok(())
 }
@@ -63,7 +63,7 @@ struct CertificateSetup {
     certificate: PathBuf,
     key: PathBuf,
     connection: Connection,
-    watched: ResponseBody,
+    watch_body: ResponseBody,
     _folder: Folder,
 }
 
@@ -76,13 +76,14 @@ async fn certificate_setup() -> Result<CertificateSetup, TestError> {
     let user = json!({"client-certificate": certificate, "client-key": key});
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
     let connection = Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
-    let watched = watch(&connection).await?;
-    Ok(CertificateSetup { server, certificate, key, connection, watched, _folder: folder })
+    let watch_body = watch(&connection).await?;
+    Ok(CertificateSetup { server, certificate, key, connection, watch_body, _folder: folder })
 }
 
 #[tokio::test(start_paused = true)]
 async fn rotated_certificate_is_used_within_minute() -> Outcome {
-    let CertificateSetup { server, certificate, key, connection, mut watched, _folder } = certificate_setup().await?;
+    let CertificateSetup { server, certificate, key, connection, mut watch_body, _folder } =
+        certificate_setup().await?;
     assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("first"));
 
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
@@ -100,9 +101,9 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another
     // connection.
     assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
-    assert_watch_continues(&server, &mut watched, "told-on-the-old-connection").await?;
+    assert_watch_continues(&server, &mut watch_body, "told-on-the-old-connection").await?;
 
-    drop(watched);
+    drop(watch_body);
     tokio::time::sleep(Duration::from_secs(70)).await;
     // A draining connection closes after its last stream.
     let connections = connection.connections();
@@ -112,13 +113,14 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_certificate_is_reloaded_immediately() -> Outcome {
-    let CertificateSetup { server, certificate, key, connection, mut watched, _folder } = certificate_setup().await?;
+    let CertificateSetup { server, certificate, key, connection, mut watch_body, _folder } =
+        certificate_setup().await?;
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     server.revoke_client_certificates("first");
     fs::write(&certificate, &second.certificate_pem)?;
     fs::write(&key, &second.key_pem)?;
     assert_eq!(recorded_request(&connection, &server).await?.user.as_deref(), Some("second"));
-    assert_watch_continues(&server, &mut watched, "still").await?;
+    assert_watch_continues(&server, &mut watch_body, "still").await?;
 
     server.revoke_client_certificates("second");
     assert_eq!(list_pods(&connection).await?, 401, "the caller must receive the 401 if no file helps");
@@ -133,18 +135,18 @@ async fn rotated_token_is_read_within_minute() -> Outcome {
     let kubeconfig_file = kubeconfig(&server, &json!({}), &json!({"tokenFile": token}));
     let file = folder.write("config.yaml", &kubeconfig_file.to_string());
     let connection = Connection::builder(config(&file, None).await?).environment(environment_of(&server)).build()?;
-    let mut watched = watch(&connection).await?;
+    let mut watch_body = watch(&connection).await?;
     fs::write(&token, "second\n")?;
     tokio::time::sleep(Duration::from_secs(61)).await;
     server.faults().replace_tokens(&["second"]);
-    let before = server.requests().len();
+    let requests_before = server.requests().len();
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "the file must be read before the request is sent");
+    assert_eq!(server.requests().len(), requests_before + 1, "the file must be read before the request is sent");
 
     fs::remove_file(&token)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(list_pods(&connection).await?, 200, "the last token must be used after the file is deleted");
-    assert_watch_continues(&server, &mut watched, "through-it-all").await
+    assert_watch_continues(&server, &mut watch_body, "through-it-all").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,15 +159,15 @@ async fn rotated_authority_is_trusted_after_failure() -> Outcome {
     let mut config = config(&file, None).await?;
     config.root_cert_file = Some(authority.clone());
     let connection = Connection::builder(config).environment(environment_of(&server)).build()?;
-    let mut watched = watch(&connection).await?;
+    let mut watch_body = watch(&connection).await?;
     server.rotate_authority()?;
-    let refused = list_pods(&connection).await.expect_err("the authority is unknown");
-    assert!(refused.to_string().contains("certificate-authority"), "{refused}");
+    let error = list_pods(&connection).await.expect_err("the authority is unknown");
+    assert!(error.to_string().contains("certificate-authority"), "{error}");
 
     fs::write(&authority, server.ca_pem().ok_or("no TLS")?)?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_watch_continues(&server, &mut watched, "not-cut").await
+    assert_watch_continues(&server, &mut watch_body, "not-cut").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +186,7 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
             async move { config(&file, None).await }
         })
         .build()?;
-    let mut watched = watch(&connection).await?;
+    let mut watch_body = watch(&connection).await?;
     assert_eq!(list_pods(&connection).await?, 200);
 
     write("second");
@@ -201,10 +203,14 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
     server.faults().replace_tokens(&["second", "third"]);
     tokio::time::sleep(Duration::from_secs(301)).await;
     server.faults().replace_tokens(&["third"]);
-    let before = server.requests().len();
+    let requests_before = server.requests().len();
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "the kubeconfig must be loaded before the request is sent");
-    assert_watch_continues(&server, &mut watched, "to-the-end").await
+    assert_eq!(
+        server.requests().len(),
+        requests_before + 1,
+        "the kubeconfig must be loaded before the request is sent"
+    );
+    assert_watch_continues(&server, &mut watch_body, "to-the-end").await
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,9 +237,9 @@ async fn panicking_loader_fails_no_request() -> Outcome {
     server.faults().replace_tokens(&["first", "second"]);
     tokio::time::sleep(Duration::from_secs(301)).await;
     server.faults().replace_tokens(&["second"]);
-    let before = server.requests().len();
+    let requests_before = server.requests().len();
     assert_eq!(list_pods(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "the check after the failed one must load the kubeconfig");
+    assert_eq!(server.requests().len(), requests_before + 1, "the check after the failed one must load the kubeconfig");
     Ok(())
 }
 

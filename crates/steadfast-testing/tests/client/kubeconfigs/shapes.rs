@@ -52,24 +52,24 @@ pub(crate) struct Shape {
     /// Name and content of each file.
     files: Vec<(String, Vec<u8>)>,
     /// Files in `KUBECONFIG`. Relative names are in the folder of the shape.
-    listed: Vec<String>,
+    listed_files: Vec<String>,
     /// True if the server requests a client certificate and accepts any.
     requests_certificate: bool,
 }
 
 impl Shape {
-    fn of_text(name: impl Into<String>, text: impl Into<Vec<u8>>) -> Self {
+    fn from_text(name: impl Into<String>, text: impl Into<Vec<u8>>) -> Self {
         Self {
             name: name.into(),
             files: vec![("config".to_owned(), text.into())],
-            listed: vec!["config".to_owned()],
+            listed_files: vec!["config".to_owned()],
             requests_certificate: false,
         }
     }
 
     /// Creates a shape from JSON, which is YAML in flow style.
-    fn of(name: impl Into<String>, whole: &Value) -> Self {
-        Self::of_text(name, whole.to_string())
+    fn from_json(name: impl Into<String>, kubeconfig: &Value) -> Self {
+        Self::from_text(name, kubeconfig.to_string())
     }
 
     fn with_file(mut self, name: &str, content: impl Into<Vec<u8>>) -> Self {
@@ -77,8 +77,8 @@ impl Shape {
         self
     }
 
-    fn listed(mut self, names: &[&str]) -> Self {
-        self.listed = names.iter().map(|name| (*name).to_owned()).collect();
+    fn with_listed_files(mut self, names: &[&str]) -> Self {
+        self.listed_files = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
@@ -95,7 +95,8 @@ impl Shape {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
             }
         }
-        let paths = self.listed.iter().map(|name| if name.is_empty() { PathBuf::new() } else { folder.join(name) });
+        let paths =
+            self.listed_files.iter().map(|name| if name.is_empty() { PathBuf::new() } else { folder.join(name) });
         std::env::join_paths(paths).expect("paths without separators")
     }
 }
@@ -108,23 +109,23 @@ pub(crate) struct ShapeFixtures {
     authority: String,
     carol: ClientIdentity,
     /// Server without TLS and without authentication.
-    plain: ApiServer,
+    plain_server: ApiServer,
 }
 
 impl ShapeFixtures {
-    fn whole(&self, cluster: &Value, user: &Value) -> Value {
+    fn kubeconfig_with(&self, cluster: &Value, user: &Value) -> Value {
         kubeconfig(&self.server, cluster, user)
     }
 
-    fn good(&self) -> Value {
-        self.whole(&json!({}), &json!({"token": SECRET}))
+    fn valid_kubeconfig(&self) -> Value {
+        self.kubeconfig_with(&json!({}), &json!({"token": SECRET}))
     }
 }
 
 async fn fixtures() -> Result<ShapeFixtures, Box<dyn std::error::Error + Send + Sync>> {
     let server = ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?;
-    let plain = ApiServer::start().await?;
-    plain.create(
+    let plain_server = ApiServer::start().await?;
+    plain_server.create(
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain", "namespace": "default"}}),
     )?;
     for object in [
@@ -137,7 +138,7 @@ async fn fixtures() -> Result<ShapeFixtures, Box<dyn std::error::Error + Send + 
     let carol = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
     let authority = server.ca_pem().ok_or("no TLS")?;
     let permissive_url = permissive_server::start(&carol).await?;
-    Ok(ShapeFixtures { server, permissive_url, authority, carol, plain })
+    Ok(ShapeFixtures { server, permissive_url, authority, carol, plain_server })
 }
 
 /// Returns kubectl's result with this `KUBECONFIG`: the names of config maps, or its error.
@@ -166,11 +167,11 @@ async fn by_library(
     kubeconfig: &OsString,
     requests_certificate: bool,
 ) -> Result<String, String> {
-    let listed = kubeconfig.clone();
+    let kubeconfig_list = kubeconfig.clone();
     let connection = tokio::task::spawn_blocking(move || {
-        let config = KubeconfigFiles::from_list(&listed).read()?.config(None)?;
-        let within = Duration::from_secs(10);
-        let settings = Settings { connect_timeout: within, headers_timeout: within, ..Settings::default() };
+        let config = KubeconfigFiles::from_list(&kubeconfig_list).read()?.config(None)?;
+        let timeout = Duration::from_secs(10);
+        let settings = Settings { connect_timeout: timeout, headers_timeout: timeout, ..Settings::default() };
         Connection::builder(config).environment(environment).settings(settings).build()
     });
     let connection = connection.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
@@ -187,22 +188,22 @@ async fn by_library(
 
 /// Returns kubectl's result for each of `lists`, from a few concurrent processes.
 fn all_by_kubectl(kubectl: &Path, home: &Path, lists: &[(OsString, bool)]) -> Vec<Result<String, String>> {
-    let next = AtomicUsize::new(0);
-    let mut found: Vec<(usize, Result<String, String>)> = std::thread::scope(|scope| {
+    let next_index = AtomicUsize::new(0);
+    let mut results: Vec<(usize, Result<String, String>)> = std::thread::scope(|scope| {
         let work = || {
-            let mut found = Vec::new();
+            let mut results = Vec::new();
             while let Some((index, (list, requests_certificate))) =
-                lists.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed))
+                lists.iter().enumerate().nth(next_index.fetch_add(1, Ordering::Relaxed))
             {
-                found.push((index, by_kubectl(kubectl, home, list, *requests_certificate)));
+                results.push((index, by_kubectl(kubectl, home, list, *requests_certificate)));
             }
-            found
+            results
         };
         let workers: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
     });
-    found.sort_by_key(|(index, _)| *index);
-    found.into_iter().map(|(_, found)| found).collect()
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -222,31 +223,31 @@ async fn every_kubeconfig_of_kubectl_connects() -> Outcome {
         .map(|(number, shape)| (shape.write(&folder.path().join(number.to_string())), shape.requests_certificate))
         .collect();
 
-    let asked = lists.clone();
-    let by_kubectl = tokio::task::spawn_blocking(move || all_by_kubectl(&kubectl, &home, &asked));
+    let queried_lists = lists.clone();
+    let kubectl_results = tokio::task::spawn_blocking(move || all_by_kubectl(&kubectl, &home, &queried_lists));
     let environment: SharedEnvironment = Arc::new(Threads::new()?);
     let mut library_results = Vec::new();
     for (list, requests_certificate) in &lists {
         library_results.push(by_library(environment.clone(), list, *requests_certificate).await);
     }
-    let by_kubectl = by_kubectl.await?;
+    let kubectl_results = kubectl_results.await?;
 
     let mut problems = Vec::new();
-    for ((shape, kubectl), us) in shapes.iter().zip(&by_kubectl).zip(&library_results) {
+    for ((shape, kubectl_result), library_result) in shapes.iter().zip(&kubectl_results).zip(&library_results) {
         let deviation = DEVIATIONS.iter().find(|(name, _)| shape.name.starts_with(name));
-        match (kubectl, us, deviation) {
-            (Ok(one), Ok(other), None) if one == other => {}
+        match (kubectl_result, library_result, deviation) {
+            (Ok(kubectl_names), Ok(library_names), None) if kubectl_names == library_names => {}
             // An error of kubectl permits either result: the library may be more tolerant.
             (Ok(_), Err(_), Some(_)) | (Err(_), _, None) => {}
-            _ => problems.push(format!("{}: kubectl {kubectl:?}, library {us:?}", shape.name)),
+            _ => problems.push(format!("{}: kubectl {kubectl_result:?}, library {library_result:?}", shape.name)),
         }
-        if let Err(error) = us {
+        if let Err(error) = library_result {
             assert!(!error.contains(SECRET), "{}: {error}", shape.name);
         }
     }
     assert!(problems.is_empty(), "{} of {} shapes differ:\n{}", problems.len(), shapes.len(), problems.join("\n"));
-    let connected = by_kubectl.iter().filter(|found| found.is_ok()).count();
+    let connected_count = kubectl_results.iter().filter(|result| result.is_ok()).count();
     assert!(shapes.len() >= MIN_SHAPES, "only {} shapes", shapes.len());
-    assert!(connected >= MIN_CONNECTED, "kubectl connects with only {connected} of {}", shapes.len());
+    assert!(connected_count >= MIN_CONNECTED, "kubectl connects with only {connected_count} of {}", shapes.len());
     Ok(())
 }

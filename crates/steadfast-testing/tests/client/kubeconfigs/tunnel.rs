@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::kubeconfigs::support::base64;
 
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ProxyKind {
     Connect,
     Socks5,
     Forward,
@@ -26,28 +26,28 @@ pub(crate) struct Tunnel {
     task: JoinHandle<()>,
 }
 
-struct Rules {
-    kind: Kind,
+struct ProxyRules {
+    kind: ProxyKind,
     names: BTreeMap<String, SocketAddr>,
     login: Option<&'static str>,
 }
 
 impl Tunnel {
     pub(crate) async fn open(
-        kind: Kind,
-        at: &str,
+        kind: ProxyKind,
+        listen_address: &str,
         names: &[(&str, SocketAddr)],
         login: Option<&'static str>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(at).await?;
+        let listener = TcpListener::bind(listen_address).await?;
         let address = listener.local_addr()?;
         let requested_targets = Arc::<Mutex<Vec<String>>>::default();
         let names = names.iter().map(|(name, address)| ((*name).to_owned(), *address)).collect();
-        let (rules, record) = (Arc::new(Rules { kind, names, login }), requested_targets.clone());
+        let (rules, record) = (Arc::new(ProxyRules { kind, names, login }), requested_targets.clone());
         let task = tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
+            while let Ok((client_stream, _)) = listener.accept().await {
                 let (rules, record) = (rules.clone(), record.clone());
-                tokio::spawn(async move { carry(near, &rules, &record).await });
+                tokio::spawn(async move { forward(client_stream, &rules, &record).await });
             }
         });
         Ok(Self { address, requested_targets, task })
@@ -65,86 +65,90 @@ impl Drop for Tunnel {
     }
 }
 
-async fn carry(mut near: TcpStream, rules: &Rules, requested_targets: &Mutex<Vec<String>>) -> io::Result<()> {
-    let wanted = match rules.kind {
-        Kind::Connect => http(&mut near, rules.login).await?,
-        Kind::Socks5 => socks(&mut near, rules.login).await?,
-        Kind::Forward => "forwarded".to_owned(),
+async fn forward(
+    mut client_stream: TcpStream,
+    rules: &ProxyRules,
+    requested_targets: &Mutex<Vec<String>>,
+) -> io::Result<()> {
+    let target = match rules.kind {
+        ProxyKind::Connect => accept_connect(&mut client_stream, rules.login).await?,
+        ProxyKind::Socks5 => accept_socks(&mut client_stream, rules.login).await?,
+        ProxyKind::Forward => "forwarded".to_owned(),
     };
-    requested_targets.lock().push(wanted.clone());
-    let known = rules.names.get(&wanted).copied().or_else(|| wanted.parse().ok());
-    let Some(known) = known else {
-        let refusal: &[u8] = match rules.kind {
-            Kind::Connect => b"HTTP/1.1 502 Bad Gateway\r\n\r\n",
+    requested_targets.lock().push(target.clone());
+    let address = rules.names.get(&target).copied().or_else(|| target.parse().ok());
+    let Some(address) = address else {
+        let rejection: &[u8] = match rules.kind {
+            ProxyKind::Connect => b"HTTP/1.1 502 Bad Gateway\r\n\r\n",
             // RFC 1928, section 6: reply 4 is "host unreachable".
             _ => &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0],
         };
-        return near.write_all(refusal).await;
+        return client_stream.write_all(rejection).await;
     };
-    let mut far = TcpStream::connect(known).await?;
+    let mut server_stream = TcpStream::connect(address).await?;
     match rules.kind {
-        Kind::Connect => near.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?,
-        Kind::Socks5 => near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?,
-        Kind::Forward => {}
+        ProxyKind::Connect => client_stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?,
+        ProxyKind::Socks5 => client_stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?,
+        ProxyKind::Forward => {}
     }
-    copy_bidirectional(&mut near, &mut far).await.map(drop)
+    copy_bidirectional(&mut client_stream, &mut server_stream).await.map(drop)
 }
 
-async fn http(near: &mut TcpStream, login: Option<&str>) -> io::Result<String> {
+async fn accept_connect(client_stream: &mut TcpStream, login: Option<&str>) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(near.read_u8().await?);
+        head.push(client_stream.read_u8().await?);
     }
     let head = String::from_utf8(head).map_err(io::Error::other)?;
     if login.is_some_and(|login| !head.contains(&format!("Proxy-Authorization: Basic {}\r\n", base64(login)))) {
-        near.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await?;
+        client_stream.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await?;
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let wanted = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
-    wanted.map(str::to_owned).ok_or_else(|| io::Error::other("no CONNECT"))
+    let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
+    target.map(str::to_owned).ok_or_else(|| io::Error::other("no CONNECT"))
 }
 
-async fn socks(near: &mut TcpStream, login: Option<&str>) -> io::Result<String> {
+async fn accept_socks(client_stream: &mut TcpStream, login: Option<&str>) -> io::Result<String> {
     // RFC 1928, section 3: the version, and the number of authentication methods.
     let mut methods = vec![
         0;
         {
-            near.read_u8().await?;
-            usize::from(near.read_u8().await?)
+            client_stream.read_u8().await?;
+            usize::from(client_stream.read_u8().await?)
         }
     ];
-    near.read_exact(&mut methods).await?;
+    client_stream.read_exact(&mut methods).await?;
     let Some(login) = login else {
-        near.write_all(&[5, 0]).await?;
-        return wanted(near).await;
+        client_stream.write_all(&[5, 0]).await?;
+        return read_target(client_stream).await;
     };
     if !methods.contains(&2) {
         // 255: no acceptable method. Method 2 is a user and a password (RFC 1929).
-        near.write_all(&[5, 255]).await?;
+        client_stream.write_all(&[5, 255]).await?;
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    near.write_all(&[5, 2]).await?;
-    near.read_u8().await?;
-    let user = word(near).await?;
-    let password = word(near).await?;
-    let right = format!("{user}:{password}") == login;
-    near.write_all(&[1, u8::from(!right)]).await?;
-    if right { wanted(near).await } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    client_stream.write_all(&[5, 2]).await?;
+    client_stream.read_u8().await?;
+    let user = read_string(client_stream).await?;
+    let password = read_string(client_stream).await?;
+    let is_valid = format!("{user}:{password}") == login;
+    client_stream.write_all(&[1, u8::from(!is_valid)]).await?;
+    if is_valid { read_target(client_stream).await } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-async fn word(near: &mut TcpStream) -> io::Result<String> {
-    let mut word = vec![0; usize::from(near.read_u8().await?)];
-    near.read_exact(&mut word).await?;
-    String::from_utf8(word).map_err(io::Error::other)
+async fn read_string(client_stream: &mut TcpStream) -> io::Result<String> {
+    let mut bytes = vec![0; usize::from(client_stream.read_u8().await?)];
+    client_stream.read_exact(&mut bytes).await?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
-async fn wanted(near: &mut TcpStream) -> io::Result<String> {
+async fn read_target(client_stream: &mut TcpStream) -> io::Result<String> {
     let mut head = [0; 4];
-    near.read_exact(&mut head).await?;
+    client_stream.read_exact(&mut head).await?;
     let host = match head[3] {
-        1 => std::net::Ipv4Addr::from(near.read_u32().await?).to_string(),
-        3 => word(near).await?,
+        1 => std::net::Ipv4Addr::from(client_stream.read_u32().await?).to_string(),
+        3 => read_string(client_stream).await?,
         _ => return Err(io::Error::other("an address of another kind")),
     };
-    Ok(format!("{host}:{}", near.read_u16().await?))
+    Ok(format!("{host}:{}", client_stream.read_u16().await?))
 }

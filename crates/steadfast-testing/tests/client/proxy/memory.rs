@@ -16,45 +16,45 @@ use tokio::time::{Instant, timeout};
 
 use super::{bytes, end_of, exchange, read_exactly, read_to_end, read_within};
 
-type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
+type DialFn = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
 
 /// In-memory network, and the server ends of the connections to its numbered targets.
 struct NetworkFixture {
     faults: NetworkFaults,
-    dial: Arc<Dial>,
-    served: Mutex<UnboundedReceiver<(usize, DuplexStream)>>,
+    dial: Arc<DialFn>,
+    server_ends: Mutex<UnboundedReceiver<(usize, DuplexStream)>>,
 }
 
 impl NetworkFixture {
     fn new() -> Self {
-        Self::of(NetworkFaults::seeded(7))
+        Self::with_faults(NetworkFaults::seeded(7))
     }
 
-    fn of(faults: NetworkFaults) -> Self {
+    fn with_faults(faults: NetworkFaults) -> Self {
         let (sender, served) = unbounded_channel();
         let dial = faults.dialer(move |target| {
             let sender = sender.clone();
             Box::pin(async move {
-                let (near, far) = tokio::io::duplex(1 << 20);
-                sender.send((target, far)).map_err(|_| std::io::Error::from(ErrorKind::ConnectionRefused))?;
-                Ok(near)
+                let (client_end, server_end) = tokio::io::duplex(1 << 20);
+                sender.send((target, server_end)).map_err(|_| std::io::Error::from(ErrorKind::ConnectionRefused))?;
+                Ok(client_end)
             })
         });
-        Self { faults, dial: Arc::new(dial), served: Mutex::new(served) }
+        Self { faults, dial: Arc::new(dial), server_ends: Mutex::new(served) }
     }
 
     async fn client(&self) -> std::io::Result<Pin<Box<dyn Socket>>> {
         (self.dial)("server".to_owned(), 443).await.map(Box::into_pin)
     }
 
-    async fn served(&self) -> Result<(usize, DuplexStream), TestError> {
-        Ok(self.served.lock().await.recv().await.ok_or("no further connection is dialled")?)
+    async fn next_server_end(&self) -> Result<(usize, DuplexStream), TestError> {
+        Ok(self.server_ends.lock().await.recv().await.ok_or("no further connection is dialled")?)
     }
 
     /// Opens a connection, and returns the client's end and the server's.
     async fn pair(&self) -> Result<(Pin<Box<dyn Socket>>, DuplexStream), TestError> {
         let client = self.client().await?;
-        Ok((client, self.served().await?.1))
+        Ok((client, self.next_server_end().await?.1))
     }
 }
 
@@ -62,9 +62,9 @@ impl NetworkFixture {
 async fn bytes_pass_unchanged_and_are_counted() -> Result<(), TestError> {
     let network = NetworkFixture::new();
     let (mut client, mut server) = network.pair().await?;
-    let started = Instant::now();
+    let start = Instant::now();
     exchange(&mut client, &mut server, 300_000, 700_001).await?;
-    assert_eq!(started.elapsed(), Duration::ZERO, "no byte was delayed");
+    assert_eq!(start.elapsed(), Duration::ZERO, "no byte was delayed");
     assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Closed);
     let report = &network.faults.connections()[0];
     assert_eq!((report.to_server, report.to_client), (300_000, 700_001));
@@ -99,19 +99,19 @@ async fn cut_passes_exact_number_of_bytes() -> Result<(), TestError> {
             } else {
                 network.faults.reset_after(after, Direction::ToClient);
             }
-            let serving = tokio::spawn({
+            let serve_task = tokio::spawn({
                 let response = response.clone();
                 // The write may fail in the middle, after the client has closed the connection.
                 async move { server.write_all(&response).await.is_ok() }
             });
-            let (received, cleanly) = read_to_end(&mut client).await?;
+            let (received, is_clean) = read_to_end(&mut client).await?;
             assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
-            assert_eq!(cleanly, truncate, "after {after}");
+            assert_eq!(is_clean, truncate, "after {after}");
             drop(client);
             let expected = if truncate { ConnectionEnd::Truncated } else { ConnectionEnd::Reset };
             assert_eq!(end_of(&network.faults, 0).await?, expected);
             assert_eq!(network.faults.connections()[0].to_client, after);
-            serving.await?;
+            serve_task.await?;
         }
     }
     Ok(())
@@ -132,11 +132,11 @@ async fn cut_counts_only_its_direction() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn next_connection_can_be_cut_in_advance() -> Result<(), TestError> {
     let network = NetworkFixture::new();
-    let (mut first, mut of_first) = network.pair().await?;
+    let (mut first, mut first_server) = network.pair().await?;
     network.faults.next_connection().reset_after(2, Direction::ToClient);
-    let (mut second, mut of_second) = network.pair().await?;
-    let (mut third, mut of_third) = network.pair().await?;
-    for served in [&mut of_first, &mut of_second, &mut of_third] {
+    let (mut second, mut second_server) = network.pair().await?;
+    let (mut third, mut third_server) = network.pair().await?;
+    for served in [&mut first_server, &mut second_server, &mut third_server] {
         served.write_all(b"answer").await?;
     }
     assert_eq!(read_exactly(&mut first, 6).await?, b"answer");
@@ -173,11 +173,11 @@ async fn dial_into_black_hole_waits_until_healed() -> Result<(), TestError> {
     let network = NetworkFixture::new();
     network.faults.black_hole(Direction::ToClient, true);
     assert!(timeout(Duration::from_secs(3600), network.client()).await.is_err());
-    let mut dialling = Box::pin(network.client());
-    assert!(timeout(Duration::from_secs(1), &mut dialling).await.is_err());
+    let mut dial = Box::pin(network.client());
+    assert!(timeout(Duration::from_secs(1), &mut dial).await.is_err());
     network.faults.heal();
-    let mut client = dialling.await?;
-    let (_, mut server) = network.served().await?;
+    let mut client = dial.await?;
+    let (_, mut server) = network.next_server_end().await?;
     client.write_all(b"hello").await?;
     assert_eq!(read_exactly(&mut server, 5).await?, b"hello");
     assert_eq!(network.faults.connections().len(), 1, "a cancelled dial is not counted");
@@ -190,18 +190,18 @@ async fn frozen_network_accepts_bounded_bytes() -> Result<(), TestError> {
     network.faults.freeze(true);
     let mut client = timeout(Duration::from_secs(1), network.client()).await??;
     let sent = bytes(4 << 20);
-    let sending = tokio::spawn(async move {
+    let send_task = tokio::spawn(async move {
         client.write_all(&sent).await?;
         client.shutdown().await?;
         std::io::Result::Ok((client, sent))
     });
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(!sending.is_finished(), "the network must not accept all bytes");
+    assert!(!send_task.is_finished(), "the network must not accept all bytes");
     network.faults.freeze(false);
-    let (_, mut server) = network.served().await?;
-    let (received, cleanly) = read_to_end(&mut server).await?;
-    let (mut client, sent) = sending.await??;
-    assert!(received == sent && cleanly, "{} bytes", received.len());
+    let (_, mut server) = network.next_server_end().await?;
+    let (received, is_clean) = read_to_end(&mut server).await?;
+    let (mut client, sent) = send_task.await??;
+    assert!(received == sent && is_clean, "{} bytes", received.len());
 
     network.faults.freeze(true);
     server.write_all(b"answer").await?;
@@ -216,27 +216,27 @@ async fn delay_is_exact_and_jitter_keeps_order() -> Result<(), TestError> {
     let network = NetworkFixture::new();
     let (mut client, mut server) = network.pair().await?;
     network.faults.delay(Duration::from_millis(250));
-    let started = Instant::now();
+    let start = Instant::now();
     client.write_all(b"a").await?;
     read_exactly(&mut server, 1).await?;
     server.write_all(b"b").await?;
     read_exactly(&mut client, 1).await?;
-    assert_eq!(started.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
+    assert_eq!(start.elapsed(), Duration::from_millis(500), "the delay applies in both directions");
 
     network.faults.jitter(Duration::from_secs(1));
     let sent = bytes(2000);
-    let started = Instant::now();
-    let sending = async {
+    let start = Instant::now();
+    let send_task = async {
         for piece in sent.chunks(20) {
             server.write_all(piece).await?;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok::<_, TestError>(())
     };
-    let (received, ()) = tokio::try_join!(read_exactly(&mut client, 2000), sending)?;
+    let (received, ()) = tokio::try_join!(read_exactly(&mut client, 2000), send_task)?;
     assert!(received == sent, "bytes were reordered");
-    let took = started.elapsed();
-    assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&took), "{took:?}");
+    let elapsed = start.elapsed();
+    assert!((Duration::from_millis(1250)..Duration::from_millis(2250)).contains(&elapsed), "{elapsed:?}");
     Ok(())
 }
 
@@ -247,12 +247,15 @@ async fn throttle_limits_bytes_per_second() -> Result<(), TestError> {
         let (mut client, mut server) = network.pair().await?;
         network.faults.throttle(Some(rate));
         let sent = bytes(rate as usize * 20);
-        let started = Instant::now();
+        let start = Instant::now();
         let mut received = vec![0; sent.len()];
         tokio::try_join!(client.read_exact(&mut received), server.write_all(&sent))?;
         assert!(received == sent, "bytes differ");
-        let took = started.elapsed();
-        assert!((Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&took), "{rate}: {took:?}");
+        let elapsed = start.elapsed();
+        assert!(
+            (Duration::from_millis(18_900)..=Duration::from_millis(20_100)).contains(&elapsed),
+            "{rate}: {elapsed:?}"
+        );
     }
     Ok(())
 }
@@ -274,13 +277,13 @@ async fn idle_flow_is_dropped_permanently() -> Result<(), TestError> {
     network.faults.heal();
     assert!(read_within(&mut server, 3600 * second).await.is_none(), "the bytes must be lost");
     assert!(read_within(&mut client, 3600 * second).await.is_none(), "the client must not be notified");
-    let dropped = network.faults.changes().into_iter().find(|change| change.fault == "idle flow dropped");
-    let dropped = dropped.ok_or("the drop is not recorded")?;
-    assert_eq!((dropped.at, dropped.connection), ((2390 + 240) * second, Some(0)));
+    let drop_change = network.faults.changes().into_iter().find(|change| change.fault == "idle flow dropped");
+    let drop_change = drop_change.ok_or("the drop is not recorded")?;
+    assert_eq!((drop_change.at, drop_change.connection), ((2390 + 240) * second, Some(0)));
 
-    let (mut another, mut of_another) = network.pair().await?;
+    let (mut another, mut another_server) = network.pair().await?;
     another.write_all(b"new").await?;
-    assert_eq!(read_exactly(&mut of_another, 3).await?, b"new");
+    assert_eq!(read_exactly(&mut another_server, 3).await?, b"new");
     drop((client, server));
     assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Dropped);
     Ok(())
@@ -315,13 +318,13 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), TestErro
     network.faults.refuse(false);
 
     network.faults.accept_and_close(true);
-    let mut turned_away = network.client().await?;
-    assert_eq!(read_to_end(&mut turned_away).await?, (Vec::new(), true));
+    let mut closed_client = network.client().await?;
+    assert_eq!(read_to_end(&mut closed_client).await?, (Vec::new(), true));
     network.faults.accept_and_close(false);
 
     network.faults.send_to(3);
     let _another = network.client().await?;
-    assert_eq!(network.served().await?.0, 3);
+    assert_eq!(network.next_server_end().await?.0, 3);
 
     network.faults.cut();
     assert!(!read_to_end(&mut client).await?.1, "the connection was reset");
@@ -343,9 +346,9 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), TestErro
 #[tokio::test(start_paused = true)]
 async fn unreachable_server_is_reported() -> Result<(), TestError> {
     let network = NetworkFixture::new();
-    network.served.lock().await.close();
-    let rejected = network.client().await.err().ok_or("the connection was admitted")?;
-    assert_eq!(rejected.kind(), ErrorKind::ConnectionRefused);
+    network.server_ends.lock().await.close();
+    let error = network.client().await.err().ok_or("the connection was admitted")?;
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     assert_eq!(end_of(&network.faults, 0).await?, ConnectionEnd::Unreachable);
     Ok(())
 }
@@ -353,20 +356,20 @@ async fn unreachable_server_is_reported() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn fault_of_one_connection_affects_no_other() -> Result<(), TestError> {
     let network = NetworkFixture::new();
-    let (mut first, mut of_first) = network.pair().await?;
-    let (mut second, mut of_second) = network.pair().await?;
+    let (mut first, mut first_server) = network.pair().await?;
+    let (mut second, mut second_server) = network.pair().await?;
     network.faults.connection(0).black_hole(Direction::Both, true);
     network.faults.connection(1).delay(Duration::from_secs(1));
     first.write_all(b"a").await?;
     second.write_all(b"b").await?;
-    let started = Instant::now();
-    assert_eq!(read_exactly(&mut of_second, 1).await?, b"b");
-    assert_eq!(started.elapsed(), Duration::from_secs(1));
-    assert!(read_within(&mut of_first, Duration::from_secs(60)).await.is_none());
+    let start = Instant::now();
+    assert_eq!(read_exactly(&mut second_server, 1).await?, b"b");
+    assert_eq!(start.elapsed(), Duration::from_secs(1));
+    assert!(read_within(&mut first_server, Duration::from_secs(60)).await.is_none());
     network.faults.connection(1).reset();
     assert!(!read_to_end(&mut second).await?.1);
     network.faults.connection(0).heal();
-    assert_eq!(read_exactly(&mut of_first, 1).await?, b"a");
+    assert_eq!(read_exactly(&mut first_server, 1).await?, b"a");
     // A fault of an ended connection has no effect and is not an error.
     network.faults.connection(1).black_hole(Direction::Both, true);
     Ok(())
@@ -400,15 +403,15 @@ async fn switchings_are_recorded_and_notified() -> Result<(), TestError> {
 async fn equal_seeds_have_equal_jitter() -> Result<(), TestError> {
     let mut runs = Vec::new();
     for seed in [1, 1, 2] {
-        let network = NetworkFixture::of(NetworkFaults::seeded(seed));
+        let network = NetworkFixture::with_faults(NetworkFaults::seeded(seed));
         let (mut client, mut server) = network.pair().await?;
         network.faults.jitter(Duration::from_secs(1));
-        let started = Instant::now();
+        let start = Instant::now();
         let mut times = Vec::new();
         for _ in 0..20 {
             client.write_all(b"a").await?;
             read_exactly(&mut server, 1).await?;
-            times.push(started.elapsed());
+            times.push(start.elapsed());
         }
         runs.push(times);
     }

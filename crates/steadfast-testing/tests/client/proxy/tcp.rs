@@ -75,14 +75,14 @@ async fn cut_passes_exact_bytes_over_tcp() -> Result<(), TestError> {
             } else {
                 fixture.proxy.faults().reset_after(after, Direction::ToClient);
             }
-            let serving = tokio::spawn({
+            let serve_task = tokio::spawn({
                 let response = response.clone();
                 async move { server.write_all(&response).await.is_ok() }
             });
-            let (received, cleanly) = read_to_end(&mut client).await?;
+            let (received, is_clean) = read_to_end(&mut client).await?;
             assert!(received == response[..after as usize], "{} bytes of {after}", received.len());
-            assert_eq!(cleanly, truncate, "after {after}");
-            serving.await?;
+            assert_eq!(is_clean, truncate, "after {after}");
+            serve_task.await?;
         }
     }
     Ok(())
@@ -148,12 +148,12 @@ async fn dead_target_resets_new_connections() -> Result<(), TestError> {
     let second = TcpListener::bind("127.0.0.1:0").await?;
     let proxy = FaultProxy::start([Some(first.local_addr()?), None, Some(second.local_addr()?)])?;
     let mut stays = TcpStream::connect(proxy.address()).await?;
-    let (mut of_first, _) = first.accept().await?;
+    let (mut first_server, _) = first.accept().await?;
     proxy.faults().send_to(1);
     let _moved = TcpStream::connect(proxy.address()).await?;
     second.accept().await?;
     stays.write_all(b"still here").await?;
-    assert_eq!(read_exactly(&mut of_first, 10).await?, b"still here");
+    assert_eq!(read_exactly(&mut first_server, 10).await?, b"still here");
 
     drop(second);
     let mut unlucky = TcpStream::connect(proxy.address()).await?;

@@ -52,7 +52,7 @@ async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), Test
     fixture.server.create(&config_map("a", "0"))?;
     fixture.server.faults().respond(RequestRule::any().verb(Verb::Update), InjectedResponse::code(409));
     let (maps, attempts) = (fixture.config_maps(), AtomicU32::new(0));
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let update = || async {
         attempts.fetch_add(1, Ordering::Relaxed);
         maps.replace("a", &PostParams::default(), &maps.get("a").await?).await
@@ -60,8 +60,8 @@ async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), Test
     let error = retry_on_conflict(&fixture.connection, update).await.expect_err("a conflict each time");
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 409), "{error}");
     assert_eq!(attempts.load(Ordering::Relaxed), 5);
-    let waited = started.elapsed();
-    assert!(Duration::from_millis(150) <= waited && waited < Duration::from_millis(350), "{waited:?}");
+    let elapsed = start.elapsed();
+    assert!(Duration::from_millis(150) <= elapsed && elapsed < Duration::from_millis(350), "{elapsed:?}");
     Ok(())
 }
 

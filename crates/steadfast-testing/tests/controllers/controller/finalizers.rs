@@ -16,7 +16,7 @@ use steadfast_testing::{TestError, config_map};
 
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
-const OWN: &str = "example.com/own";
+const FINALIZER: &str = "example.com/own";
 
 /// Starts a controller that logs each apply and cleanup. The cleanup of `stubborn` fails twice.
 fn start_finalizing_controller(fixture: &ControllerFixture, log: &EventLog) -> Result<RunningController, TestError> {
@@ -24,7 +24,7 @@ fn start_finalizing_controller(fixture: &ControllerFixture, log: &EventLog) -> R
     let reconcile = move |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| {
         let calls = calls.clone();
         async move {
-            finalizer(&maps, OWN, map, |event| async {
+            finalizer(&maps, FINALIZER, map, |event| async {
                 match event {
                     Finalizing::Apply(map) => calls.record(format!("apply {}", map.name_any())),
                     Finalizing::Cleanup(map) => {
@@ -40,14 +40,14 @@ fn start_finalizing_controller(fixture: &ControllerFixture, log: &EventLog) -> R
         }
     };
     let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all());
-    Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(maps))?)
+    Ok(controller.on_diagnostic(log.diagnostic_callback()).run(reconcile, back_off, Arc::new(maps))?)
 }
 
 /// Returns the new log entries without duplicates, because the write of the finalizer may lead to two reconciles.
 fn take_deduplicated(log: &EventLog) -> Vec<String> {
-    let mut done = log.take();
-    done.dedup();
-    done
+    let mut events = log.take();
+    events.dedup();
+    events
 }
 
 fn finalizers(fixture: &ControllerFixture, name: &str) -> Result<Value, TestError> {
@@ -62,7 +62,7 @@ async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
     assert_eq!(take_deduplicated(&log), ["apply a"]);
-    assert_eq!(finalizers(&fixture, "a")?, json!([OWN]));
+    assert_eq!(finalizers(&fixture, "a")?, json!([FINALIZER]));
     fixture.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["clean up a"]);
@@ -126,27 +126,27 @@ async fn apply_waits_for_finalizer_write() -> Result<(), TestError> {
 async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     let log = EventLog::default();
-    let others = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
+    let foreign_finalizers = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
     fixture.server.create(&config_map("a", "1"))?;
-    fixture.server.merge_patch("configmaps", "default", "a", others)?;
+    fixture.server.merge_patch("configmaps", "default", "a", foreign_finalizers)?;
     let _controller = start_finalizing_controller(&fixture, &log)?;
     advance(SECOND).await;
-    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/first", "example.com/second", OWN]));
+    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/first", "example.com/second", FINALIZER]));
     fixture.server.delete_named("configmaps", "default", "a")?;
     advance(SECOND).await;
     assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/first", "example.com/second"]));
     assert_eq!(take_deduplicated(&log), ["apply a", "clean up a"]);
 
     // A stale object with the UID of a deleted one must not lead to a write to the new object.
-    let gone: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
+    let deleted_object: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("b", "1"))?)?;
     fixture.server.delete_named("configmaps", "default", "b")?;
     advance(SECOND).await;
-    let again: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("c", "1"))?)?;
-    let kube::core::ObjectMeta { uid, resource_version, .. } = gone.metadata;
-    let seen = kube::core::ObjectMeta { uid, resource_version, ..again.metadata };
-    let stale = ConfigMap { metadata: seen, ..again };
+    let recreated_object: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("c", "1"))?)?;
+    let kube::core::ObjectMeta { uid, resource_version, .. } = deleted_object.metadata;
+    let stale_metadata = kube::core::ObjectMeta { uid, resource_version, ..recreated_object.metadata };
+    let stale_object = ConfigMap { metadata: stale_metadata, ..recreated_object };
     let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
-    finalizer(&fixture.config_maps(), "example.com/late", Arc::new(stale), apply).await?;
+    finalizer(&fixture.config_maps(), "example.com/late", Arc::new(stale_object), apply).await?;
     assert!(!finalizers(&fixture, "c")?.to_string().contains("late"));
     Ok(())
 }
@@ -154,16 +154,16 @@ async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), TestError>
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_is_no_failure() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
-    let seen: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
-    let others = json!({ "metadata": { "finalizers": ["example.com/other"] } });
-    fixture.server.merge_patch("configmaps", "default", "a", others)?;
+    let created: ConfigMap = serde_json::from_value(fixture.server.create(&config_map("a", "1"))?)?;
+    let foreign_finalizers = json!({ "metadata": { "finalizers": ["example.com/other"] } });
+    fixture.server.merge_patch("configmaps", "default", "a", foreign_finalizers)?;
     let apply = |_| async { Ok::<_, Failure>(Action::await_change()) };
-    finalizer(&fixture.config_maps(), OWN, Arc::new(seen), apply).await?;
-    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/other", OWN]));
-    let named: Result<_, FinalizerError<Failure>> =
+    finalizer(&fixture.config_maps(), FINALIZER, Arc::new(created), apply).await?;
+    assert_eq!(finalizers(&fixture, "a")?, json!(["example.com/other", FINALIZER]));
+    let result: Result<_, FinalizerError<Failure>> =
         finalizer(&fixture.config_maps(), "cleanup", Arc::new(config_map("a", "1")), apply).await;
-    let refused = named.map_err(|error| error.to_string());
-    assert!(refused.is_err_and(|error| error.contains("example.com/cleanup")), "the error proposes a valid name");
+    let message = result.map_err(|error| error.to_string());
+    assert!(message.is_err_and(|error| error.contains("example.com/cleanup")), "the error proposes a valid name");
     Ok(())
 }
 
@@ -176,7 +176,7 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestErr
     let reconcile = move |deployment: Arc<Deployment>, all: Arc<Api<Deployment>>| {
         let calls = calls.clone();
         async move {
-            finalizer(&all, OWN, deployment, |event| {
+            finalizer(&deployments, FINALIZER, deployment, |event| {
                 calls.record(match event {
                     Finalizing::Apply(_) => "apply",
                     Finalizing::Cleanup(_) => "clean up",
@@ -186,10 +186,10 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestErr
             .await
         }
     };
-    let all = Api::<Deployment>::namespaced(fixture.connection.client(), "default");
+    let deployments = Api::<Deployment>::namespaced(fixture.connection.client(), "default");
     let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_generation());
     let _controller =
-        Controller::<Deployment>::new(&fixture.factory, source).run(reconcile, back_off, Arc::new(all))?;
+        Controller::<Deployment>::new(&fixture.factory, source).run(reconcile, back_off, Arc::new(deployments))?;
     fixture.server.create(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "a", "namespace": "default" },
         "spec": {

@@ -13,14 +13,15 @@ use steadfast_testing::{TestError, config_map};
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key};
 
 async fn start_gated_controller(
-    choose: impl FnOnce(&ControllerFixture, Controller<ConfigMap>) -> Controller<ConfigMap>,
+    configure: impl FnOnce(&ControllerFixture, Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Result<(ControllerFixture, RunningController, EventLog), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     fixture.server.create(&config_map("b", "1"))?;
     let log = EventLog::default();
     let calls = log.clone();
-    let controller = choose(&fixture, Controller::new(&fixture.factory, Scope::all()).on_diagnostic(log.notes()));
+    let controller =
+        configure(&fixture, Controller::new(&fixture.factory, Scope::all()).on_diagnostic(log.diagnostic_callback()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             calls.record(map.name_any());

@@ -14,27 +14,29 @@ use steadfast_controller::{Action, Controller, RunningController, StalePolicy, b
 use steadfast_testing::{TestError, config_map};
 use tokio::sync::oneshot;
 
-use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key, lagging};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, key, start_lagging};
 
 /// Starts a controller with reconciles of ten seconds. Logs their start and end, and counts those in flight.
-fn slow(
+fn start_slow_controller(
     fixture: &ControllerFixture,
     log: &EventLog,
     running: &Arc<AtomicUsize>,
-    choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
+    configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Result<RunningController, TestError> {
-    struct Running(Arc<AtomicUsize>);
-    impl Drop for Running {
+    struct RunningGuard(Arc<AtomicUsize>);
+    impl Drop for RunningGuard {
         fn drop(&mut self) {
             self.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
     let (calls, running) = (log.clone(), running.clone());
-    let controller = choose(Controller::new(&fixture.factory, Scope::all()).concurrency(2).on_diagnostic(log.notes()));
+    let controller = configure(
+        Controller::new(&fixture.factory, Scope::all()).concurrency(2).on_diagnostic(log.diagnostic_callback()),
+    );
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
             running.fetch_add(1, Ordering::SeqCst);
-            let (calls, running) = (calls.clone(), Running(running.clone()));
+            let (calls, running) = (calls.clone(), RunningGuard(running.clone()));
             async move {
                 calls.record(format!("begins {}", map.name_any()));
                 advance(10 * SECOND).await;
@@ -49,7 +51,7 @@ fn slow(
     Ok(controller?)
 }
 
-async fn world_with_config_maps(names: &[&str]) -> Result<ControllerFixture, TestError> {
+async fn fixture_with_config_maps(names: &[&str]) -> Result<ControllerFixture, TestError> {
     let fixture = ControllerFixture::new().await?;
     for name in names {
         fixture.server.create(&config_map(name, "1"))?;
@@ -59,13 +61,13 @@ async fn world_with_config_maps(names: &[&str]) -> Result<ControllerFixture, Tes
 
 #[tokio::test(start_paused = true)]
 async fn stop_drains_running_reconciles() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a", "b", "c"]).await?;
+    let fixture = fixture_with_config_maps(&["a", "b", "c"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let controller = slow(&fixture, &log, &running, |controller| controller)?;
+    let controller = start_slow_controller(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
-    let started = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let stop_report = controller.stop(60 * SECOND).await;
-    assert!(started.elapsed() < 6 * SECOND, "{:?}", started.elapsed());
+    assert!(start.elapsed() < 6 * SECOND, "{:?}", start.elapsed());
     assert_eq!((stop_report.queued, stop_report.cancelled, stop_report.stuck), (1, 0, 0));
     assert_eq!(log.all(), ["begins a", "begins b", "ends a", "ends b"]);
     fixture.write("a", "2")?;
@@ -77,9 +79,9 @@ async fn stop_drains_running_reconciles() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn deadline_cancels_running_reconciles() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a", "b", "c"]).await?;
+    let fixture = fixture_with_config_maps(&["a", "b", "c"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let controller = slow(&fixture, &log, &running, |controller| controller)?;
+    let controller = start_slow_controller(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     assert_eq!(running.load(Ordering::SeqCst), 2);
     let stop_report = controller.stop(2 * SECOND).await;
@@ -92,9 +94,9 @@ async fn deadline_cancels_running_reconciles() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_controller_ends_immediately() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let controller = slow(&fixture, &log, &running, |controller| controller)?;
+    let controller = start_slow_controller(&fixture, &log, &running, |controller| controller)?;
     advance(SECOND).await;
     drop(controller);
     advance(60 * SECOND).await;
@@ -113,7 +115,7 @@ async fn dropped_controller_ends_immediately() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let maps = fixture.config_maps();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
         let maps = maps.clone();
@@ -124,7 +126,7 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, Arc::new(()));
-    let controller = lagging(&fixture, Controller::new(&fixture.factory, Scope::all()), run).await?;
+    let controller = start_lagging(&fixture, Controller::new(&fixture.factory, Scope::all()), run).await?;
     advance(SECOND).await;
     controller.queue().add(key("a"));
     advance(SECOND).await;
@@ -143,37 +145,37 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn caches_sync_before_first_reconcile() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let (lead, leads) = oneshot::channel::<()>();
-    let ready = async { drop(leads.await) };
-    let controller = slow(&fixture, &log, &running, |controller| controller.start_after(ready))?;
+    let (release_start, start_released) = oneshot::channel::<()>();
+    let ready = async { drop(start_released.await) };
+    let controller = start_slow_controller(&fixture, &log, &running, |controller| controller.start_after(ready))?;
     advance(100 * SECOND).await;
     assert_eq!(log.all(), [""; 0]);
     assert_eq!(fixture.server.open_watches(0), 1);
     // Liveness probes belong to connections and not to controllers, so only requests for resources count.
-    let of_objects = || fixture.server.requests().iter().filter(|request| request.resource.is_some()).count();
-    let asked = of_objects();
-    drop(lead);
+    let object_requests = || fixture.server.requests().iter().filter(|request| request.resource.is_some()).count();
+    let requests_before = object_requests();
+    drop(release_start);
     advance(Duration::from_millis(10)).await;
     assert_eq!(log.all(), ["begins a"]);
-    assert_eq!(of_objects(), asked + 1, "one version probe, and no other request");
+    assert_eq!(object_requests(), requests_before + 1, "one version probe, and no other request");
     drop(controller);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let (lead, leads) = oneshot::channel::<()>();
-    let ready = async { drop(leads.await) };
-    let controller = slow(&fixture, &log, &running, |controller| controller.start_after(ready))?;
+    let (release_start, start_released) = oneshot::channel::<()>();
+    let ready = async { drop(start_released.await) };
+    let controller = start_slow_controller(&fixture, &log, &running, |controller| controller.start_after(ready))?;
     advance(SECOND).await;
     // Simulates a previous leader whose last write has not reached the lagging caches of its successor.
     fixture.server.faults().lag(true);
     fixture.write("a", "2")?;
-    drop(lead);
+    drop(release_start);
     advance(65 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 0, "{:?}", log.all());
     let waits = log.times("keys of another process have waited");
@@ -191,11 +193,12 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let slow_secrets = RequestRule::any().resource("secrets");
     fixture.server.faults().delay_matching(slow_secrets, 5 * SECOND);
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&fixture, &log, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
+    let _controller =
+        start_slow_controller(&fixture, &log, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
     advance(4 * SECOND).await;
     assert_eq!(log.all(), [""; 0]);
     advance(20 * SECOND).await;
@@ -206,16 +209,16 @@ async fn reconciles_start_after_all_caches_sync() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let slow_secrets = RequestRule::any().resource("secrets");
     fixture.server.faults().delay_matching(slow_secrets, 100 * SECOND);
     let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&fixture, &log, &running, |controller| controller.reads(&secrets))?;
+    let _controller = start_slow_controller(&fixture, &log, &running, |controller| controller.reads(&secrets))?;
     advance(300 * SECOND).await;
-    let missing = log.take();
-    let beginning = "a source is unavailable, and the first reconciles wait for its cache: secrets in all";
-    assert!(missing.len() == 1 && missing[0].starts_with(beginning), "{missing:?}");
+    let events = log.take();
+    let prefix = "a source is unavailable, and the first reconciles wait for its cache: secrets in all";
+    assert!(events.len() == 1 && events[0].starts_with(prefix), "{events:?}");
     fixture.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 1, "{:?}", log.all());
@@ -226,11 +229,11 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError> {
     for code in [500, 503] {
-        let fixture = world_with_config_maps(&["a"]).await?;
+        let fixture = fixture_with_config_maps(&["a"]).await?;
         fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(code));
         let _services = fixture.factory.informer::<Service>(Scope::all())?;
         let (log, running) = (EventLog::default(), Arc::default());
-        let _controller = slow(&fixture, &log, &running, |controller| controller)?;
+        let _controller = start_slow_controller(&fixture, &log, &running, |controller| controller)?;
         advance(5 * SECOND).await;
         let times = log.times("begins a");
         assert!(times.len() == 1 && times[0] <= SECOND, "{code}: {times:?} {:?}", log.all());
@@ -242,7 +245,7 @@ async fn failing_undeclared_cache_delays_no_controller() -> Result<(), TestError
 /// difference.
 #[tokio::test(start_paused = true)]
 async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     advance(SECOND).await;
     fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(500));
@@ -253,7 +256,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestErro
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "unseen", "namespace": "default" },
     }))?;
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&fixture, &log, &running, |controller| controller)?;
+    let _controller = start_slow_controller(&fixture, &log, &running, |controller| controller)?;
     advance(5 * SECOND).await;
     let times = log.times("begins a");
     assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", log.all());
@@ -263,10 +266,10 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), TestErro
 /// Issue 32, line 16: with `act`, the controller waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
 async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&fixture, &log, &running, |controller| {
+    let _controller = start_slow_controller(&fixture, &log, &running, |controller| {
         controller.owns::<Service>(Scope::all()).stale_policy(StalePolicy::act())
     })?;
     advance(5 * SECOND).await;
@@ -282,13 +285,14 @@ async fn act_starts_despite_failed_owned_cache() -> Result<(), TestError> {
 /// `act` does not apply to the reconciled objects: their cache must be synced in any case.
 #[tokio::test(start_paused = true)]
 async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["a"]).await?;
+    let fixture = fixture_with_config_maps(&["a"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let _controller = slow(&fixture, &log, &running, |controller| controller.stale_policy(StalePolicy::act()))?;
+    let _controller =
+        start_slow_controller(&fixture, &log, &running, |controller| controller.stale_policy(StalePolicy::act()))?;
     advance(120 * SECOND).await;
-    let missing = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
-    assert!(log.all().len() == 1 && log.all()[0].starts_with(missing), "{:?}", log.all());
+    let prefix = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
+    assert!(log.all().len() == 1 && log.all()[0].starts_with(prefix), "{:?}", log.all());
     fixture.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(log.times("begins a").len(), 1, "{:?}", log.all());
@@ -297,12 +301,13 @@ async fn act_waits_for_reconciled_objects() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
-    let fixture = world_with_config_maps(&["safe", "unsafe"]).await?;
+    let fixture = fixture_with_config_maps(&["safe", "unsafe"]).await?;
     fixture.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (log, running) = (EventLog::default(), Arc::default());
-    let only = StalePolicy::only(10 * SECOND, |key| key.name() == "safe");
-    let controller =
-        slow(&fixture, &log, &running, |controller| controller.owns::<Service>(Scope::all()).stale_policy(only))?;
+    let policy = StalePolicy::only(10 * SECOND, |key| key.name() == "safe");
+    let controller = start_slow_controller(&fixture, &log, &running, |controller| {
+        controller.owns::<Service>(Scope::all()).stale_policy(policy)
+    })?;
     advance(60 * SECOND).await;
     let times = log.times("begins safe");
     assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", log.all());
@@ -320,12 +325,12 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), TestError> {
 async fn quiet_caches_delay_new_leader_one_second() -> Result<(), TestError> {
     for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {
         let builder = ApiServer::builder().seed(0).in_memory().http2(http2);
-        let fixture = ControllerFixture::of(0, builder.start().await?).await?;
+        let fixture = ControllerFixture::with_server(0, builder.start().await?).await?;
         fixture.server.create(&config_map("a", "1"))?;
         let (log, running) = (EventLog::default(), Arc::default());
-        let (lead, leads) = oneshot::channel::<()>();
-        let ready = async { drop(leads.await) };
-        let controller = slow(&fixture, &log, &running, |controller| {
+        let (release_start, start_released) = oneshot::channel::<()>();
+        let ready = async { drop(start_released.await) };
+        let controller = start_slow_controller(&fixture, &log, &running, |controller| {
             controller.owns::<Secret>(Scope::all()).owns::<Service>(Scope::all()).start_after(ready)
         })?;
         let lease = |name: &str| {
@@ -338,14 +343,14 @@ async fn quiet_caches_delay_new_leader_one_second() -> Result<(), TestError> {
         advance(60 * SECOND).await;
         fixture.server.faults().no_bookmarks(!has_bookmarks);
         lease("second")?;
-        let begun_at = log.started.elapsed();
-        drop(lead);
+        let begun_at = log.start.elapsed();
+        drop(release_start);
         advance(20 * SECOND).await;
         let times = log.times("begins a");
-        let taken = times.first().map(|started| started.saturating_sub(begun_at));
+        let delay = times.first().map(|started| started.saturating_sub(begun_at));
         assert!(
-            taken.is_some_and(|taken| taken <= SECOND * 3 / 2),
-            "{http2} {has_bookmarks}: {taken:?} {:?}",
+            delay.is_some_and(|delay| delay <= SECOND * 3 / 2),
+            "{http2} {has_bookmarks}: {delay:?} {:?}",
             log.all()
         );
         assert_eq!(controller.stats().catch_ups, 1);

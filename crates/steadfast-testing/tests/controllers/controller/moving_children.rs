@@ -38,8 +38,8 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
     }
     let owners = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
     let children: Informer<PartialObjectMeta<Deployment>> = fixture.factory.informer(Scope::all())?;
-    let counted = Arc::new(Mutex::new(Counts::new()));
-    let (counts, cache) = (counted.clone(), children.clone());
+    let reconcile_counts = Arc::new(Mutex::new(Counts::new()));
+    let (counts, cache) = (reconcile_counts.clone(), children.clone());
     let reconcile = move |owner: Arc<DynamicObject>, _: Arc<()>| {
         let (counts, cache) = (counts.clone(), cache.clone());
         async move {
@@ -56,46 +56,47 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
         .owns::<Deployment>(Source::from(children).filter_changes(ChangeFilter::of_generation()))
         .run(reconcile, back_off, Arc::new(()))?;
 
-    let owned_by = |owner: Option<&str>| {
+    let owner_references = |owner: Option<&str>| {
         let reference =
             |owner| json!([{ "apiVersion": kind.api_version, "kind": kind.kind, "name": owner, "uid": "u" }]);
         owner.map_or(Value::Null, reference)
     };
-    let mut truth: BTreeMap<String, Option<&str>> = BTreeMap::new();
+    let mut expected_owners: BTreeMap<String, Option<&str>> = BTreeMap::new();
     let mut faults = FaultSchedule::new(seed, &fixture.server, &fixture.network);
     for step in 0..STEPS {
         faults.inject_next().await;
         let name = format!("child-{}", faults.random(CHILDREN));
         let owner = OWNERS.get(faults.random(OWNERS.len() as u64 + 1) as usize).copied();
-        match (truth.contains_key(&name), faults.random(6)) {
+        match (expected_owners.contains_key(&name), faults.random(6)) {
             (false, _) => {
-                fixture.server.create(&deployment(&name, &owned_by(owner)))?;
-                truth.insert(name, owner);
+                fixture.server.create(&deployment(&name, &owner_references(owner)))?;
+                expected_owners.insert(name, owner);
             }
             (true, 0) => {
                 fixture.server.delete_named("deployments", "default", &name)?;
-                truth.remove(&name);
+                expected_owners.remove(&name);
             }
             (true, 1) => {
                 let patch = json!({ "metadata": { "annotations": { "step": step.to_string() } } });
                 fixture.server.merge_patch("deployments", "default", &name, patch)?;
             }
             (true, _) => {
-                let patch = json!({ "metadata": { "ownerReferences": owned_by(owner) } });
+                let patch = json!({ "metadata": { "ownerReferences": owner_references(owner) } });
                 fixture.server.merge_patch("deployments", "default", &name, patch)?;
-                truth.insert(name, owner);
+                expected_owners.insert(name, owner);
             }
         }
     }
     faults.end();
     advance(120 * SECOND).await;
-    let count = |owner: &str| truth.values().filter(|of| **of == Some(owner)).count();
+    let count = |owner: &str| expected_owners.values().filter(|of| **of == Some(owner)).count();
     let expected: Counts = OWNERS.iter().map(|owner| ((*owner).to_owned(), count(owner))).collect();
-    let counted = counted.lock().clone();
-    if counted != expected {
-        return Err(
-            format!("seed {seed}: the last reconciles saw {counted:?} children; the owners have {expected:?}").into()
-        );
+    let reconcile_counts = reconcile_counts.lock().clone();
+    if reconcile_counts != expected {
+        return Err(format!(
+            "seed {seed}: the last reconciles saw {reconcile_counts:?} children; the owners have {expected:?}"
+        )
+        .into());
     }
     Ok(())
 }

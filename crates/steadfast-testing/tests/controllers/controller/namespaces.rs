@@ -32,13 +32,13 @@ fn start_logging_controller(controller: Controller<ConfigMap>, log: &EventLog) -
         calls.record(format!("{}/{}", map.namespace().unwrap_or_default(), map.name_any()));
         async { Ok::<_, Failure>(Action::await_change()) }
     };
-    Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(()))?)
+    Ok(controller.on_diagnostic(log.diagnostic_callback()).run(reconcile, back_off, Arc::new(()))?)
 }
 
-fn sorted(log: &EventLog) -> Vec<String> {
-    let mut all = log.take();
-    all.sort_unstable();
-    all
+fn take_sorted(log: &EventLog) -> Vec<String> {
+    let mut entries = log.take();
+    entries.sort_unstable();
+    entries
 }
 
 fn pod_in(namespace: &str) -> serde_json::Value {
@@ -61,16 +61,16 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), TestError>
         Controller::new(&fixture.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
     let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    assert_eq!(sorted(&log), ["team-a/x", "team-b/x"]);
+    assert_eq!(take_sorted(&log), ["team-a/x", "team-b/x"]);
     for namespace in ["team-a", "team-b", "team-c"] {
         fixture.server.create(&pod_in(namespace))?;
     }
     advance(SECOND).await;
-    assert_eq!(sorted(&log), ["team-a/x", "team-b/x"]);
+    assert_eq!(take_sorted(&log), ["team-a/x", "team-b/x"]);
     fixture.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     fixture.server.merge_patch("configmaps", "team-c", "x", json!({ "data": { "value": "2" } }))?;
     advance(SECOND).await;
-    assert_eq!(sorted(&log), ["team-b/x"]);
+    assert_eq!(take_sorted(&log), ["team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
     let requests = fixture.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
@@ -96,7 +96,7 @@ async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), TestErro
     fixture.server.faults().expire_events();
     fixture.network.heal();
     advance(20 * SECOND).await;
-    let calls = sorted(&log);
+    let calls = take_sorted(&log);
     assert!(calls.contains(&"team-a/x".to_owned()) && calls.contains(&"team-b/x".to_owned()), "{calls:?}");
     Ok(())
 }
@@ -110,14 +110,14 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), TestError> 
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": namespace },
         }))?;
     }
-    let of = |secret: &steadfast::Object<Secret>| {
+    let keys_of = |secret: &steadfast::Object<Secret>| {
         secret.key().namespace().map(|namespace| ObjectKey::namespaced(namespace, "x"))
     };
     let controller =
-        Controller::new(&fixture.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), of);
+        Controller::new(&fixture.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), keys_of);
     let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    let calls = sorted(&log);
+    let calls = take_sorted(&log);
     let report = "secrets in all namespaces maps to team-c/x, which is outside configmaps in namespace team-a, configmaps in \
                   namespace team-b and never reconciled; ";
     assert_eq!(calls.len(), 3, "{calls:?}");
@@ -131,12 +131,15 @@ async fn sources_without_scopes_are_errors() -> Result<(), TestError> {
     let fixture = fixture().await?;
     let log = EventLog::default();
     let error = |controller| start_logging_controller(controller, &log).map(drop).map_err(|error| error.to_string());
-    let none: [&str; 0] = [];
-    let empty = error(Controller::new(&fixture.factory, Source::namespaces(none)));
+    let no_namespaces: [&str; 0] = [];
+    let empty = error(Controller::new(&fixture.factory, Source::namespaces(no_namespaces)));
     assert!(empty.is_err_and(|error| error.contains("a source has no scope; pass at least one namespace")));
     let controller = || Controller::new(&fixture.factory, Source::namespaces(TEAMS));
-    let elsewhere = error(controller().owns::<Pod>(Source::namespaces(["team-a", "team-c"])));
-    assert!(elsewhere.is_err_and(|error| error.contains("pods in namespace team-c cannot be owned by configmaps in")));
+    let foreign_namespace_error = error(controller().owns::<Pod>(Source::namespaces(["team-a", "team-c"])));
+    assert!(
+        foreign_namespace_error
+            .is_err_and(|error| error.contains("pods in namespace team-c cannot be owned by configmaps in"))
+    );
     assert_eq!(error(controller().owns::<Pod>(Scope::all())), Ok(()));
     Ok(())
 }

@@ -15,7 +15,7 @@ use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{Children, FaultSchedule, TestError, config_map, labelled_config_map};
 
-use super::{ControllerFixture, EventLog, Failure, SECOND, advance, lagging};
+use super::{ControllerFixture, EventLog, Failure, SECOND, advance, start_lagging};
 
 /// Required number of children of a parent.
 const CHILDREN: usize = 3;
@@ -23,14 +23,14 @@ const CHILDREN: usize = 3;
 pub(super) struct Context {
     client: kube::Client,
     children: Informer<Pod>,
-    created: AtomicU64,
+    created_count: AtomicU64,
 }
 
 /// Creates missing children and deletes surplus ones, naively, as in a tutorial: it reads only the cache, and the
 /// server generates the names.
 pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure(error.to_string());
-    let lister = context.children.lister().map_err(|error| failed(&error))?;
+    let failure = |error: &dyn std::error::Error| Failure(error.to_string());
+    let lister = context.children.lister().map_err(|error| failure(&error))?;
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
     let own_children = lister.namespace("default").into_iter().filter(|pod| is_own(pod)).count();
@@ -43,9 +43,9 @@ pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context
             },
             "spec": { "containers": [{ "name": "main", "image": "none" }] },
         }))
-        .map_err(|error| failed(&error))?;
-        context.created.fetch_add(1, Ordering::Relaxed);
-        pods.create(&PostParams::default(), &child).await.map_err(|error| failed(&error))?;
+        .map_err(|error| failure(&error))?;
+        context.created_count.fetch_add(1, Ordering::Relaxed);
+        pods.create(&PostParams::default(), &child).await.map_err(|error| failure(&error))?;
     }
     Ok(Action::await_change())
 }
@@ -56,7 +56,7 @@ fn context(fixture: &ControllerFixture) -> Result<Arc<Context>, TestError> {
 
 pub(super) fn context_of(connection: &Connection, factory: &InformerFactory) -> Result<Arc<Context>, TestError> {
     let (client, children) = (connection.client(), factory.informer(Scope::all())?);
-    Ok(Arc::new(Context { client, children, created: AtomicU64::new(0) }))
+    Ok(Arc::new(Context { client, children, created_count: AtomicU64::new(0) }))
 }
 
 fn child_controller(fixture: &ControllerFixture) -> Controller<ConfigMap> {
@@ -68,7 +68,7 @@ pub(super) fn child_controller_of(factory: &InformerFactory) -> Controller<Confi
 }
 
 /// Returns the maximum number of children that each parent had at one time, according to the server's history.
-fn most_children(fixture: &ControllerFixture) -> BTreeMap<String, usize> {
+fn max_children_by_parent(fixture: &ControllerFixture) -> BTreeMap<String, usize> {
     Children::of(&fixture.server, "", "pods").max_at_once
 }
 
@@ -93,32 +93,32 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), TestError> {
     let context = context(&fixture)?;
     let controller = child_controller(&fixture).run(ensure_children, back_off, context.clone())?;
     advance(SECOND).await;
-    assert_eq!(context.created.load(Ordering::Relaxed), 3);
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 3);
 
     // From here on, caches receive no event except the deletion of one child.
-    let one = context.children.lister()?.all().remove(0);
-    fixture.server.delete_named("pods", "default", &one.name_any())?;
+    let first_child = context.children.lister()?.all().remove(0);
+    fixture.server.delete_named("pods", "default", &first_child.name_any())?;
     advance(SECOND).await;
-    assert_eq!(context.created.load(Ordering::Relaxed), 4);
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 4);
     // The caches receive this deletion, but not the creation of the replacement.
-    let another = context.children.lister()?.all().remove(0).name_any();
-    fixture.server.delete_named("pods", "default", &another)?;
+    let second_child = context.children.lister()?.all().remove(0).name_any();
+    fixture.server.delete_named("pods", "default", &second_child)?;
     fixture.server.faults().lag_at(fixture.server.revision());
     advance(SECOND).await;
-    assert_eq!(context.created.load(Ordering::Relaxed), 5);
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 5);
     for value in ["2", "3", "4"] {
         fixture.write("a", value)?;
         controller.queue().add(ObjectKey::namespaced("default", "a"));
         advance(SECOND).await;
     }
-    assert_eq!(context.created.load(Ordering::Relaxed), 5);
-    let waiting = controller.stats();
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 5);
+    let stats_while_waiting = controller.stats();
     fixture.server.faults().lag(false);
     advance(5 * SECOND).await;
-    assert_eq!(most_children(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
+    assert_eq!(max_children_by_parent(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
     assert_eq!(context.children.lister()?.len(), CHILDREN);
     assert_eq!(controller.stats().waiting_for_writes, 0);
-    assert_eq!(waiting.waiting_for_writes, 1, "{waiting:?}");
+    assert_eq!(stats_while_waiting.waiting_for_writes, 1, "{stats_while_waiting:?}");
     Ok(())
 }
 
@@ -128,13 +128,13 @@ async fn only_writing_key_waits() -> Result<(), TestError> {
     fixture.server.create(&config_map("writes", "1"))?;
     fixture.server.create(&config_map("reads", "1"))?;
     let (log, writes) = (EventLog::default(), Arc::new(AtomicBool::new(false)));
-    let (calls, maps, armed) = (log.clone(), fixture.config_maps(), writes.clone());
+    let (calls, maps, is_armed) = (log.clone(), fixture.config_maps(), writes.clone());
     let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).run(
         move |map: Arc<ConfigMap>, _| {
-            let (calls, maps, armed) = (calls.clone(), maps.clone(), armed.clone());
+            let (calls, maps, is_armed) = (calls.clone(), maps.clone(), is_armed.clone());
             async move {
                 calls.record(format!("{} at {}", map.name_any(), map.data.as_ref().map_or("", |data| &data["value"])));
-                if map.name_any() == "writes" && armed.swap(false, Ordering::SeqCst) {
+                if map.name_any() == "writes" && is_armed.swap(false, Ordering::SeqCst) {
                     let patch = Patch::Merge(json!({ "data": { "value": "own" } }));
                     maps.patch("writes", &PatchParams::default(), &patch).await?;
                 }
@@ -158,8 +158,8 @@ async fn only_writing_key_waits() -> Result<(), TestError> {
     assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
     fixture.server.faults().lag(false);
     advance(SECOND).await;
-    let then = log.take();
-    assert!(!then.is_empty() && then.iter().all(|call| call == "writes at own"), "{then:?}");
+    let events = log.take();
+    assert!(!events.is_empty() && events.iter().all(|call| call == "writes at own"), "{events:?}");
     let stats = controller.stats();
     assert_eq!(stats.waiting_for_writes, 0);
     assert!(stats.waited_for_writes >= 3 * SECOND, "{stats:?}");
@@ -177,7 +177,7 @@ async fn write_without_response_is_awaited() -> Result<(), TestError> {
     let reconcile = move |parent, context: Arc<Context>| {
         let network = network.clone();
         async move {
-            if context.created.load(Ordering::Relaxed) == 0 {
+            if context.created_count.load(Ordering::Relaxed) == 0 {
                 // Opens a connection before the network fails.
                 let pods = Api::<Pod>::namespaced(context.client.clone(), "default");
                 pods.get_opt("none").await.map_err(|error| Failure(error.to_string()))?;
@@ -193,10 +193,11 @@ async fn write_without_response_is_awaited() -> Result<(), TestError> {
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, context.clone());
-    let controller = lagging(&fixture, child_controller(&fixture).on_diagnostic(log.notes()), run).await?;
+    let controller =
+        start_lagging(&fixture, child_controller(&fixture).on_diagnostic(log.diagnostic_callback()), run).await?;
     advance(4 * SECOND).await;
     assert_eq!(
-        context.created.load(Ordering::Relaxed),
+        context.created_count.load(Ordering::Relaxed),
         1,
         "the controller waits for the unconfirmed write: {:#?} {:#?}",
         log.all(),
@@ -206,8 +207,8 @@ async fn write_without_response_is_awaited() -> Result<(), TestError> {
     assert_eq!(log.times("reconcile of default/a failed").len(), 1, "{:?}", log.all());
     fixture.server.faults().lag(false);
     advance(60 * SECOND).await;
-    assert_eq!(most_children(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
-    assert_eq!(context.created.load(Ordering::Relaxed), 3);
+    assert_eq!(max_children_by_parent(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 3);
     Ok(())
 }
 
@@ -221,22 +222,22 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), TestError> {
     let reconcile = move |key: ObjectKey, _: Arc<()>| {
         let (calls, maps, informer) = (calls.clone(), maps.clone(), informer.clone());
         async move {
-            let found = informer.lister().is_ok_and(|lister| matches!(lister.get_by_key(&key), Ok(Some(_))));
-            calls.record(format!("{}: {}", key.name(), if found { "deletes it" } else { "gone" }));
-            if found {
+            let is_cached = informer.lister().is_ok_and(|lister| matches!(lister.get_by_key(&key), Ok(Some(_))));
+            calls.record(format!("{}: {}", key.name(), if is_cached { "deletes it" } else { "gone" }));
+            if is_cached {
                 maps.delete(key.name(), &DeleteParams::default()).await?;
             }
             Ok::<_, kube::Error>(Action::requeue(SECOND / 2))
         }
     };
     let run = |controller: Controller<ConfigMap>| controller.run_by_key(reconcile, back_off, Arc::new(()));
-    let controller = lagging(&fixture, Controller::new(&fixture.factory, Scope::all()), run).await?;
+    let controller = start_lagging(&fixture, Controller::new(&fixture.factory, Scope::all()), run).await?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["a: deletes it"]);
     fixture.server.faults().lag(false);
     advance(3 * SECOND).await;
-    let then = log.take();
-    assert!(then.len() > 2 && then.iter().all(|call| call == "a: gone"), "{then:?}");
+    let events = log.take();
+    assert!(events.len() > 2 && events.iter().all(|call| call == "a: gone"), "{events:?}");
     drop(controller);
     Ok(())
 }
@@ -247,7 +248,8 @@ async fn long_write_wait_is_reported_and_continues() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     let (log, context) = (EventLog::default(), context(&fixture)?);
     let run = |controller: Controller<ConfigMap>| controller.run(ensure_children, back_off, context.clone());
-    let controller = lagging(&fixture, child_controller(&fixture).on_diagnostic(log.notes()), run).await?;
+    let controller =
+        start_lagging(&fixture, child_controller(&fixture).on_diagnostic(log.diagnostic_callback()), run).await?;
     advance(SECOND).await;
     controller.queue().add(super::key("a"));
     advance(65 * SECOND).await;
@@ -255,7 +257,7 @@ async fn long_write_wait_is_reported_and_continues() -> Result<(), TestError> {
     assert_eq!(waits.len(), 2, "{:?}", log.all());
     let text = log.all().into_iter().find(|text| text.starts_with("default/a has waited 30")).unwrap_or_default();
     assert!(text.contains("pods in all namespaces did not reach pods default/a-"), "{text}");
-    assert_eq!(context.created.load(Ordering::Relaxed), 3);
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 3);
     Ok(())
 }
 
@@ -266,15 +268,15 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), TestError> {
     let backup = fixture.server.revision();
     let context = context(&fixture)?;
     let run = |controller: Controller<ConfigMap>| controller.run(ensure_children, back_off, context.clone());
-    let controller = lagging(&fixture, child_controller(&fixture), run).await?;
+    let controller = start_lagging(&fixture, child_controller(&fixture), run).await?;
     advance(SECOND).await;
-    assert_eq!(context.created.load(Ordering::Relaxed), 3);
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 3);
     fixture.server.faults().restore(backup);
     fixture.server.faults().lag(false);
     controller.queue().add(super::key("a"));
     advance(120 * SECOND).await;
     assert_eq!(
-        context.created.load(Ordering::Relaxed),
+        context.created_count.load(Ordering::Relaxed),
         6,
         "the restore removed the first three children: {:#?} {:#?} {}",
         controller.stats(),
@@ -285,13 +287,13 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), TestError> {
 }
 
 /// Returns the names of the current children, according to the server's history.
-fn children(fixture: &ControllerFixture) -> Vec<String> {
+fn current_children(fixture: &ControllerFixture) -> Vec<String> {
     let live: BTreeSet<String> = Children::of(&fixture.server, "", "pods").live.into_values().flatten().collect();
     live.into_iter().collect()
 }
 
-/// Runs one fixture with random faults. Returns the maximum number of children of a parent at one time, and the number of
-/// waits for writes.
+/// Runs one fixture with random faults. Returns the maximum number of children of a parent at one time, and the number
+/// of waits for writes.
 async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
     const PARENTS: [&str; 2] = ["a", "b"];
     let fixture = ControllerFixture::seeded(seed).await?;
@@ -299,8 +301,11 @@ async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
         fixture.server.create(&config_map(parent, "1"))?;
     }
     let (log, context) = (EventLog::default(), context(&fixture)?);
-    let controller =
-        child_controller(&fixture).on_diagnostic(log.notes()).run(ensure_children, back_off, context.clone())?;
+    let controller = child_controller(&fixture).on_diagnostic(log.diagnostic_callback()).run(
+        ensure_children,
+        back_off,
+        context.clone(),
+    )?;
     let mut faults = FaultSchedule::new(seed, &fixture.server, &fixture.network);
     for step in 0..60 {
         faults.inject_next().await;
@@ -308,7 +313,7 @@ async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
         match faults.random(8) {
             0 => {
                 // Another client deletes a child, regardless of the caches.
-                if let Some(name) = children(&fixture).get(faults.random(6) as usize) {
+                if let Some(name) = current_children(&fixture).get(faults.random(6) as usize) {
                     fixture.server.delete_named("pods", "default", name)?;
                 }
             }
@@ -319,11 +324,11 @@ async fn run_with_random_faults(seed: u64) -> Result<(usize, u64), TestError> {
     }
     faults.end();
     advance(120 * SECOND).await;
-    let max_children = most_children(&fixture).into_values().max().unwrap_or_default();
-    let now = context.children.lister()?.len();
-    if now != 2 * CHILDREN {
-        let (figures, notes) = (controller.stats(), log.all());
-        return Err(format!("seed {seed}: {now} children at the end; {figures:#?}; {notes:#?}").into());
+    let max_children = max_children_by_parent(&fixture).into_values().max().unwrap_or_default();
+    let child_count = context.children.lister()?.len();
+    if child_count != 2 * CHILDREN {
+        let (stats, notes) = (controller.stats(), log.all());
+        return Err(format!("seed {seed}: {child_count} children at the end; {stats:#?}; {notes:#?}").into());
     }
     Ok((max_children, controller.stats().waits_for_writes))
 }
@@ -341,21 +346,21 @@ fn transient_object_unseen_by_cache_seed_301() -> Result<(), TestError> {
 /// `STEADFAST_SEEDS=1000` runs 1,000 seeds, starting at `STEADFAST_FIRST_SEED`.
 #[test]
 fn random_faults_cause_no_duplicate_child() -> Result<(), TestError> {
-    let number = |variable: &str, otherwise: u64| {
-        std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+    let number = |variable: &str, default: u64| {
+        std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
     };
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 60));
-    let (mut broken, mut waits) = (Vec::new(), 0);
+    let (mut failed_seeds, mut waits) = (Vec::new(), 0);
     for seed in first..first + seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        let (max_children, waited) = runtime.block_on(run_with_random_faults(seed))?;
-        waits += waited;
+        let (max_children, seed_waits) = runtime.block_on(run_with_random_faults(seed))?;
+        waits += seed_waits;
         if max_children > CHILDREN {
             println!("seed {seed}: {max_children} children at once");
-            broken.push(seed);
+            failed_seeds.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "a parent had too many children with these seeds");
+    assert_eq!(failed_seeds, [0; 0], "a parent had too many children with these seeds");
     assert!(waits > seeds, "too few waits for writes: {waits} waits in {seeds} seeds");
     Ok(())
 }
@@ -393,15 +398,15 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     // This cache has the same objects, but the controller does not read it. The server rejects its requests later.
-    let other = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    let other_informer = fixture.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     let (log, context) = (EventLog::default(), context(&fixture)?);
     let _controller = start_logging_controller(&fixture, &log, &context)?;
     advance(SECOND).await;
-    let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
-    fixture.server.faults().respond(of_namespace, InjectedResponse::code(403));
+    let namespace_rule = RequestRule::any().resource("configmaps").namespace("default");
+    fixture.server.faults().respond(namespace_rule, InjectedResponse::code(403));
     fixture.server.faults().end_watches();
     advance(120 * SECOND).await;
-    assert!(!other.freshness().is_fresh());
+    assert!(!other_informer.freshness().is_fresh());
     log.take();
     for value in ["2", "3"] {
         fixture.write("a", value)?;
@@ -426,8 +431,8 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), TestError> {
         fixture.server.merge_patch("pods", "default", &child, patch)?;
         advance(Duration::from_millis(1)).await;
     }
-    let during = log.take().len();
-    assert!(during > 10, "{during} calls");
+    let reconcile_count = log.take().len();
+    assert!(reconcile_count > 10, "{reconcile_count} calls");
     Ok(())
 }
 
@@ -438,17 +443,17 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let context = context(&fixture)?;
-    let slow = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
+    let reconcile_slowly = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
         advance(SECOND).await;
         ensure_children(parent, context).await
     };
-    let controller = child_controller(&fixture).run(slow, back_off, context.clone())?;
+    let controller = child_controller(&fixture).run(reconcile_slowly, back_off, context.clone())?;
     advance(10 * SECOND).await;
-    assert_eq!(context.created.load(Ordering::Relaxed), 3);
-    let children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();
+    assert_eq!(context.created_count.load(Ordering::Relaxed), 3);
+    let current_children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();
 
     // Both caches have seen the deletion of one child. The reconcile that starts now creates another one.
-    fixture.server.delete_named("pods", "default", &children[0])?;
+    fixture.server.delete_named("pods", "default", &current_children[0])?;
     advance(SECOND / 2).await;
     // Two caches contain the pods: the reconcile reads the first one, and the second one enqueues keys. The loop stalls
     // one watch at a time until it has found the watch of the first cache.
@@ -459,31 +464,31 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
     let watches: Vec<u64> =
         fixture.server.requests().iter().filter(|request| is_read(request)).map(|request| request.id).collect();
     assert_eq!(watches.len(), 2, "one of objects, one of metadata");
-    let mut tried = 0;
+    let mut attempts = 0;
     for watch in watches {
         fixture.server.faults().stall_stream(watch, true);
         let patch = json!({ "metadata": { "annotations": { "seen": watch.to_string() } } });
-        let seen = fixture.server.merge_patch("pods", "default", &children[1], patch)?;
+        let changed_pod = fixture.server.merge_patch("pods", "default", &current_children[1], patch)?;
         advance(Duration::from_millis(10)).await;
-        let version = ResourceVersion::from(seen["metadata"]["resourceVersion"].as_str().unwrap_or_default());
+        let version = ResourceVersion::from(changed_pod["metadata"]["resourceVersion"].as_str().unwrap_or_default());
         let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
         if is_behind {
-            tried += 1;
+            attempts += 1;
             // First, neither cache sees the new child. Then the stalled cache receives only the annotation.
             fixture.server.faults().lag_at(fixture.server.revision());
             advance(2 * SECOND).await;
-            assert_eq!(context.created.load(Ordering::Relaxed), 4);
+            assert_eq!(context.created_count.load(Ordering::Relaxed), 4);
             fixture.server.faults().stall_stream(watch, false);
             controller.queue().add(super::key("a"));
             advance(3 * SECOND).await;
-            assert_eq!(context.created.load(Ordering::Relaxed), 4, "{:?}", controller.stats());
+            assert_eq!(context.created_count.load(Ordering::Relaxed), 4, "{:?}", controller.stats());
             fixture.server.faults().lag(false);
             break;
         }
         fixture.server.faults().stall_stream(watch, false);
     }
-    assert_eq!(tried, 1);
+    assert_eq!(attempts, 1);
     advance(30 * SECOND).await;
-    assert_eq!(most_children(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
+    assert_eq!(max_children_by_parent(&fixture).into_values().collect::<Vec<_>>(), [CHILDREN]);
     Ok(())
 }

@@ -45,14 +45,14 @@ async fn controller_resumes_with_requested_informer() -> Result<(), TestError> {
     advance(20 * SECOND).await;
     assert_eq!(log.take(), [""; 0]);
 
-    let again = fixture.factory.informer::<ConfigMap>(Scope::all())?;
+    let next_informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     advance(5 * SECOND).await;
     let mut reconciled = log.take();
     reconciled.sort();
     reconciled.dedup();
     assert_eq!(reconciled, ["changed", "deleted", "kept"]);
     assert!(!controller.stats().paused);
-    drop(again);
+    drop(next_informer);
     fixture.write("kept", "2")?;
     advance(5 * SECOND).await;
     assert_eq!(log.take(), ["kept"]);

@@ -22,7 +22,7 @@ fn start_logging_controller(controller: Controller<ConfigMap>, log: &EventLog) -
         calls.record(map.name_any());
         async { Ok::<_, Failure>(Action::await_change()) }
     };
-    Ok(controller.on_diagnostic(log.notes()).run(reconcile, back_off, Arc::new(()))?)
+    Ok(controller.on_diagnostic(log.diagnostic_callback()).run(reconcile, back_off, Arc::new(()))?)
 }
 
 fn pod_of(name: &str, owners: &[(&str, &str, &str)]) -> serde_json::Value {
@@ -90,12 +90,12 @@ async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), TestError> 
         .create(&pod_of("one", &[("v1", "ConfigMap", "a"), ("v1", "Secret", "b"), ("apps/v1", "ConfigMap", "b")]))?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["a"]);
-    let moved = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v9", "kind": "ConfigMap", "name": "b", "uid": "u" }] } });
-    fixture.server.merge_patch("pods", "default", "one", moved)?;
+    let changed_owner = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v9", "kind": "ConfigMap", "name": "b", "uid": "u" }] } });
+    fixture.server.merge_patch("pods", "default", "one", changed_owner)?;
     advance(SECOND).await;
-    let mut both = log.take();
-    both.sort_unstable();
-    assert_eq!(both, ["a", "b"], "the old owner and the new one");
+    let mut keys = log.take();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b"], "the old owner and the new one");
     fixture.server.delete_named("pods", "default", "one")?;
     advance(SECOND).await;
     assert_eq!(log.take(), ["b"]);
@@ -109,8 +109,8 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), TestError> {
         fixture.server.create(&config_map(name, "1"))?;
     }
     let log = EventLog::default();
-    let of = |secret: &steadfast::Object<Secret>| secret.annotations().get("for").map(|name| key(name));
-    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
+    let keys_of = |secret: &steadfast::Object<Secret>| secret.annotations().get("for").map(|name| key(name));
+    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(Scope::all(), keys_of);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     log.take();
@@ -123,9 +123,9 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), TestError> {
     assert_eq!(log.take(), ["a"]);
     fixture.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": { "for": "b" } } }))?;
     advance(SECOND).await;
-    let mut both = log.take();
-    both.sort_unstable();
-    assert_eq!(both, ["a", "b"]);
+    let mut keys = log.take();
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b"]);
     Ok(())
 }
 
@@ -216,11 +216,11 @@ async fn panicking_mapping_loses_no_key() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let of = |secret: &steadfast::Object<Secret>| {
+    let keys_of = |secret: &steadfast::Object<Secret>| {
         assert!(secret.name_any() != "bad", "by design");
         None
     };
-    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
+    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(Scope::all(), keys_of);
     let _controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
     log.take();
@@ -242,19 +242,21 @@ async fn rejected_source_delays_no_other() -> Result<(), TestError> {
     fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(404));
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
-    let of = |_: &steadfast::Object<Service>| [key("a")];
+    let keys_of = |_: &steadfast::Object<Service>| [key("a")];
     let controller = Controller::new(&fixture.factory, Scope::all())
         .owns::<Secret>(Scope::all())
-        .watches::<Service, _>(Scope::all(), of)
+        .watches::<Service, _>(Scope::all(), keys_of)
         .watches::<Node, _>(Scope::all(), |_| [key("a")]);
     let controller = start_logging_controller(controller, &log)?;
     advance(5 * SECOND).await;
-    let started = log.take();
-    assert_eq!(started.iter().filter(|text| *text == "a").count(), 1, "{started:?}");
-    let missing: Vec<_> = started.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
+    let events = log.take();
+    assert_eq!(events.iter().filter(|text| *text == "a").count(), 1, "{events:?}");
+    let unavailable_events: Vec<_> = events.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
     assert!(
-        missing.len() == 2 && missing[0].contains("secrets in all") && missing[1].contains("services in all"),
-        "{started:?}"
+        unavailable_events.len() == 2
+            && unavailable_events[0].contains("secrets in all")
+            && unavailable_events[1].contains("services in all"),
+        "{events:?}"
     );
 
     // For an hour, changes of the two other sources lead to reconciles immediately.
@@ -286,16 +288,20 @@ async fn rejected_source_delays_no_other() -> Result<(), TestError> {
 async fn controllers_share_factory_and_informers() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let (one, other) = (EventLog::default(), EventLog::default());
-    let first = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &one)?;
-    let _second = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &other)?;
+    let (first_log, second_log) = (EventLog::default(), EventLog::default());
+    let first = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &first_log)?;
+    let _second = start_logging_controller(Controller::new(&fixture.factory, Scope::all()), &second_log)?;
     advance(SECOND).await;
-    assert_eq!((one.take(), other.take()), (vec!["a".to_owned()], vec!["a".to_owned()]));
+    assert_eq!((first_log.take(), second_log.take()), (vec!["a".to_owned()], vec!["a".to_owned()]));
     assert_eq!(fixture.server.open_watches(0), 1);
     first.stop(SECOND).await;
     fixture.write("a", "2")?;
     advance(SECOND).await;
-    assert_eq!((one.take(), other.take()), (vec![], vec!["a".to_owned()]), "only the controller that still runs");
+    assert_eq!(
+        (first_log.take(), second_log.take()),
+        (vec![], vec!["a".to_owned()]),
+        "only the controller that still runs"
+    );
     Ok(())
 }
 
@@ -361,12 +367,12 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), TestError> {
         fixture.server.create(&config_map(name, "1"))?;
     }
     let log = EventLog::default();
-    let of = |secret: &steadfast::Object<Secret>| {
+    let keys_of = |secret: &steadfast::Object<Secret>| {
         let names = secret.annotations().get("for").map(|names| names.split(',').map(key).collect::<Vec<_>>());
         names.unwrap_or_default()
     };
     let source = Source::from(Scope::all()).filter_changes(ChangeFilter::of_labels());
-    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(source, of);
+    let controller = Controller::new(&fixture.factory, Scope::all()).watches::<Secret, _>(source, keys_of);
     let _controller = start_logging_controller(controller, &log)?;
     fixture.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret",
@@ -425,7 +431,7 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), TestError> 
         let owners = fixture.factory.informer_with::<DynamicObject>(&kind, Scope::all())?;
         let _controller = Controller::new_with(&fixture.factory, kind.clone(), owners)
             .owns::<Pod>(Scope::all())
-            .on_diagnostic(log.notes())
+            .on_diagnostic(log.diagnostic_callback())
             .run(
                 move |object: Arc<DynamicObject>, _: Arc<()>| {
                     calls.record(object.name_any());
@@ -492,12 +498,12 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), TestError> {
         .triggered_by(futures::stream::iter([ObjectKey::cluster("x"), ObjectKey::namespaced("team-a", "x")]));
     let controller = start_logging_controller(controller, &log)?;
     advance(SECOND).await;
-    let beginning = |source: &str, key: &str| {
+    let prefix = |source: &str, key: &str| {
         format!("{source} maps to {key}, which is outside configmaps in namespace team-a and never reconciled; ")
     };
     let notes = log.take();
     for (source, key) in [("configmaps in namespace team-b", "team-b/x"), ("a stream of keys", "x")] {
-        let count = notes.iter().filter(|note| note.starts_with(&beginning(source, key))).count();
+        let count = notes.iter().filter(|note| note.starts_with(&prefix(source, key))).count();
         assert_eq!(count, 1, "{source}: {notes:?}");
     }
     assert_eq!(notes.len(), 2 + 2, "two reports, and the objects of team-a: {notes:?}");
@@ -507,7 +513,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), TestError> {
     let calls = log.clone();
     let by_key = Controller::<ConfigMap>::new(&fixture.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
-        .on_diagnostic(log.notes())
+        .on_diagnostic(log.diagnostic_callback())
         .run_by_key(
             move |key: ObjectKey, _: Arc<()>| {
                 calls.record(key.to_string());

@@ -7,7 +7,7 @@ const EVENT_COUNT: u64 = 100_000;
 #[tokio::test(start_paused = true)]
 async fn burst_about_one_object_is_combined() -> Result<(), TestError> {
     let fixture = EventsFixture::new().await?;
-    let started = Instant::now();
+    let start = Instant::now();
     for _ in 0..EVENT_COUNT {
         fixture.note("a", "it was changed");
     }
@@ -15,7 +15,7 @@ async fn burst_about_one_object_is_combined() -> Result<(), TestError> {
     fixture.flush().await?;
     assert_eq!(fixture.event_texts().await?, [format!("a: it was changed ×{EVENT_COUNT}")]);
     assert_eq!(fixture.requests().len(), 1);
-    assert!(started.elapsed() < SECOND, "recording must not block");
+    assert!(start.elapsed() < SECOND, "recording must not block");
     Ok(())
 }
 
@@ -39,7 +39,8 @@ async fn burst_about_many_objects_fills_queue() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn long_storm_uses_bounded_memory() -> Result<(), TestError> {
-    let fixture = EventsFixture::with(EventSettings { series: 256, queue: 100, ..EventSettings::default() }).await?;
+    let fixture =
+        EventsFixture::with_settings(EventSettings { series: 256, queue: 100, ..EventSettings::default() }).await?;
     for round in 0..30 {
         for number in 0..200 {
             fixture.note(&format!("a-{}", round * 30 + number), &format!("change {}", number % 20));
@@ -49,9 +50,9 @@ async fn long_storm_uses_bounded_memory() -> Result<(), TestError> {
     let stats = fixture.events.stats();
     assert!(stats.series == 256 && stats.queued <= 100, "{stats:?}");
     fixture.flush().await?;
-    let counted: i32 = fixture.published_events().await?.iter().map(count).sum();
+    let event_count: i32 = fixture.published_events().await?.iter().map(count).sum();
     let stats = fixture.events.stats();
-    assert_eq!((u64::from(counted.unsigned_abs()), stats.failed), (stats.delivered, 0));
+    assert_eq!((u64::from(event_count.unsigned_abs()), stats.failed), (stats.delivered, 0));
     assert_eq!(stats.delivered + stats.filtered + stats.dropped, 30 * 200);
     Ok(())
 }

@@ -8,12 +8,12 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn scrape_counts_each_event_result() -> Result<(), TestError> {
-    let fixture = EventsFixture::with(EventSettings { queue: 3, ..EventSettings::default() }).await?;
-    let gone = EventRecorder::new(&fixture.connection, "gone")?;
-    let metrics = EventMetrics::default().with("web", &fixture.events).with("gone", &gone);
+    let fixture = EventsFixture::with_settings(EventSettings { queue: 3, ..EventSettings::default() }).await?;
+    let dropped_recorder = EventRecorder::new(&fixture.connection, "gone")?;
+    let metrics = EventMetrics::default().with("web", &fixture.events).with("gone", &dropped_recorder);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics));
-    drop(gone);
+    drop(dropped_recorder);
     for name in ["a", "b", "c", "d"] {
         fixture.note(name, "it was changed");
     }

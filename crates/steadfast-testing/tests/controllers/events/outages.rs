@@ -90,9 +90,9 @@ async fn failing_event_delays_no_other() -> Result<(), TestError> {
     let fixture = EventsFixture::new().await?;
     let rule = RequestRule::any().resource(EVENTS).namespace("broken");
     fixture.server.faults().respond(rule, InjectedResponse::code(500));
-    let mut broken = subject("a");
-    broken.metadata.namespace = Some("broken".to_owned());
-    fixture.events.publish(&broken, EventDraft::warning("Changed", "Changing"));
+    let mut broken_subject = subject("a");
+    broken_subject.metadata.namespace = Some("broken".to_owned());
+    fixture.events.publish(&broken_subject, EventDraft::warning("Changed", "Changing"));
     for number in 0..20 {
         fixture.note(&format!("b-{number}"), "it was changed");
         tokio::time::sleep(5 * SECOND).await;
@@ -100,8 +100,8 @@ async fn failing_event_delays_no_other() -> Result<(), TestError> {
     tokio::time::sleep(10 * MINUTE).await;
     let stats = fixture.events.stats();
     assert_eq!((stats.delivered, stats.failed, stats.waiting), (20, 1, 0));
-    let tries = fixture.requests().iter().filter(|request| request.path.contains("/namespaces/broken/")).count();
-    assert_eq!(tries, 12);
+    let attempts = fixture.requests().iter().filter(|request| request.path.contains("/namespaces/broken/")).count();
+    assert_eq!(attempts, 12);
     Ok(())
 }
 
@@ -115,15 +115,15 @@ async fn stop_reports_undelivered_events_at_deadline() -> Result<(), TestError> 
         fixture.note("a", "it was changed");
         fixture.note("b", "it was changed");
     }
-    let started = Instant::now();
+    let start = Instant::now();
     let error = fixture.events.stop(5 * SECOND).await.expect_err("the server does not respond");
-    assert_eq!((error.undelivered, started.elapsed()), (4, 5 * SECOND));
+    assert_eq!((error.undelivered, start.elapsed()), (4, 5 * SECOND));
     assert!(error.to_string().contains("4 recorded events were not sent within 5s"), "{error}");
     fixture.note("a", "it was changed");
     let stats = fixture.events.stats();
     assert_eq!((stats.recorded, stats.delivered, stats.dropped, stats.waiting), (6, 1, 5, 0));
-    let again = fixture.events.stop(SECOND).await.expect_err("the events are still undelivered");
-    assert_eq!(again.undelivered, 4);
+    let second_error = fixture.events.stop(SECOND).await.expect_err("the events are still undelivered");
+    assert_eq!(second_error.undelivered, 4);
     assert!(fixture.events.flush(SECOND).await.is_ok(), "no event is pending any more");
     Ok(())
 }
@@ -135,9 +135,9 @@ async fn stop_waits_for_inflight_requests_only() -> Result<(), TestError> {
     for number in 0..20 {
         fixture.note(&format!("a-{number}"), "it was changed");
     }
-    let started = Instant::now();
+    let start = Instant::now();
     fixture.events.stop(MINUTE).await?;
-    assert!(started.elapsed() < MINUTE, "{:?}", started.elapsed());
+    assert!(start.elapsed() < MINUTE, "{:?}", start.elapsed());
     fixture.server.faults().delay(Duration::ZERO);
     assert_eq!(fixture.event_texts().await?.len(), 20);
     Ok(())

@@ -17,9 +17,9 @@ async fn repeated_event_is_counted() -> Result<(), TestError> {
     let event = &published[0];
     assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
     assert!(event.metadata.name.as_deref().is_some_and(|name| name.starts_with("a.")));
-    assert_eq!(event.event_time, Some(MicroTime(BEGIN)));
+    assert_eq!(event.event_time, Some(MicroTime(START)));
     let last = event.series.as_ref().map(|series| series.last_observed_time.0);
-    assert_eq!(last, Some(BEGIN + SignedDuration::from_secs(2)));
+    assert_eq!(last, Some(START + SignedDuration::from_secs(2)));
     assert_eq!(event.reporting_controller.as_deref(), Some("example.com/web"));
     assert_eq!(event.reporting_instance.as_deref(), Some("web-1"));
     let stats = fixture.events.stats();
@@ -57,7 +57,7 @@ async fn expired_event_is_recreated_with_count() -> Result<(), TestError> {
     fixture.flush().await?;
     let published = fixture.published_events().await?;
     assert_eq!((published.len(), count(&published[0]), published[0].metadata.name.as_ref()), (1, 2, Some(&name)));
-    assert_eq!(published[0].event_time, Some(MicroTime(BEGIN)));
+    assert_eq!(published[0].event_time, Some(MicroTime(START)));
     Ok(())
 }
 
@@ -82,10 +82,10 @@ async fn dropped_recorder_sends_pending_events() -> Result<(), TestError> {
     for _ in 0..3 {
         events.publish(&subject("a"), EventDraft::normal("Changed", "Changing").note("it was changed"));
     }
-    let other = events.clone();
+    let other_recorder = events.clone();
     drop(events);
-    other.publish(&subject("b"), EventDraft::normal("Changed", "Changing").note("it was changed"));
-    drop(other);
+    other_recorder.publish(&subject("b"), EventDraft::normal("Changed", "Changing").note("it was changed"));
+    drop(other_recorder);
     tokio::time::sleep(SECOND).await;
     let api: Api<Event> = Api::all(connection.client());
     let published = api.list(&ListParams::default()).await?;

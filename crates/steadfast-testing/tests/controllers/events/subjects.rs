@@ -82,14 +82,14 @@ async fn dropped_connection_still_sends_recorded_events() -> Result<(), TestErro
         thread.join().map_err(|_| "the thread panicked")?;
     }
     let api: Api<Event> = Api::all(connection(&server).await?.client());
-    let started = Instant::now();
+    let start = Instant::now();
     loop {
-        let counted: i32 = api.list(&ListParams::default()).await?.iter().map(count).sum();
-        if counted == 4000 {
+        let event_count: i32 = api.list(&ListParams::default()).await?.iter().map(count).sum();
+        if event_count == 4000 {
             return Ok(());
         }
-        if started.elapsed() > MINUTE {
-            return Err(format!("only {counted} of 4000 events arrived").into());
+        if start.elapsed() > MINUTE {
+            return Err(format!("only {event_count} of 4000 events arrived").into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -10,26 +10,26 @@ use steadfast_testing::sweep::{Fixture, RequestFaultKind, Sweep};
 use steadfast_testing::{TestError, TestkitError};
 
 use super::{
-    Context, change_parent, child_name, create_change_delete_scenario, create_parent, is_gone, run_controller,
+    Context, change_parent, child_name, create_change_delete_scenario, create_parent, is_not_found, run_controller,
     run_controller_with,
 };
 
 /// Copies the value of the parent to its child. Deletes the child before the parent.
 async fn reconcile_child(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let maps = context.maps();
-    let done = finalizer(&maps, "test.example/belonging", parent, |event| async {
+    let result = finalizer(&maps, "test.example/belonging", parent, |event| async {
         match event {
             Finalizing::Apply(parent) => {
                 context.apply_child(&parent).await?;
                 Ok(Action::await_change())
             }
             Finalizing::Cleanup(parent) => match context.delete(&child_name(&parent)).await {
-                Err(error) if !is_gone(&error) => Err(error),
+                Err(error) if !is_not_found(&error) => Err(error),
                 _ => Ok(Action::await_change()),
             },
         }
     });
-    done.await.map_err(|error| match error {
+    result.await.map_err(|error| match error {
         FinalizerError::Apply(error) | FinalizerError::Cleanup(error) => error,
         other => kube::Error::Service(other.to_string().into()),
     })
@@ -49,8 +49,8 @@ fn correct_controller_has_no_findings() -> Result<(), TestkitError> {
     }
     assert!(report.runs() > 40, "{report}");
     // The second creation is rejected because the object exists, so it causes no event that could be hidden.
-    let unreached: Vec<String> = report.unreached().iter().map(ToString::to_string).collect();
-    assert_eq!(unreached, ["unobserved controller #2 create /api/v1/namespaces/default/configmaps"]);
+    let unreached_faults: Vec<String> = report.unreached().iter().map(ToString::to_string).collect();
+    assert_eq!(unreached_faults, ["unobserved controller #2 create /api/v1/namespaces/default/configmaps"]);
     Ok(())
 }
 
@@ -61,7 +61,7 @@ async fn run_as_leader(connection: Connection) -> Result<(), TestError> {
     tokio::select! {
         biased;
         () = leader.lost() => Err("lost the leadership to another process".into()),
-        ended = run_controller_with(&connection, leader.client(), reconcile_child) => ended,
+        result = run_controller_with(&connection, leader.client(), reconcile_child) => result,
     }
 }
 

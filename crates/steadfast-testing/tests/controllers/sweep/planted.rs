@@ -16,8 +16,8 @@ use steadfast_testing::{TestError, TestkitError};
 
 use super::honest::change_twice_scenario;
 use super::{
-    Context, change_parent, child_name, create_change_delete_scenario, create_parent, create_parent_scenario, is_gone,
-    named, parents, run_controller, value,
+    Context, change_parent, child_name, create_change_delete_scenario, create_parent, create_parent_scenario,
+    empty_config_map, is_not_found, parents, run_controller, value,
 };
 
 /// Returns the smallest fault that changes the final state, and the differences.
@@ -71,9 +71,9 @@ fn status_from_stale_read_is_found() -> Result<(), TestkitError> {
             context.create_unowned(&name).await?;
         }
         // A list at version 0 reads from any cache of the server, of any age.
-        let all = context.maps().list(&ListParams::default().match_any()).await?;
-        let made = all.items.iter().filter(|map| map.name_any() == name).count();
-        context.patch(&parent.name_any(), json!({ "data": { "made": made.to_string() } })).await?;
+        let list = context.maps().list(&ListParams::default().match_any()).await?;
+        let created_count = list.items.iter().filter(|map| map.name_any() == name).count();
+        context.patch(&parent.name_any(), json!({ "data": { "made": created_count.to_string() } })).await?;
         Ok(Action::await_change())
     }
     let (fault, differences) =
@@ -180,7 +180,7 @@ fn repeated_first_step_is_found() -> Result<(), TestkitError> {
     let sweep = Sweep::new(|connection| run_controller(connection, reconcile), create_parent_scenario);
     let accounts = |server: &steadfast_apiserver::ApiServer| {
         for account in ["from", "to"] {
-            let mut map = named(account);
+            let mut map = empty_config_map(account);
             map.metadata.namespace = Some("default".to_owned());
             map.data = Some([("coins".to_owned(), "5".to_owned())].into());
             server.create(&map)?;
@@ -201,10 +201,10 @@ fn repeated_first_step_is_found() -> Result<(), TestkitError> {
 fn cleanup_from_memory_is_found() -> Result<(), TestkitError> {
     async fn process(connection: Connection) -> Result<(), TestError> {
         let informers = InformerFactory::new(&connection);
-        let seen = informers.informer::<ConfigMap>(steadfast::Scope::all().labels(super::PARENTS))?;
+        let parent_informer = informers.informer::<ConfigMap>(steadfast::Scope::all().labels(super::PARENTS))?;
         let context = Arc::new(Context { client: connection.client(), memory: Mutex::default() });
         let reconcile = move |key: ObjectKey, context: Arc<Context>| {
-            let parent = seen.lister().ok().and_then(|lister| lister.get_by_key(&key).ok().flatten());
+            let parent = parent_informer.lister().ok().and_then(|lister| lister.get_by_key(&key).ok().flatten());
             async move {
                 let name = format!("{}-belonging", key.name());
                 let memory = || context.memory.lock();
@@ -215,7 +215,7 @@ fn cleanup_from_memory_is_found() -> Result<(), TestkitError> {
                     memory().insert(name);
                 } else if memory().contains(&name) {
                     match context.delete(&name).await {
-                        Err(error) if !is_gone(&error) => return Err(error),
+                        Err(error) if !is_not_found(&error) => return Err(error),
                         _ => memory().remove(&name),
                     };
                 }
@@ -254,7 +254,7 @@ fn creation_remembered_in_process_is_found() -> Result<(), TestkitError> {
     let report =
         Sweep::new(|connection| run_controller(connection, create_if_unknown), create_parent_scenario).run()?;
     println!("{report}");
-    let faults: Vec<String> = report.findings().iter().map(|found| found.fault.to_string()).collect();
+    let faults: Vec<String> = report.findings().iter().map(|finding| finding.fault.to_string()).collect();
     assert!(faults.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
     // Without a crash, the process still remembers the child. After a crash before the creation, no child exists.
     // Neither fault may be a finding.

@@ -8,7 +8,7 @@ use steadfast::Connection;
 use steadfast_testing::sweep::{Fixture, Sweep};
 use steadfast_testing::{TestError, TestkitError, config_map};
 
-use super::{create_parent_scenario, named};
+use super::{create_parent_scenario, empty_config_map};
 
 async fn idle(_: Connection) -> Result<(), TestError> {
     pending().await
@@ -23,8 +23,8 @@ fn message(outcome: Result<impl std::fmt::Display, TestkitError>) -> String {
 
 #[test]
 fn ended_controller_is_reported() {
-    let ends = |_| async { Err::<(), _>("no rights") };
-    let text = message(Sweep::new(ends, create_parent_scenario).run());
+    let run_and_fail = |_| async { Err::<(), _>("no rights") };
+    let text = message(Sweep::new(run_and_fail, create_parent_scenario).run());
     assert!(text.contains("the controller stopped (process 0 ended: no rights"), "{text}");
     let panics = |_| async { if true { panic!("no idea") } else { Ok::<(), String>(()) } };
     let text = message(Sweep::new(panics, create_parent_scenario).run());
@@ -57,25 +57,25 @@ fn irreproducible_scenario_is_reported() {
         "{text}"
     );
     let counter = AtomicU64::new(0);
-    let asks_more_each_time = |fixture: Fixture| {
+    let irreproducible_scenario = |fixture: Fixture| {
         let count = counter.fetch_add(1, Ordering::Relaxed);
         async move {
             let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(fixture.client(), "default");
             for _ in 0..count {
                 maps.get_opt("a").await?;
             }
-            maps.create(&PostParams::default(), &named("a")).await.map(drop)
+            maps.create(&PostParams::default(), &empty_config_map("a")).await.map(drop)
         }
     };
-    let text = message(Sweep::new(idle, asks_more_each_time).run());
+    let text = message(Sweep::new(idle, irreproducible_scenario).run());
     assert!(text.contains("two runs have different requests: scenario #1 create"), "{text}");
 }
 
 #[test]
 fn violated_invariant_is_reported() {
     let sweep = Sweep::new(idle, create_parent_scenario).invariant("there is no parent", |server| {
-        let written = server.history().of("", "configmaps").count();
-        if written == 0 { Ok(()) } else { Err(format!("{written} config maps were written")) }
+        let write_count = server.history().of("", "configmaps").count();
+        if write_count == 0 { Ok(()) } else { Err(format!("{write_count} config maps were written")) }
     });
     assert_eq!(message(sweep.run()), "run without a fault: there is no parent: 1 config maps were written");
 }
@@ -88,15 +88,15 @@ async fn sweep_within_runtime_is_rejected() {
 
 #[test]
 fn sweep_without_faults_returns_error() -> Result<(), TestkitError> {
-    let nothing = |_: Fixture| async { Ok::<(), String>(()) };
-    let report = Sweep::new(idle, nothing).run()?;
+    let empty_scenario = |_: Fixture| async { Ok::<(), String>(()) };
+    let report = Sweep::new(idle, empty_scenario).run()?;
     assert!(report.check().is_err_and(|error| error.to_string().starts_with("no fault was injected")), "{report}");
     Ok(())
 }
 
 #[test]
 fn endless_requests_are_stopped_and_reported() {
-    let spins = |connection: Connection| async move {
+    let send_endlessly = |connection: Connection| async move {
         let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(connection.client(), "default");
         loop {
             maps.get_opt("a").await?;
@@ -104,7 +104,7 @@ fn endless_requests_are_stopped_and_reported() {
         #[allow(unreachable_code, reason = "it says what this ends with")]
         Ok::<(), kube::Error>(())
     };
-    let text = message(Sweep::new(spins, create_parent_scenario).run());
+    let text = message(Sweep::new(send_endlessly, create_parent_scenario).run());
     assert!(
         text.starts_with("run without a fault: too many requests: 10000 within a second, the last controller #9"),
         "{text}"

@@ -34,23 +34,23 @@ async fn blocked_client_runtime_holds_up_no_watch() -> Result<(), TestError> {
         let patch = Patch::Merge(json!({ "data": { "value": value } }));
         maps.patch("written", &PatchParams::default(), &patch).await
     };
-    let (release, held) = mpsc::channel::<()>();
-    let (started, blocks) = mpsc::channel();
+    let (release, release_receiver) = mpsc::channel::<()>();
+    let (started, blocked_receiver) = mpsc::channel();
     let writing = runtime.spawn(async move {
         write("1").await?;
         // The second write starts on a thread that blocks before the response can be read.
         let mut second = pin!(write("2"));
         let _ = futures::poll!(second.as_mut());
         started.send(()).expect("the test waits");
-        let _ = held.recv();
+        let _ = release_receiver.recv();
         second.await
     });
-    tokio::task::spawn_blocking(move || blocks.recv()).await??;
+    tokio::task::spawn_blocking(move || blocked_receiver.recv()).await??;
 
-    let other = Api::<ConfigMap>::namespaced(connection.client(), "default");
+    let other_client = Api::<ConfigMap>::namespaced(connection.client(), "default");
     for change in 1..=CHANGES {
         let patch = Patch::Merge(json!({ "data": { "value": change.to_string() } }));
-        let written = other.patch("watched", &PatchParams::default(), &patch).await?;
+        let written = other_client.patch("watched", &PatchParams::default(), &patch).await?;
         config_maps.wait_for(&written).await?;
     }
     assert!(matches!(config_maps.freshness(), Freshness::Fresh { .. }), "{:?}", config_maps.freshness());

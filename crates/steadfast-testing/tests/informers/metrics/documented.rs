@@ -33,11 +33,11 @@ async fn metrics_table_matches_scrape() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn alerts_use_existing_metrics_and_labels() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     informer.on_event(|_| {})?;
     super::settle().await;
     let scraped = fixture.scrape()?;
-    let named = |name: &str| {
+    let has_metric = |name: &str| {
         let family = name.trim_end_matches("_count").trim_end_matches("_bucket").trim_end_matches("_sum");
         let counter = |name: &str| scraped.families.get(name).is_some_and(|family| family.kind == "counter");
         match name.strip_suffix("_total") {
@@ -47,24 +47,24 @@ async fn alerts_use_existing_metrics_and_labels() -> Result<(), TestError> {
     };
     let (_, rules) = OPERATIONS.split_once("```yaml\n").expect("the page has rules");
     let (rules, _) = rules.split_once("```").expect("the rules have an end");
-    let mut requested = BTreeSet::new();
+    let mut used_metrics = BTreeSet::new();
     for line in rules.lines().filter(|line| !line.contains("alert:")) {
         for part in line.split("steadfast_").skip(1) {
             let end = part.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(part.len());
             let name = format!("steadfast_{}", &part[..end]);
-            assert!(named(&name), "{name} is not a metric: {line}");
+            assert!(has_metric(&name), "{name} is not a metric: {line}");
             // The series of a cause does not exist before the cause is counted, so only fixed label values can be
             // checked.
             let selector = part[end..].strip_prefix('{').and_then(|rest| rest.split_once('}'));
-            for pair in selector.map(|(inside, _)| inside.split(", ")).into_iter().flatten() {
+            for pair in selector.map(|(labels, _)| labels.split(", ")).into_iter().flatten() {
                 let (label, value) =
                     pair.split_once("=\"").ok_or_else(|| format!("{pair} is not an equality matcher"))?;
                 let value = value.trim_end_matches('"');
                 assert!(scraped.sum(&name, &[(label, value)]).1 > 0, "{name} has no {label} with the value {value}");
             }
-            requested.insert(name);
+            used_metrics.insert(name);
         }
     }
-    assert!(requested.len() >= 8, "{requested:?}");
+    assert!(used_metrics.len() >= 8, "{used_metrics:?}");
     Ok(())
 }

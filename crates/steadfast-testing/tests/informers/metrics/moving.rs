@@ -22,7 +22,7 @@ async fn events_are_counted_by_type_and_source() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     fixture.server.create(&config_map("b", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let count = |kind: &str, source: &str| fixture.value("steadfast_informer_events_total", &events(kind, source));
     assert_eq!((count("added", "list")?, count("added", "watch")?), (2.0, 0.0));
     assert_eq!(fixture.value("steadfast_informer_objects", &[])?, 2.0);
@@ -54,7 +54,7 @@ async fn events_are_counted_by_type_and_source() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let api: Api<ConfigMap> = Api::default_namespaced(fixture.factory.connection().client());
     assert!(api.get("absent").await.is_err());
     let requests = |verb, code| fixture.value("steadfast_requests_total", &[("verb", verb), ("code", code)]);
@@ -65,8 +65,8 @@ async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
     assert_eq!(fixture.value("steadfast_request_duration_seconds_count", &[("verb", "GET")])?, 1.0);
     let infinite = [("verb", "GET"), ("le", "+Inf")];
     assert_eq!(fixture.value("steadfast_request_duration_seconds_bucket", &infinite)?, 1.0);
-    let received = fixture.value("steadfast_connection_received_bytes_total", &[])?;
-    assert!(received > 500.0 && fixture.value("steadfast_connection_sent_bytes_total", &[])? > 100.0);
+    let received_bytes = fixture.value("steadfast_connection_received_bytes_total", &[])?;
+    assert!(received_bytes > 500.0 && fixture.value("steadfast_connection_sent_bytes_total", &[])? > 100.0);
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert!(fixture.value("steadfast_connection_ping_round_trip_seconds", &[])? >= 0.0);
     assert!(fixture.value("steadfast_connection_silence_seconds", &[])? < 20.0, "pings are received");
@@ -78,12 +78,15 @@ async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
     assert_eq!(fixture.value("steadfast_connections_closed_total", &[("cause", "failed")])?, 2.0);
     assert!(fixture.value("steadfast_connection_dial_failures_total", &[("cause", "dial")])? >= 2.0);
     assert!(fixture.value("steadfast_requests_total", &[("verb", "WATCH"), ("code", "dial")])? >= 2.0);
-    assert!(fixture.value("steadfast_connection_received_bytes_total", &[])? >= received, "a counter never falls");
+    assert!(
+        fixture.value("steadfast_connection_received_bytes_total", &[])? >= received_bytes,
+        "a counter never falls"
+    );
     let dials = fixture.value("steadfast_connection_dials_total", &[])?;
     assert_eq!(dials, steadfast::unstable::dial_count(fixture.factory.connection()) as f64);
 
-    let lost = [("request", "streamed_list"), ("outcome", "unreachable")];
-    assert_eq!(fixture.value("steadfast_informer_requests_ended_total", &lost)?, 1.0);
+    let lost_labels = [("request", "streamed_list"), ("outcome", "unreachable")];
+    assert_eq!(fixture.value("steadfast_informer_requests_ended_total", &lost_labels)?, 1.0);
     assert_eq!(fixture.value("steadfast_informer_freshness", &[("state", "stale")])?, 1.0);
     assert!(fixture.value("steadfast_informer_doubt_seconds", &[])? > 15.0);
     assert!(fixture.value("steadfast_informer_failed_attempts", &[])? >= 3.0);
@@ -95,13 +98,13 @@ async fn closed_connections_stay_in_counters() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn probes_suspicion_and_recovery_are_counted() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    let informer = fixture.synced().await?;
-    let ended = |request, outcome| {
+    let informer = fixture.synced_informer().await?;
+    let request_count = |request, outcome| {
         fixture.value("steadfast_informer_requests_ended_total", &[("request", request), ("outcome", outcome)])
     };
     fixture.server.faults().no_bookmarks(true);
     tokio::time::sleep(Duration::from_secs(150)).await;
-    assert!(ended("probe", "ended")? >= 2.0, "{}", fixture.text()?);
+    assert!(request_count("probe", "ended")? >= 2.0, "{}", fixture.text()?);
     assert!(fixture.value("steadfast_informer_diagnostics_total", &[("note", "seeking_proof")])? >= 2.0);
     assert_eq!(fixture.value("steadfast_informer_diagnostics_total", &[("note", "suspect")])?, 0.0);
 
@@ -113,13 +116,13 @@ async fn probes_suspicion_and_recovery_are_counted() -> Result<(), TestError> {
         "{}",
         informer.freshness()
     );
-    let fresh = || fixture.value("steadfast_informer_freshness", &[("state", "fresh")]);
-    assert_eq!(fresh()?, 0.0, "{}", informer.freshness());
+    let fresh_value = || fixture.value("steadfast_informer_freshness", &[("state", "fresh")]);
+    assert_eq!(fresh_value()?, 0.0, "{}", informer.freshness());
     fixture.server.faults().stall_streams(false);
     fixture.server.faults().freeze_etcd(false);
     fixture.server.faults().no_bookmarks(false);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!((fresh()?, fixture.value("steadfast_informer_doubt_seconds", &[])?), (1.0, 0.0));
+    assert_eq!((fresh_value()?, fixture.value("steadfast_informer_doubt_seconds", &[])?), (1.0, 0.0));
     Ok(())
 }
 
@@ -128,7 +131,7 @@ async fn undecodable_object_is_counted_and_tainted() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
     fixture.server.faults().undecodable("default", "a", true);
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     assert_eq!(fixture.value("steadfast_informer_decode_failures_total", &[("record", "object")])?, 1.0);
     assert_eq!(fixture.value("steadfast_informer_decode_failures_total", &[("record", "unidentified")])?, 0.0);
     assert_eq!(fixture.value("steadfast_informer_tainted_objects", &[])?, 1.0);
@@ -139,9 +142,9 @@ async fn undecodable_object_is_counted_and_tainted() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    let informer = fixture.synced().await?;
-    let stuck = Arc::new(AtomicBool::new(true));
-    let captured_stuck = stuck.clone();
+    let informer = fixture.synced_informer().await?;
+    let is_stuck = Arc::new(AtomicBool::new(true));
+    let captured_stuck = is_stuck.clone();
     let registration = informer.on_event_async(move |_| {
         let captured_stuck = captured_stuck.clone();
         async move {
@@ -154,31 +157,38 @@ async fn stuck_handler_shows_lag_and_queue() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     fixture.server.create(&config_map("b", "1"))?;
     tokio::time::sleep(Duration::from_secs(100)).await;
-    let of = |name: &str, handler| fixture.value(&format!("steadfast_handler_{name}"), &[("handler", handler)]);
-    let lag = of("lag_seconds", "0")?;
+    let handler_value =
+        |name: &str, handler| fixture.value(&format!("steadfast_handler_{name}"), &[("handler", handler)]);
+    let lag = handler_value("lag_seconds", "0")?;
     assert!((99.0..=100.0).contains(&lag), "{lag}");
-    assert_eq!((of("queue_length", "0")?, of("running_calls", "0")?, of("synced", "0")?), (2.0, 1.0, 1.0));
-    assert_eq!((of("lag_seconds", "1")?, of("queue_length", "1")?), (0.0, 0.0));
+    assert_eq!(
+        (handler_value("queue_length", "0")?, handler_value("running_calls", "0")?, handler_value("synced", "0")?),
+        (2.0, 1.0, 1.0)
+    );
+    assert_eq!((handler_value("lag_seconds", "1")?, handler_value("queue_length", "1")?), (0.0, 0.0));
     let returned =
         |handler| fixture.value("steadfast_handler_calls_total", &[("handler", handler), ("result", "returned")]);
     assert_eq!((returned("0")?, returned("1")?), (0.0, 2.0));
 
-    stuck.store(false, Ordering::Relaxed);
+    is_stuck.store(false, Ordering::Relaxed);
     tokio::time::sleep(EVENT_TIMEOUT).await;
-    assert_eq!((of("lag_seconds", "0")?, of("running_calls", "0")?, returned("0")?), (0.0, 0.0, 2.0));
+    assert_eq!(
+        (handler_value("lag_seconds", "0")?, handler_value("running_calls", "0")?, returned("0")?),
+        (0.0, 0.0, 2.0)
+    );
     registration.remove();
-    assert!(of("lag_seconds", "0").is_err(), "a removed handler is not in the scrape");
-    let third = informer.on_event(|_| {})?;
-    assert_eq!((of("synced", "0")?, of("synced", "1")?), (0.0, 1.0));
-    third.until_synced().await;
-    assert_eq!(of("synced", "0")?, 1.0);
+    assert!(handler_value("lag_seconds", "0").is_err(), "a removed handler is not in the scrape");
+    let third_registration = informer.on_event(|_| {})?;
+    assert_eq!((handler_value("synced", "0")?, handler_value("synced", "1")?), (0.0, 1.0));
+    third_registration.until_synced().await;
+    assert_eq!(handler_value("synced", "0")?, 1.0);
     drop(idle);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn panics_and_skipped_events_are_counted() -> Result<(), TestError> {
-    let fixture = MetricsFixture::of(ApiServer::builder()).await?;
+    let fixture = MetricsFixture::with_builder(ApiServer::builder()).await?;
     fixture.server.create(&config_map("a", "1"))?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     let registration = informer.on_event(|_| panic!("clumsy"))?;
@@ -195,8 +205,8 @@ async fn named_handler_exports_call_durations() -> Result<(), TestError> {
         fixture.server.create(&config_map(name, "1"))?;
     }
     let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).name("settings").start()?;
-    let slow = informer.handler().name("dns").on_event_async(|_| tokio::time::sleep(Duration::from_secs(3)))?;
-    assert!(slow.until_synced().await);
+    let registration = informer.handler().name("dns").on_event_async(|_| tokio::time::sleep(Duration::from_secs(3)))?;
+    assert!(registration.until_synced().await);
     let labels = [("informer_name", "settings"), ("handler_name", "dns"), ("handler", "0")];
     let family = "steadfast_handler_call_duration_seconds";
     let value = |name: &str| fixture.value(&format!("{family}_{name}"), &labels);

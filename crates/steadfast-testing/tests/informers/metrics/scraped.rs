@@ -13,29 +13,29 @@ use super::{EVENT_TIMEOUT, MetricsFixture, registry, settle};
 #[tokio::test(start_paused = true)]
 async fn equal_informers_have_separate_series() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    let first = fixture.synced().await?;
-    let others = InformerFactory::new(fixture.factory.connection());
-    let second = others.informer::<ConfigMap>(Scope::all())?;
-    let third = others.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
-    others.wait_for_sync(EVENT_TIMEOUT).await?;
+    let first = fixture.synced_informer().await?;
+    let other_factory = InformerFactory::new(fixture.factory.connection());
+    let second = other_factory.informer::<ConfigMap>(Scope::all())?;
+    let third = other_factory.informer::<ConfigMap>(Scope::namespace("default").labels("app=web"))?;
+    other_factory.wait_for_sync(EVENT_TIMEOUT).await?;
     let synced = |labels: &[(&str, &str)]| fixture.value("steadfast_informer_synced", labels);
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (2.0, 1.0));
     assert_eq!(synced(&[("namespace", "default"), ("resource", "configmaps"), ("version", "v1"), ("group", "")])?, 1.0);
 
-    drop((second, third, others));
+    drop((second, third, other_factory));
     settle().await;
     assert_eq!(synced(&[])?, 1.0, "a dropped informer is not in the scrape");
-    let again = steadfast::watch::<ConfigMap>(fixture.factory.connection(), Scope::all())?;
+    let stream = steadfast::watch::<ConfigMap>(fixture.factory.connection(), Scope::all())?;
     settle().await;
     assert_eq!((synced(&[("informer", "0")])?, synced(&[("informer", "1")])?), (1.0, 1.0));
-    drop((first, again));
+    drop((first, stream));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn collector_does_not_keep_connection_alive() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    drop(fixture.synced().await?);
+    drop(fixture.synced_informer().await?);
     let MetricsFixture { server, factory, registry } = fixture;
     assert!(steadfast::unstable::dial_count(factory.connection()) > 0);
     drop(factory);
@@ -57,7 +57,7 @@ async fn scrape_contains_no_object_data() -> Result<(), TestError> {
         "stringData": {"planted-key": "planted-value"}, "data": {"planted-data": "cGxhbnRlZA=="},
     }))?;
     let secrets = fixture.factory.informer::<Secret>(Scope::object("default", "planted-name"))?;
-    let labelled = fixture.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
+    let labelled_secrets = fixture.factory.informer::<Secret>(Scope::all().labels("planted=label"))?;
     secrets.on_event(|_| panic!("planted panic"))?;
     fixture.factory.wait_for_sync(EVENT_TIMEOUT).await?;
     fixture.server.faults().undecodable("default", "planted-name", true);
@@ -68,20 +68,20 @@ async fn scrape_contains_no_object_data() -> Result<(), TestError> {
     for hidden in ["planted", "cGxhbnRlZA", "metadata.name"] {
         assert!(!text.contains(hidden), "{hidden} is in {text}");
     }
-    drop(labelled);
+    drop(labelled_secrets);
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn age_grows_while_driver_is_stuck() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     let age = || fixture.value("steadfast_informer_freshness_age_seconds", &[]);
-    let before = age()?;
+    let age_before = age()?;
     // The clock is advanced without running a task of this runtime, which simulates a stuck driver.
     assert!(tokio::time::advance(Duration::from_secs(300)).now_or_never().is_none());
-    let later = age()?;
-    assert!(later - before >= 299.0, "{before} {later}");
+    let later_age = age()?;
+    assert!(later_age - age_before >= 299.0, "{age_before} {later_age}");
     assert_eq!(fixture.value("steadfast_informer_freshness", &[("state", "fresh")])?, 0.0);
     drop(informer);
     Ok(())
@@ -91,15 +91,18 @@ async fn age_grows_while_driver_is_stuck() -> Result<(), TestError> {
 async fn servers_with_equal_names_are_distinguished() -> Result<(), TestError> {
     let fixture = MetricsFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let other = InMemory::default().connection(&fixture.server).await?;
-    let mut both = prometheus_client::registry::Registry::default();
-    both.register_collector(Box::new(steadfast::metrics::Metrics::new([fixture.factory.connection(), &other])));
-    let informer = fixture.synced().await?;
-    let theirs = InformerFactory::new(&other).informer::<ConfigMap>(Scope::all())?;
+    let other_connection = InMemory::default().connection(&fixture.server).await?;
+    let mut combined_registry = prometheus_client::registry::Registry::default();
+    combined_registry.register_collector(Box::new(steadfast::metrics::Metrics::new([
+        fixture.factory.connection(),
+        &other_connection,
+    ])));
+    let informer = fixture.synced_informer().await?;
+    let theirs = InformerFactory::new(&other_connection).informer::<ConfigMap>(Scope::all())?;
     theirs.wait_for_sync(EVENT_TIMEOUT).await?;
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &both)?;
+    prometheus_client::encoding::text::encode(&mut text, &combined_registry)?;
     assert_eq!(Exposition::parse(&text)?.sum("steadfast_informer_objects", &[]), (2.0, 2));
-    drop((informer, registry(&other)));
+    drop((informer, registry(&other_connection)));
     Ok(())
 }

@@ -7,41 +7,41 @@ use steadfast::transport::ConnectionState;
 use steadfast_testing::TestError;
 
 use crate::connections::fixture::{ConnectionFixture, ensure, until};
-use crate::connections::{crowd, moving};
+use crate::connections::{many_watches, moving};
 
 /// R1: a peer disappears while no request is in flight.
 async fn silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(fault).await?;
-    let seen = fixture.start_informers(1).await?;
+    let recordings = fixture.start_informers(1).await?;
     fixture.server.faults().black_hole(true);
-    let doubted = || !seen[0].informer().freshness().is_fresh();
-    until(Duration::from_secs(15), "it is doubted", doubted).await?;
+    let is_doubted = || !recordings[0].informer().freshness().is_fresh();
+    until(Duration::from_secs(15), "it is doubted", is_doubted).await?;
     Ok(())
 }
 
 /// F2: a failed connection is not used again.
-async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result<(), TestError> {
+async fn failed_connection_is_not_reused(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(fault).await?;
-    let ask = || async {
+    let request_connection = || async {
         let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
         Ok::<_, TestError>(fixture.connection.send(request).await?.into_body().connection())
     };
     for round in 0..10 {
-        let before = ask().await?;
+        let first = request_connection().await?;
         fixture.server.faults().reset();
         until(Duration::from_secs(1), "it is seen", || {
             !fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Ready)
         })
         .await?;
-        let after = ask().await?;
-        ensure(after != before, || format!("connection {before} again in round {round}"))?;
+        let second = request_connection().await?;
+        ensure(second != first, || format!("connection {first} again in round {round}"))?;
     }
     Ok(())
 }
 
 /// Runs `scenario` without and with the fault. The first run must pass. The second run must fail, with an error that
 /// contains `words`.
-macro_rules! caught {
+macro_rules! assert_detected {
     ($name:ident, $fault:ident, $scenario:path, $words:literal) => {
         #[tokio::test(start_paused = true)]
         async fn $name() -> Result<(), TestError> {
@@ -55,27 +55,27 @@ macro_rules! caught {
     };
 }
 
-caught!(
+assert_detected!(
     r1_a_silence_without_pings_is_caught,
     Unpinged,
     silent_peer_is_noticed_within_15_seconds,
     "in vain waited 15s until it is doubted"
 );
-caught!(
+assert_detected!(
     f2_a_dead_connection_that_is_handed_out_again_is_caught,
     ReusedDeadConnection,
-    what_failed_is_never_used_again,
+    failed_connection_is_not_reused,
     "in vain waited 1s until it is seen"
 );
-caught!(
+assert_detected!(
     r4_a_watch_that_is_broken_before_the_next_is_made_is_caught,
     BreakBeforeMake,
     moving::a_drained_connection_is_left_without_a_gap,
     "of 50 watches are open"
 );
-caught!(
+assert_detected!(
     requests_that_wait_behind_watches_are_caught,
     QueuedBehindWatches,
-    crowd::requests_beside_a_thousand_watches,
+    many_watches::requests_beside_a_thousand_watches,
     "had capacity"
 );

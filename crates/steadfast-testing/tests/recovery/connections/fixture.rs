@@ -27,22 +27,25 @@ pub(crate) struct ConnectionFixture {
 
 impl ConnectionFixture {
     pub(crate) async fn new(fault: Option<InjectedFault>) -> Result<Self, TestError> {
-        Self::of(ApiServer::builder(), fault).await
+        Self::with_builder(ApiServer::builder(), fault).await
     }
 
     /// Creates a server with these settings, and a client of that server with this injected fault.
-    pub(crate) async fn of(builder: ApiServerBuilder, fault: Option<InjectedFault>) -> Result<Self, TestError> {
+    pub(crate) async fn with_builder(
+        builder: ApiServerBuilder,
+        fault: Option<InjectedFault>,
+    ) -> Result<Self, TestError> {
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
-        Self::with(builder, fault.into_iter().fold(settings, Settings::inject_fault), fault).await
+        Self::with_settings(builder, fault.into_iter().fold(settings, Settings::inject_fault), fault).await
     }
 
     /// Creates a server, and an HTTP/1.1 client without an injected fault.
     pub(crate) async fn over_http1() -> Result<Self, TestError> {
-        Self::with(ApiServer::builder(), Settings::default(), None).await
+        Self::with_settings(ApiServer::builder(), Settings::default(), None).await
     }
 
     /// Creates a server, and a client with these `settings`.
-    pub(crate) async fn with(
+    pub(crate) async fn with_settings(
         builder: ApiServerBuilder,
         settings: Settings,
         fault: Option<InjectedFault>,
@@ -68,10 +71,10 @@ impl ConnectionFixture {
     /// Starts, records and syncs this number of informers, each in its own namespace.
     pub(crate) async fn start_informers(
         &self,
-        informers: usize,
+        count: usize,
     ) -> Result<Vec<EventRecording<ConfigMapInForm>>, TestError> {
         let mut recordings = Vec::new();
-        for index in 0..informers {
+        for index in 0..count {
             recordings.push(self.recorder.record(&self.informer(index)?));
         }
         self.factory.wait_for_sync(Duration::from_secs(60)).await?;
@@ -118,15 +121,19 @@ impl Drop for ConnectionFixture {
 }
 
 /// Returns an error with this text unless the condition holds.
-pub(crate) fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), TestError> {
-    if holds { Ok(()) } else { Err(wrong().into()) }
+pub(crate) fn ensure(condition: bool, message: impl FnOnce() -> String) -> Result<(), TestError> {
+    if condition { Ok(()) } else { Err(message().into()) }
 }
 
-/// Waits until `reached` returns `true`, and returns the duration. After `limit`, returns an error with the text
-/// `what`.
-pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, TestError> {
-    let waited = steadfast_testing::until(limit, reached).await;
-    waited.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
+/// Waits until `condition` returns `true`, and returns the duration. After `limit`, returns an error with the text
+/// `description`.
+pub(crate) async fn until(
+    limit: Duration,
+    description: &str,
+    condition: impl Fn() -> bool,
+) -> Result<Duration, TestError> {
+    let result = steadfast_testing::until(limit, condition).await;
+    result.map_err(|_| format!("in vain waited {limit:?} until {description}").into())
 }
 
 /// Captured log of this thread at info level and above.
@@ -150,7 +157,7 @@ impl Write for Lines {
 }
 
 impl Log {
-    pub(crate) fn above_debug() -> Self {
+    pub(crate) fn capture_info() -> Self {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -14,30 +14,32 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
 pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), TestError> {
-    let log = Log::above_debug();
+    let log = Log::capture_info();
     let fixture = ConnectionFixture::new(fault).await?;
-    let seen = fixture.start_informers(50).await?;
-    let (lists, watches) = (fixture.lists(), fixture.watches());
+    let recordings = fixture.start_informers(50).await?;
+    let (lists_before, watches_before) = (fixture.lists(), fixture.watches());
     // The delay makes a gap visible.
     fixture.server.faults().delay(Duration::from_millis(20));
     fixture.server.faults().goaway();
-    let started = Instant::now();
-    let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
-    let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
-    while !all_new() {
-        ensure(started.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
-        let open = fixture.server.open_watches(0);
-        ensure(open >= 50, || format!("only {open} of 50 watches are open"))?;
-        ensure(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
+    let start = Instant::now();
+    let ids_before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
+    let are_all_new = || fixture.connection.connections().iter().all(|report| !ids_before.contains(&report.id));
+    while !are_all_new() {
+        ensure(start.elapsed() < EVENT_TIMEOUT, || "the old connection is still there".to_owned())?;
+        let open_watches = fixture.server.open_watches(0);
+        ensure(open_watches >= 50, || format!("only {open_watches} of 50 watches are open"))?;
+        ensure(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()), || {
+            "in doubt".to_owned()
+        })?;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let moved = fixture.watches() - watches;
-    ensure(moved == 50, || format!("{moved} watches for 50 moves"))?;
+    let opened_watches = fixture.watches() - watches_before;
+    ensure(opened_watches == 50, || format!("{opened_watches} watches for 50 moves"))?;
     for index in 0..50 {
         fixture.update(index, "1")?;
     }
     fixture.check_contract().await?;
-    ensure(fixture.lists() == lists, || "it was listed again".to_owned())?;
+    ensure(fixture.lists() == lists_before, || "it was listed again".to_owned())?;
     ensure(log.text().is_empty(), || log.text())
 }
 
@@ -49,24 +51,24 @@ async fn goaway_moves_watches_without_gap() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
-        let log = Log::above_debug();
-        let seen = fixture.start_informers(20).await?;
-        let lists = fixture.lists();
-        let before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
+        let log = Log::capture_info();
+        let recordings = fixture.start_informers(20).await?;
+        let lists_before = fixture.lists();
+        let ids_before: Vec<u64> = fixture.connection.connections().iter().map(|report| report.id).collect();
         fixture.connection.drain();
-        let all_new = || fixture.connection.connections().iter().all(|report| !before.contains(&report.id));
-        until(EVENT_TIMEOUT, "the old connections are closed", all_new).await?;
+        let are_all_new = || fixture.connection.connections().iter().all(|report| !ids_before.contains(&report.id));
+        until(EVENT_TIMEOUT, "the old connections are closed", are_all_new).await?;
         assert!(fixture.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
-        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+        assert!(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()));
         assert!(fixture.server.open_watches(0) >= 20);
         // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a proof
         // needs a list of versions (R2).
-        assert_eq!(fixture.lists(), lists);
+        assert_eq!(fixture.lists(), lists_before);
         fixture.update(3, "1")?;
         fixture.check_contract().await?;
         assert_eq!(log.text(), "");
-        for ended in fixture.connection.recently_closed() {
-            assert!(["drained", "its only response was dropped"].contains(&ended.why.as_str()), "{ended}");
+        for closed in fixture.connection.recently_closed() {
+            assert!(["drained", "its only response was dropped"].contains(&closed.why.as_str()), "{closed}");
         }
     }
     Ok(())
@@ -75,32 +77,35 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> 
 /// One of two network paths becomes a black hole. R1 alone would allow 15 s until detection.
 #[tokio::test(start_paused = true)]
 async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
-    let log = Log::above_debug();
-    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
-    let seen = fixture.start_informers(30).await?;
-    let lists = fixture.lists();
+    let log = Log::capture_info();
+    let fixture = ConnectionFixture::with_builder(ApiServer::builder().replicas(2), None).await?;
+    let recordings = fixture.start_informers(30).await?;
+    let lists_before = fixture.lists();
     tokio::time::sleep(Duration::from_secs(20)).await;
     fixture.memory.network.send_to(1);
     fixture.server.faults().replica(0).black_hole(true);
-    let started = Instant::now();
+    let start = Instant::now();
     while fixture.server.open_watches(1) < 30 {
         assert!(
-            started.elapsed() < Duration::from_secs(9),
+            start.elapsed() < Duration::from_secs(9),
             "still on the dead one: {:?}",
             fixture.connection.connections()
         );
-        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "no informer may be in doubt");
+        assert!(
+            recordings.iter().all(|recording| recording.informer().freshness().is_fresh()),
+            "no informer may be in doubt"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for index in 0..30 {
         fixture.update(index, "1")?;
     }
     fixture.check_contract().await?;
-    assert_eq!(fixture.lists(), lists, "all resumed");
+    assert_eq!(fixture.lists(), lists_before, "all resumed");
     // R1 bounds the time until the dead connection is closed.
-    tokio::time::sleep_until(started + Duration::from_secs(15)).await;
-    let ended = fixture.connection.recently_closed();
-    assert!(ended.iter().any(|ended| ended.why.contains("no response to a ping")), "{ended:?}");
+    tokio::time::sleep_until(start + Duration::from_secs(15)).await;
+    let closed = fixture.connection.recently_closed();
+    assert!(closed.iter().any(|closed| closed.why.contains("no response to a ping")), "{closed:?}");
     assert_eq!(log.text(), "", "a timely move must not be logged");
     Ok(())
 }
@@ -108,21 +113,22 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn late_pong_moves_no_watch() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let seen = fixture.start_informers(30).await?;
-    let (watches, dialled) = (fixture.watches(), steadfast::unstable::dial_count(&fixture.connection));
+    let recordings = fixture.start_informers(30).await?;
+    let (watches_before, dials_before) = (fixture.watches(), steadfast::unstable::dial_count(&fixture.connection));
     tokio::time::sleep(Duration::from_secs(20)).await;
     fixture.server.faults().black_hole(true);
-    let suspect = || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
-    until(Duration::from_secs(10), "it is suspect", suspect).await?;
-    let another = || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
-    assert!(another(), "the replacement is dialled without a waiting request");
+    let is_suspect = || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
+    until(Duration::from_secs(10), "it is suspect", is_suspect).await?;
+    let is_replacing =
+        || fixture.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
+    assert!(is_replacing(), "the replacement is dialled without a waiting request");
     tokio::time::sleep(Duration::from_secs(1)).await;
     fixture.server.faults().black_hole(false);
-    until(EVENT_TIMEOUT, "all are well", || !suspect() && !another()).await?;
+    until(EVENT_TIMEOUT, "all are well", || !is_suspect() && !is_replacing()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
-    assert_eq!(steadfast::unstable::dial_count(&fixture.connection), dialled + 1);
-    assert!(fixture.watches() - watches <= 30, "at most once each: {}", fixture.watches() - watches);
+    assert!(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()));
+    assert_eq!(steadfast::unstable::dial_count(&fixture.connection), dials_before + 1);
+    assert!(fixture.watches() - watches_before <= 30, "at most once each: {}", fixture.watches() - watches_before);
     for index in 0..30 {
         fixture.update(index, "1")?;
     }
@@ -133,13 +139,13 @@ async fn late_pong_moves_no_watch() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let seen = fixture.start_informers(3).await?;
+    let recordings = fixture.start_informers(3).await?;
     fixture.server.faults().no_bookmarks(true);
-    let (started, dialled) = (Instant::now(), steadfast::unstable::dial_count(&fixture.connection));
-    while started.elapsed() < Duration::from_secs(3600) {
+    let (start, dials_before) = (Instant::now(), steadfast::unstable::dial_count(&fixture.connection));
+    while start.elapsed() < Duration::from_secs(3600) {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        for seen in &seen {
-            let freshness = seen.informer().freshness();
+        for recording in &recordings {
+            let freshness = recording.informer().freshness();
             assert!(matches!(freshness, Freshness::Fresh { .. } | Freshness::Suspect(_)), "{freshness}");
         }
     }
@@ -147,7 +153,7 @@ async fn probes_reuse_connection_during_silent_hour() -> Result<(), TestError> {
     assert!((50..=70).contains(&fixture.server.request_counts().probes), "{:?}", fixture.server.request_counts());
     assert_eq!(
         steadfast::unstable::dial_count(&fixture.connection),
-        dialled,
+        dials_before,
         "{:?}",
         fixture.connection.recently_closed()
     );

@@ -18,7 +18,7 @@ impl ConnectionFixture {
     }
 
     /// Starts an informer with paged lists, so that its watch is a separate request.
-    fn paging(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
+    fn paged_informer(&self) -> Result<Informer<ConfigMapInForm>, TestError> {
         Ok(builder_with_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
 
@@ -40,33 +40,35 @@ impl ConnectionFixture {
     }
 }
 
-/// Freezes the server `after` the last sign of life. Returns the time until all informers are in doubt.
-async fn doubt(
+/// Freezes the server `silence` after the last sign of life. Returns the time until all informers are in doubt.
+async fn freeze_until_doubt(
     fixture: &ConnectionFixture,
     informers: &[Informer<ConfigMapInForm>],
-    after: Duration,
+    silence: Duration,
 ) -> Result<Duration, TestError> {
     for informer in informers {
         informer.wait_for_sync(Duration::from_secs(10)).await?;
     }
-    sleep(after).await;
+    sleep(silence).await;
     fixture.server.faults().freeze(true);
-    let suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
-    let took = until(Duration::from_secs(100), "both are suspect", suspect).await?;
-    let text = informers[0].freshness().to_string();
-    ensure(text.contains("the API server does not respond on this connection"), || text)?;
-    Ok(took)
+    let are_suspect = || informers.iter().all(|informer| matches!(informer.freshness(), Freshness::Suspect(_)));
+    let elapsed = until(Duration::from_secs(100), "both are suspect", are_suspect).await?;
+    let freshness = informers[0].freshness().to_string();
+    ensure(freshness.contains("the API server does not respond on this connection"), || freshness)?;
+    Ok(elapsed)
 }
 
 #[tokio::test(start_paused = true)]
 async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
-    for tenths in [0, 30, 99, 101, 105, 160, 299] {
-        let after = Duration::from_millis(tenths * 100);
+    for tenths_of_seconds in [0, 30, 99, 101, 105, 160, 299] {
+        let silence = Duration::from_millis(tenths_of_seconds * 100);
         let (http2, http1) = (ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?);
         for fixture in [http2, http1] {
             let informers = [fixture.informer(0)?, fixture.informer(1)?];
-            let took = doubt(&fixture, &informers, after).await?;
-            ensure(took <= Duration::from_secs(15), || format!("frozen after {after:?}, reported after {took:?}"))?;
+            let elapsed = freeze_until_doubt(&fixture, &informers, silence).await?;
+            ensure(elapsed <= Duration::from_secs(15), || {
+                format!("frozen after {silence:?}, reported after {elapsed:?}")
+            })?;
         }
     }
     Ok(())
@@ -75,20 +77,22 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn thawed_server_is_fresh_without_list() -> Result<(), TestError> {
     // Over HTTP/1.1, the proof before the first bookmark may be a list of versions (R2).
-    for (fixture, of_versions) in
+    for (fixture, max_version_lists) in
         [(ConnectionFixture::new(None).await?, 0), (ConnectionFixture::over_http1().await?, 2)]
     {
         let informers = [fixture.informer(0)?, fixture.informer(1)?];
-        doubt(&fixture, &informers, Duration::ZERO).await?;
+        freeze_until_doubt(&fixture, &informers, Duration::ZERO).await?;
         sleep(Duration::from_secs(20)).await;
-        let lists = fixture.lists();
+        let lists_before = fixture.lists();
         fixture.server.faults().freeze(false);
         fixture.update(0, "1")?;
-        let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
-        let took = until(Duration::from_secs(60), "both are fresh", fresh).await?;
+        let are_fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
+        let elapsed = until(Duration::from_secs(60), "both are fresh", are_fresh).await?;
         // A probe starts within two seconds. Its short watch takes four more seconds if no event arrives (R2).
-        ensure(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
-        ensure(fixture.lists() - lists <= of_versions, || format!("{} lists", fixture.lists() - lists))?;
+        ensure(elapsed < Duration::from_secs(7), || format!("fresh again after {elapsed:?}"))?;
+        ensure(fixture.lists() - lists_before <= max_version_lists, || {
+            format!("{} lists", fixture.lists() - lists_before)
+        })?;
     }
     Ok(())
 }
@@ -98,25 +102,27 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), TestError
     for (fixture, connections) in
         [(ConnectionFixture::new(None).await?, 1), (ConnectionFixture::over_http1().await?, 1)]
     {
-        let _seen = fixture.start_informers(40).await?;
+        let _recordings = fixture.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
-        let before = fixture.liveness_probes().len();
+        let probes_before = fixture.liveness_probes().len();
         sleep(Duration::from_secs(55)).await;
-        let asked = fixture.liveness_probes().len() - before;
-        ensure((4 * connections..=6 * connections).contains(&asked), || format!("{asked} questions in 55 s"))?;
+        let probes = fixture.liveness_probes().len() - probes_before;
+        ensure((4 * connections..=6 * connections).contains(&probes), || format!("{probes} questions in 55 s"))?;
     }
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn probe_uses_connection_of_watches() -> Result<(), TestError> {
-    let fixture = ConnectionFixture::of(ApiServer::builder().max_streams(10), None).await?;
-    let _seen = fixture.start_informers(18).await?;
+    let fixture = ConnectionFixture::with_builder(ApiServer::builder().max_streams(10), None).await?;
+    let _recordings = fixture.start_informers(18).await?;
     sleep(Duration::from_secs(50)).await;
-    let open = fixture.open_connections();
-    ensure(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;
-    let asked = fixture.liveness_probes().len();
-    ensure(asked >= 6, || format!("{asked} questions on two connections"))
+    let open_connections = fixture.open_connections();
+    ensure(open_connections == 2, || {
+        format!("{open_connections} connections for 18 watches, where ten streams fit on one")
+    })?;
+    let probes = fixture.liveness_probes().len();
+    ensure(probes >= 6, || format!("{probes} questions on two connections"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,8 +137,8 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
     ensure(fixture.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
         fixture.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(40) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
         }
@@ -142,30 +148,30 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
 }
 
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
-async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), TestError> {
-    let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
-    let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
-    let text = informer.freshness().to_string();
-    ensure(text.contains("does not respond on this connection, not even to the watch request"), || text)?;
-    ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
+async fn assert_missing_head_is_doubted(informer: &Informer<ConfigMapInForm>) -> Result<(), TestError> {
+    let is_suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
+    let elapsed = until(Duration::from_secs(100), "it is suspect", is_suspect).await?;
+    let freshness = informer.freshness().to_string();
+    ensure(freshness.contains("does not respond on this connection, not even to the watch request"), || freshness)?;
+    ensure(elapsed <= Duration::from_secs(15), || format!("reported after {elapsed:?}"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
         fixture.freeze_at_a_watch();
-        let informer = fixture.paging()?;
+        let informer = fixture.paged_informer()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
-        doubt_of_a_head(&informer).await?;
-        let lists = fixture.lists();
+        assert_missing_head_is_doubted(&informer).await?;
+        let lists_before = fixture.lists();
         for _ in 0..40 {
             sleep(Duration::from_secs(1)).await;
             ensure(!informer.freshness().is_fresh(), || "called fresh by a server that is frozen".to_owned())?;
         }
         fixture.thaw();
-        let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-        ensure(took < Duration::from_secs(20), || format!("fresh again after {took:?}"))?;
-        ensure(fixture.lists() == lists, || format!("{} lists", fixture.lists() - lists))?;
+        let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+        ensure(elapsed < Duration::from_secs(20), || format!("fresh again after {elapsed:?}"))?;
+        ensure(fixture.lists() == lists_before, || format!("{} lists", fixture.lists() - lists_before))?;
     }
     Ok(())
 }
@@ -174,17 +180,17 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), TestError> {
 async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError> {
     // After 5 s, the connection of the list is still open. Over HTTP/1.1, the watch reuses it. After 70 s, it is
     // closed.
-    for after in [5, 70] {
+    for silence in [5, 70] {
         for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
-            let informer = fixture.paging()?;
+            let informer = fixture.paged_informer()?;
             informer.wait_for_sync(Duration::from_secs(10)).await?;
-            sleep(Duration::from_secs(after)).await;
+            sleep(Duration::from_secs(silence)).await;
             fixture.freeze_at_a_watch();
             fixture.server.faults().end_watches();
-            doubt_of_a_head(&informer).await?;
+            assert_missing_head_is_doubted(&informer).await?;
             fixture.thaw();
-            let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-            ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+            let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+            ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}"))?;
         }
     }
     Ok(())
@@ -193,39 +199,39 @@ async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), TestError>
 #[tokio::test(start_paused = true)]
 async fn freeze_while_watch_moves_is_detected() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let informer = fixture.paging()?;
+    let informer = fixture.paged_informer()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(5)).await;
     fixture.freeze_at_a_watch();
     fixture.server.faults().goaway();
-    doubt_of_a_head(&informer).await?;
+    assert_missing_head_is_doubted(&informer).await?;
     fixture.thaw();
-    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-    ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}"))?;
+    let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}"))?;
     ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn http1_watch_on_list_connection_is_probed() -> Result<(), TestError> {
     let fixture = ConnectionFixture::over_http1().await?;
-    let informer = fixture.paging()?;
+    let informer = fixture.paged_informer()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
     ensure(fixture.open_connections() == 1, || format!("{} connections", fixture.open_connections()))?;
-    let took = doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
-    ensure(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
+    let elapsed = freeze_until_doubt(&fixture, &[informer], Duration::from_secs(30)).await?;
+    ensure(elapsed <= Duration::from_secs(15), || format!("reported after {elapsed:?}"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> {
-    let fixture = ConnectionFixture::of(ApiServer::builder().replicas(2), None).await?;
+    let fixture = ConnectionFixture::with_builder(ApiServer::builder().replicas(2), None).await?;
     fixture.freeze_at_a_watch();
-    let informer = fixture.paging()?;
+    let informer = fixture.paged_informer()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
     fixture.memory.network.send_to(1);
-    doubt_of_a_head(&informer).await?;
-    let took = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
-    ensure(took < Duration::from_secs(10), || format!("fresh again after {took:?}, at the other replica"))?;
+    assert_missing_head_is_doubted(&informer).await?;
+    let elapsed = until(Duration::from_secs(60), "it is fresh", || informer.freshness().is_fresh()).await?;
+    ensure(elapsed < Duration::from_secs(10), || format!("fresh again after {elapsed:?}, at the other replica"))?;
     ensure(fixture.lists() == 1, || format!("{} lists", fixture.lists()))
 }
 
@@ -233,15 +239,15 @@ async fn watch_without_head_moves_to_another_replica() -> Result<(), TestError> 
 async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
     for fixture in [ConnectionFixture::new(None).await?, ConnectionFixture::over_http1().await?] {
         fixture.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
-        let informer = fixture.paging()?;
+        let informer = fixture.paged_informer()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(40) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             ensure(informer.freshness().is_fresh(), || informer.freshness().to_string())?;
         }
-        let asked = fixture.liveness_probes().len();
-        ensure((1..=4).contains(&asked), || format!("{asked} questions in 40 s"))?;
+        let probes = fixture.liveness_probes().len();
+        ensure((1..=4).contains(&probes), || format!("{probes} questions in 40 s"))?;
     }
     Ok(())
 }
@@ -249,7 +255,7 @@ async fn slow_head_of_live_server_is_fresh() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(None).await?;
-    let first = fixture.paging()?;
+    let first = fixture.paged_informer()?;
     first.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(1)).await;
     first.stop();

@@ -11,7 +11,7 @@ const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 
 /// Runs a server that loses an update, a deletion and a creation for its watches. Returns the recording, and the number
 /// of diagnostics, one audit period later.
-async fn lossy(
+async fn run_lossy_server(
     fault: Option<InjectedFault>,
 ) -> Result<(FreshnessFixture, Recorder, EventRecording<ConfigMapInForm>, usize), TestError> {
     let fixture = FreshnessFixture::new().await?;
@@ -20,8 +20,8 @@ async fn lossy(
     }
     fixture.write_periodically(5 * REACTION_TIME);
     let recorder = Recorder::of(&fixture.server);
-    let informer = started(fixture.build().audit_every(AUDIT_PERIOD), fault).await?;
-    let notes = notes(&informer);
+    let informer = start_fresh(fixture.build().audit_every(AUDIT_PERIOD), fault).await?;
+    let notes = record_diagnostics(&informer);
     let recording = recorder.record(&informer);
     recording.until_synced().await;
     tokio::time::sleep(PERIOD).await;
@@ -31,7 +31,7 @@ async fn lossy(
     fixture.server.delete_named("configmaps", "default", "deleted")?;
     fixture.server.create(&config_map("created", "1"))?;
     tokio::time::sleep(AUDIT_PERIOD).await;
-    let lost = noted(&notes, |note| match note {
+    let lost_count = note_count(&notes, |note| match note {
         Diagnostic::Lost { key, held, listed, .. } => match key.name() {
             "changed" => held.is_some() && listed.is_some(),
             "deleted" => held.is_some() && listed.is_none(),
@@ -40,35 +40,35 @@ async fn lossy(
         },
         _ => false,
     });
-    Ok((fixture, recorder, recording, lost))
+    Ok((fixture, recorder, recording, lost_count))
 }
 
 #[tokio::test(start_paused = true)]
 async fn audit_repairs_lost_events_within_period() -> Result<(), TestError> {
-    let (fixture, recorder, seen, lost) = lossy(None).await?;
-    assert_eq!(lost, 3);
-    assert_eq!(seen.descriptions("default/changed"), ["Added", "Updated"]);
-    assert_eq!(seen.descriptions("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
-    assert_eq!(seen.descriptions("default/created"), ["Added"]);
-    assert_eq!(seen.descriptions("default/same"), ["Added"]);
-    assert!(seen.informer().freshness().is_fresh(), "{}", seen.informer().freshness());
+    let (fixture, recorder, recording, lost_count) = run_lossy_server(None).await?;
+    assert_eq!(lost_count, 3);
+    assert_eq!(recording.descriptions("default/changed"), ["Added", "Updated"]);
+    assert_eq!(recording.descriptions("default/deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert_eq!(recording.descriptions("default/created"), ["Added"]);
+    assert_eq!(recording.descriptions("default/same"), ["Added"]);
+    assert!(recording.informer().freshness().is_fresh(), "{}", recording.informer().freshness());
     let counts = fixture.server.request_counts();
     assert_eq!((counts.streamed_lists, counts.lists), (1, 2), "the first list, the audit, the repair");
     recorder.settle(&fixture.server).await;
-    let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
-    let report = terms.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
+    let bounds = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
+    let report = bounds.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
     assert!(report.passed(), "{report:#?}");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn blind_audit_is_detected() -> Result<(), TestError> {
-    let (fixture, recorder, seen, lost) = lossy(Some(InjectedFault::BlindAudit)).await?;
-    assert_eq!(lost, 0);
-    assert_eq!(seen.descriptions("default/deleted"), ["Added"]);
+    let (fixture, recorder, recording, lost_count) = run_lossy_server(Some(InjectedFault::BlindAudit)).await?;
+    assert_eq!(lost_count, 0);
+    assert_eq!(recording.descriptions("default/deleted"), ["Added"]);
     recorder.settle_at(&fixture.server.revision().to_string(), PERIOD).await;
-    let terms = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
-    let report = terms.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
+    let bounds = Bounds { audit: Some(AUDIT_PERIOD), ..Bounds::default() };
+    let report = bounds.report(&history(&fixture.server, "", "configmaps")?, &recorder.trace());
     assert!(!report.passed(), "the checker must report the unrepaired loss");
     Ok(())
 }
@@ -77,7 +77,7 @@ async fn blind_audit_is_detected() -> Result<(), TestError> {
 async fn disabled_audit_sends_no_request() -> Result<(), TestError> {
     let fixture = FreshnessFixture::new().await?;
     fixture.server.create(&config_map("a", "1"))?;
-    let informer = fixture.synced().await?;
+    let informer = fixture.synced_informer().await?;
     fixture.server.faults().drop_next_event("configmaps");
     fixture.server.delete_named("configmaps", "default", "a")?;
     tokio::time::sleep(HOUR).await;
@@ -93,10 +93,10 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
         fixture.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
     // The pages of the audit take time, and many objects change between them.
-    let informer = started(fixture.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
-    let notes = notes(&informer);
+    let informer = start_fresh(fixture.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
+    let notes = record_diagnostics(&informer);
     fixture.server.faults().delay(Duration::from_millis(300));
-    let begin = fixture.server.elapsed();
+    let start = fixture.server.elapsed();
     for round in 0..3000_u32 {
         let name = format!("c-{}", round * 7 % 40);
         if round % 5 == 0 {
@@ -112,10 +112,10 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), TestError> {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
-    let audits = noted(&notes, |note| matches!(note, Diagnostic::Audited { .. }));
-    assert!(audits >= 4, "{audits}");
-    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::Lost { .. } | Diagnostic::Relisting { .. })), 0);
-    assert!(fixture.requests_since(begin).lists <= 7, "{:?}", fixture.requests_since(begin));
+    let audit_count = note_count(&notes, |note| matches!(note, Diagnostic::Audited { .. }));
+    assert!(audit_count >= 4, "{audit_count}");
+    assert_eq!(note_count(&notes, |note| matches!(note, Diagnostic::Lost { .. } | Diagnostic::Relisting { .. })), 0);
+    assert!(fixture.requests_since(start).lists <= 7, "{:?}", fixture.requests_since(start));
     Ok(())
 }
 
@@ -128,8 +128,8 @@ async fn audit_detects_restore_with_newer_versions() -> Result<(), TestError> {
     let backup = fixture.server.revision();
     fixture.server.merge_patch("configmaps", "default", "back", json!({ "data": { "value": "2" } }))?;
     fixture.server.create(&config_map("gone", "1"))?;
-    let informer = started(fixture.build().audit_every(AUDIT_PERIOD), None).await?;
-    let notes = notes(&informer);
+    let informer = start_fresh(fixture.build().audit_every(AUDIT_PERIOD), None).await?;
+    let notes = record_diagnostics(&informer);
     fixture.server.faults().cut();
     fixture.server.faults().restore(backup);
     fixture.server.faults().cut();
@@ -141,7 +141,7 @@ async fn audit_detects_restore_with_newer_versions() -> Result<(), TestError> {
     assert!(!is_cached(&informer, "gone") && is_cached(&informer, "new-0") && is_cached(&informer, "kept"));
     let back = informer.lister()?.get("default", "back")?.expect("the backup contains the object");
     assert_eq!(back.value("value").as_deref(), Some("1"));
-    assert_eq!(noted(&notes, |note| matches!(note, Diagnostic::NewEpoch { .. })), 1);
+    assert_eq!(note_count(&notes, |note| matches!(note, Diagnostic::NewEpoch { .. })), 1);
     assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     Ok(())
 }

@@ -12,24 +12,24 @@ use steadfast::environment::{Environment, Socket, Task};
 use super::*;
 
 /// Environment with a clock that can be advanced.
-struct Jumping {
+struct JumpingClock {
     local: Local,
-    ahead: Arc<AtomicU64>,
+    clock_jump: Arc<AtomicU64>,
 }
 
-impl Jumping {
-    fn ahead(&self) -> Duration {
-        Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+impl JumpingClock {
+    fn clock_jump(&self) -> Duration {
+        Duration::from_millis(self.clock_jump.load(Ordering::Relaxed))
     }
 }
 
-impl Environment for Jumping {
+impl Environment for JumpingClock {
     fn now(&self) -> steadfast::environment::Instant {
-        self.local.now() + self.ahead()
+        self.local.now() + self.clock_jump()
     }
 
     fn sleep_until(&self, at: steadfast::environment::Instant) -> BoxFuture<'static, ()> {
-        self.local.sleep_until(at - self.ahead())
+        self.local.sleep_until(at - self.clock_jump())
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
@@ -65,32 +65,33 @@ impl Environment for Jumping {
 async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let dialer = server.dialer();
-    let ahead = Arc::new(AtomicU64::new(0));
+    let clock_jump = Arc::new(AtomicU64::new(0));
     let local = Local::new(3, move |_, _| {
         let dialer = dialer.clone();
         Box::pin(async move { Ok(Box::new(Pipe::new(dialer.connect(0).await?, "memory")) as Box<_>) })
     });
-    let environment = Arc::new(Jumping { local, ahead: ahead.clone() });
+    let environment = Arc::new(JumpingClock { local, clock_jump: clock_jump.clone() });
     let settings = Settings { prior_knowledge: true, ..Settings::default() };
     let config = steadfast_testing::kube_config(&server).await?;
     let connection = Connection::builder(config).environment(environment).settings(settings).build()?;
     let factory = InformerFactory::new(&connection);
-    let informer = started(builder_with_form(&factory, Scope::all()), None).await?;
-    let notes = notes(&informer);
-    let (opened, watches) = (steadfast::unstable::dial_count(&connection), server.request_counts().watches);
+    let informer = start_fresh(builder_with_form(&factory, Scope::all()), None).await?;
+    let notes = record_diagnostics(&informer);
+    let (dials_before, watches_before) =
+        (steadfast::unstable::dial_count(&connection), server.request_counts().watches);
     for sleep in [10, 70, 600, 100_000] {
         // State at the wake-up, before any task runs: events in flight, and overdue timers.
         server.create(&config_map(&format!("after-{sleep}"), "1"))?;
-        ahead.fetch_add(sleep * 1000, Ordering::Relaxed);
+        clock_jump.fetch_add(sleep * 1000, Ordering::Relaxed);
         until(PERIOD + REACTION_TIME, || is_cached(&informer, &format!("after-{sleep}"))).await?;
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert!(informer.freshness().is_fresh(), "after {sleep} s: {}", informer.freshness());
     }
-    let doubts = noted(&notes, |note| {
+    let doubt_count = note_count(&notes, |note| {
         matches!(note, Diagnostic::Suspect { .. } | Diagnostic::Failed { .. } | Diagnostic::Relisting { .. })
     });
-    assert_eq!(doubts, 0, "{:?}", notes.lock());
-    assert_eq!(steadfast::unstable::dial_count(&connection), opened, "no connection was closed");
-    assert_eq!(server.request_counts().watches, watches, "no watch was reopened");
+    assert_eq!(doubt_count, 0, "{:?}", notes.lock());
+    assert_eq!(steadfast::unstable::dial_count(&connection), dials_before, "no connection was closed");
+    assert_eq!(server.request_counts().watches, watches_before, "no watch was reopened");
     Ok(())
 }

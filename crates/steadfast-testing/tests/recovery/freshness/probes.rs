@@ -21,11 +21,11 @@ async fn hundred_silent_informers_share_one_probe() -> Result<(), TestError> {
     fixture.factory.wait_for_sync(PERIOD).await?;
     let secrets = fixture.factory.informer::<Secret>(Scope::all())?;
     secrets.wait_for_sync(REACTION_TIME).await?;
-    let begin = fixture.server.elapsed() + REACTION_TIME;
+    let start = fixture.server.elapsed() + REACTION_TIME;
     tokio::time::sleep(PERIOD + PERIOD / 5).await;
     let of = |resource: &str| {
         let requests = fixture.server.requests();
-        let probes = requests.iter().filter(|request| request.verb == Verb::Probe && request.at >= begin);
+        let probes = requests.iter().filter(|request| request.verb == Verb::Probe && request.at >= start);
         probes.filter(|probe| probe.path.ends_with(resource)).count()
     };
     assert!((1..=2).contains(&of("configmaps")), "{}", of("configmaps"));

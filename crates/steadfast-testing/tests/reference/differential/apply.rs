@@ -8,14 +8,20 @@ use serde_json::json;
 use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
-use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
-use crate::differential::family::Family;
 use crate::differential::kinds::{Kind, WIDGET, built_in, custom};
+use crate::differential::rng::SeededRng;
 use crate::differential::script::{Script, Step};
+use crate::differential::script_family::ScriptFamily;
 use crate::differential::servers::{self, Embedded};
 
-const APPLY: Family = Family { name: "scripts of apply", script, count: 100, pairs: 45, one: "STEADFAST_APPLY_SCRIPT" };
+const APPLY: ScriptFamily = ScriptFamily {
+    name: "scripts of apply",
+    script,
+    count: 100,
+    min_pairs: 45,
+    seed_variable: "STEADFAST_APPLY_SCRIPT",
+};
 
 const GADGET: Kind = custom("/apis/apply.steadfast.dev/v1", "apply.steadfast.dev/v1", "Gadget", "gadgets");
 
@@ -32,7 +38,7 @@ const KINDS: &[Kind] = &[
 /// Script under construction.
 pub struct ScriptBuilder {
     /// Random source.
-    pub chance: SeededRng,
+    pub rng: SeededRng,
     /// Namespace.
     pub namespace: String,
     /// Requests so far.
@@ -55,16 +61,16 @@ impl ScriptBuilder {
 
 /// Returns the script of a seed: one object with several writers.
 pub fn script(seed: u64) -> Script {
-    let mut chance = SeededRng::of(seed ^ 0xA991);
-    let kind = chance.pick(KINDS);
-    let mut builder = ScriptBuilder { chance, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
+    let mut rng = SeededRng::new(seed ^ 0xA991);
+    let kind = rng.pick(KINDS);
+    let mut builder = ScriptBuilder { rng, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
     let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
     builder
         .steps
         .push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object).label("namespace"));
-    let length = 14 + builder.chance.below(14);
+    let length = 14 + builder.rng.below(14);
     for _ in 0..length {
-        match builder.chance.below(100) {
+        match builder.rng.below(100) {
             0..50 => requests::apply(&mut builder),
             50..57 => requests::create(&mut builder),
             57..66 => requests::update(&mut builder),
@@ -72,7 +78,7 @@ pub fn script(seed: u64) -> Script {
             77..82 => requests::status(&mut builder),
             82..86 => requests::delete(&mut builder),
             86..90 => requests::read(&mut builder),
-            _ => requests::refused(&mut builder),
+            _ => requests::add_rejected_apply(&mut builder),
         }
     }
     for (verb, path) in [("get", builder.object()), ("list", builder.collection())] {
@@ -82,32 +88,32 @@ pub fn script(seed: u64) -> Script {
 }
 
 /// Defines the custom resources that the scripts need.
-async fn prepare(site: &TestServer) -> Result<(), TestError> {
-    servers::define(&site.open().await?, &bodies::definition()).await
+async fn prepare(server: &TestServer) -> Result<(), TestError> {
+    servers::define(&server.open().await?, &bodies::definition()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_servers_apply_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = TestServer::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::from_config(&reference.kube_config().await?)?;
     servers::prepare(&theirs).await?;
-    for site in [&embedded.site, &theirs] {
-        prepare(site).await?;
+    for server in [&embedded.test_server, &theirs] {
+        prepare(server).await?;
     }
-    APPLY.run(&embedded.site, &theirs).await
+    APPLY.run(&embedded.test_server, &theirs).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_apply_mutant_is_detected() -> Result<(), TestError> {
-    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
-    for site in [&one.site, &other.site] {
-        prepare(site).await?;
+    let (first, second) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    for server in [&first.test_server, &second.test_server] {
+        prepare(server).await?;
     }
     crate::differential::run_and_assert_mutants_detected(
-        crate::differential::mutants::APPLYING,
-        &one.site,
-        &other.site,
+        crate::differential::mutants::APPLY_MUTANTS,
+        &first.test_server,
+        &second.test_server,
         (1..=40).map(script),
     )
     .await

@@ -27,9 +27,9 @@ pub struct TestServer {
 
 impl TestServer {
     /// Creates the site of a configuration.
-    pub fn of(config: &kube::Config) -> Result<Self, TestError> {
+    pub fn from_config(config: &kube::Config) -> Result<Self, TestError> {
         let uri = &config.cluster_url;
-        let tls = if uri.scheme_str() == Some("https") { Some(connector(config)?) } else { None };
+        let tls = if uri.scheme_str() == Some("https") { Some(tls_connector(config)?) } else { None };
         Ok(Self {
             host: uri.host().ok_or("the server's address has no host")?.to_owned(),
             port: uri.port_u16().ok_or("the server's address has no port")?,
@@ -43,8 +43,8 @@ impl TestServer {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
         let sender = match &self.tls {
-            Some(tls) => connected(tls.connect(ServerName::try_from(self.host.clone())?, socket).await?).await?,
-            None => connected(socket).await?,
+            Some(tls) => open_connection(tls.connect(ServerName::try_from(self.host.clone())?, socket).await?).await?,
+            None => open_connection(socket).await?,
         };
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(Session { sender, origin: format!("{scheme}://{}:{}", self.host, self.port), token: self.token.clone() })
@@ -83,7 +83,7 @@ impl Session {
     }
 }
 
-async fn connected(
+async fn open_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<SendRequest<Full<Bytes>>, TestError> {
     let (sender, connection) = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
@@ -91,7 +91,7 @@ async fn connected(
     Ok(sender)
 }
 
-fn connector(config: &kube::Config) -> Result<TlsConnector, TestError> {
+fn tls_connector(config: &kube::Config) -> Result<TlsConnector, TestError> {
     let mut roots = RootCertStore::empty();
     for certificate in config.root_cert.iter().flatten() {
         roots.add(certificate.clone().into())?;

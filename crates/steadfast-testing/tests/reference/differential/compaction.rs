@@ -17,26 +17,26 @@ use serde_json::{Value, json};
 use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
-use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
 use crate::differential::compare::differences;
 use crate::differential::coverage::Coverage;
 use crate::differential::execute::ScriptProgress;
 use crate::differential::kinds::{KINDS, Kind, fields};
+use crate::differential::rng::SeededRng;
 use crate::differential::script::{SENTINEL, Script, Step};
 use crate::differential::servers::{self, Embedded};
 use crate::differential::{CONCURRENT_SCRIPTS, assert_no_differences, print_and_compare, seed_from_env};
 
 /// Default number of scripts.
-const SCRIPTS: u64 = 40;
+const DEFAULT_SCRIPTS: u64 = 40;
 /// Kinds that scripts write, as indexes into `KINDS`: kinds without server-side defaults.
-const WRITTEN: usize = 4;
+const WRITTEN_KINDS: usize = 4;
 /// Names of objects.
 const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 
 /// Script under construction.
 struct ScriptBuilder {
-    chance: SeededRng,
+    rng: SeededRng,
     namespace: String,
     /// Kinds of the script, as indexes into `KINDS`.
     kinds: [usize; 2],
@@ -56,7 +56,7 @@ impl ScriptBuilder {
     }
 
     fn kind(&mut self) -> usize {
-        self.chance.pick(&self.kinds)
+        self.rng.pick(&self.kinds)
     }
 
     fn collection(&self, kind: usize) -> String {
@@ -65,10 +65,10 @@ impl ScriptBuilder {
     }
 
     fn object(&mut self, kind: usize, name: &str) -> Value {
-        let mut object = fields(&KINDS[kind], &mut self.chance);
+        let mut object = fields(&KINDS[kind], &mut self.rng);
         object["apiVersion"] = KINDS[kind].api_version.into();
         object["kind"] = KINDS[kind].kind.into();
-        let app = self.chance.pick(&["web", "api"]);
+        let app = self.rng.pick(&["web", "api"]);
         object["metadata"] = json!({"name": name, "labels": {"script": self.namespace, "app": app}});
         object
     }
@@ -82,10 +82,10 @@ impl ScriptBuilder {
     }
 
     fn change(&mut self, kind: usize) {
-        let name = self.chance.pick(NAMES);
+        let name = self.rng.pick(NAMES);
         let path = format!("{}/{name}", self.collection(kind));
         let delete = Step::new("delete", "DELETE", path.clone());
-        match self.chance.below(12) {
+        match self.rng.below(12) {
             0..3 => {
                 self.push(delete.label("plain"));
                 return;
@@ -97,7 +97,7 @@ impl ScriptBuilder {
             }
             _ => {}
         }
-        let app = self.chance.pick(&["web", "api", "db"]);
+        let app = self.rng.pick(&["web", "api", "db"]);
         let mut step = Step::new("patch", "PATCH", path).label("plain");
         step = step
             .json(&json!({"metadata": {"labels": {"app": app}, "annotations": {"at": self.steps.len().to_string()}}}));
@@ -108,18 +108,18 @@ impl ScriptBuilder {
 
     /// Returns a version that an object of this or another kind has had.
     fn version(&mut self) -> String {
-        let (_, step) = self.versions[self.chance.below(self.versions.len())];
+        let (_, step) = self.versions[self.rng.below(self.versions.len())];
         format!("<<version:{step}>>")
     }
 }
 
 /// Returns the script of a seed, and the start of its second round.
 fn script(seed: u64) -> (Script, usize) {
-    let mut chance = SeededRng::of(seed ^ 0x00C0_4AC7);
-    let first = chance.below(WRITTEN);
-    let kinds = [first, (first + 1 + chance.below(WRITTEN - 1)) % WRITTEN];
+    let mut rng = SeededRng::new(seed ^ 0x00C0_4AC7);
+    let first = rng.below(WRITTEN_KINDS);
+    let kinds = [first, (first + 1 + rng.below(WRITTEN_KINDS - 1)) % WRITTEN_KINDS];
     let mut builder = ScriptBuilder {
-        chance,
+        rng,
         namespace: format!("compact-{seed}"),
         kinds,
         steps: Vec::new(),
@@ -127,36 +127,36 @@ fn script(seed: u64) -> (Script, usize) {
         pages: Vec::new(),
         watched: BTreeSet::new(),
     };
-    let (own, beside) = (builder.namespace.clone(), format!("{}-b", builder.namespace));
-    for name in [&own, &beside] {
+    let (namespace, second_namespace) = (builder.namespace.clone(), format!("{}-b", builder.namespace));
+    for name in [&namespace, &second_namespace] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let step = Step::new("create", "POST", "/api/v1/namespaces".to_owned());
         builder.push(step.json(&namespace).label("namespace"));
     }
     for kind in kinds {
         for name in NAMES {
-            builder.create(kind, &own, name);
+            builder.create(kind, &namespace, name);
         }
-        builder.create(kind, &beside, "a");
-        builder.create(kind, &beside, "z");
+        builder.create(kind, &second_namespace, "a");
+        builder.create(kind, &second_namespace, "z");
     }
-    for _ in 0..4 + builder.chance.below(4) {
+    for _ in 0..4 + builder.rng.below(4) {
         let kind = builder.kind();
-        match builder.chance.below(10) {
+        match builder.rng.below(10) {
             0..4 => builder.change(kind),
-            _ => requests::page(&mut builder, kind),
+            _ => requests::add_page(&mut builder, kind),
         }
     }
     // The last writes of the round touch both kinds, so that each earlier version is compacted.
     for kind in kinds {
-        requests::page(&mut builder, kind);
-        builder.create(kind, &own, "e");
+        requests::add_page(&mut builder, kind);
+        builder.create(kind, &namespace, "e");
     }
     let end = builder.steps.len();
-    let forgotten = builder.versions.len() - 1;
-    builder.versions.truncate(forgotten);
-    for _ in 0..16 + builder.chance.below(6) {
-        requests::after(&mut builder);
+    let kept_versions = builder.versions.len() - 1;
+    builder.versions.truncate(kept_versions);
+    for _ in 0..16 + builder.rng.below(6) {
+        requests::add_request_after_compaction(&mut builder);
     }
     for kind in builder.watched.clone() {
         let mut last = builder.object(kind, SENTINEL);
@@ -168,12 +168,12 @@ fn script(seed: u64) -> (Script, usize) {
 }
 
 /// Requests each collection once, so that each has a cache.
-async fn warm(site: &TestServer) -> Result<(), TestError> {
+async fn warm_caches(server: &TestServer) -> Result<(), TestError> {
     let list = |kind: &Kind| Step::new("list", "GET", format!("{}/{}?resourceVersion=0", kind.root, kind.plural));
-    let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
+    let steps: Vec<Step> = KINDS[..WRITTEN_KINDS].iter().map(list).collect();
     for _ in 0..100 {
         // During the replacement, no server listens at the address.
-        let responses = site.run(&Script { seed: 0, steps: steps.clone() }).await;
+        let responses = server.run(&Script { seed: 0, steps: steps.clone() }).await;
         if responses.is_ok_and(|responses| responses.iter().all(|response| response.code == 200)) {
             return Ok(());
         }
@@ -183,26 +183,31 @@ async fn warm(site: &TestServer) -> Result<(), TestError> {
 }
 
 /// A script and its progress on each server.
-type Pair = (Script, usize, ScriptProgress, ScriptProgress);
+type ScriptRun = (Script, usize, ScriptProgress, ScriptProgress);
 
 /// Runs a round of all scripts on both servers.
-async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, TestError> {
-    let run = |(script, middle, mut one, mut other): Pair| async move {
-        let end = if last { script.steps.len() } else { middle };
+async fn run_round(
+    ours: &TestServer,
+    theirs: &TestServer,
+    runs: Vec<ScriptRun>,
+    is_last_round: bool,
+) -> Result<Vec<ScriptRun>, TestError> {
+    let run = |(script, round_start, mut our_progress, mut their_progress): ScriptRun| async move {
+        let end = if is_last_round { script.steps.len() } else { round_start };
         futures::future::try_join(
-            ours.run_until_step(&script, end, &mut one),
-            theirs.run_until_step(&script, end, &mut other),
+            ours.run_until_step(&script, end, &mut our_progress),
+            theirs.run_until_step(&script, end, &mut their_progress),
         )
         .await?;
-        Ok::<_, TestError>((script, middle, one, other))
+        Ok::<_, TestError>((script, round_start, our_progress, their_progress))
     };
-    stream::iter(pairs.into_iter().map(run)).buffered(CONCURRENT_SCRIPTS).try_collect().await
+    stream::iter(runs.into_iter().map(run)).buffered(CONCURRENT_SCRIPTS).try_collect().await
 }
 
-fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
+fn start_scripts(seeds: impl Iterator<Item = u64>) -> Vec<ScriptRun> {
     seeds
         .map(script)
-        .map(|(script, middle)| (script, middle, ScriptProgress::default(), ScriptProgress::default()))
+        .map(|(script, round_start)| (script, round_start, ScriptProgress::default(), ScriptProgress::default()))
         .collect()
 }
 
@@ -210,52 +215,52 @@ fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
 async fn compacted_versions_are_rejected_equally() -> Result<(), TestError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = TestServer::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::from_config(&reference.kube_config().await?)?;
     servers::prepare(&theirs).await?;
     let single = seed_from_env("STEADFAST_COMPACTION_SCRIPT");
-    let count = if single.is_some() { 1 } else { seed_from_env("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };
+    let count = if single.is_some() { 1 } else { seed_from_env("STEADFAST_SCRIPTS").unwrap_or(DEFAULT_SCRIPTS) };
     let first = single.or_else(|| seed_from_env("STEADFAST_FIRST_SCRIPT")).unwrap_or(1);
-    let started = round(&embedded.site, &theirs, pairs(first..first + count), false).await?;
+    let first_round = run_round(&embedded.test_server, &theirs, start_scripts(first..first + count), false).await?;
 
     reference.compact().await?;
     reference.shut_down(0).await?;
     reference.start_again(0).await?;
-    embedded.forget();
-    for site in [&embedded.site, &theirs] {
-        warm(site).await?;
+    embedded.compact_and_restart_cache();
+    for server in [&embedded.test_server, &theirs] {
+        warm_caches(server).await?;
     }
 
-    let responses = round(&embedded.site, &theirs, started, true).await?;
+    let responses = run_round(&embedded.test_server, &theirs, first_round, true).await?;
     if single.is_some() {
         let (script, _, ours, theirs) = &responses[0];
         print_and_compare(script, &ours.responses, &theirs.responses);
         return Ok(());
     }
-    let (mut coverage, mut found) = (Coverage::default(), Vec::new());
+    let (mut coverage, mut found_differences) = (Coverage::default(), Vec::new());
     for (script, _, ours, theirs) in &responses {
         coverage.count(script, &theirs.responses);
-        found.extend(differences(script, &ours.responses, &theirs.responses));
+        found_differences.extend(differences(script, &ours.responses, &theirs.responses));
     }
     println!("scripts of compaction {first} to {}\n{coverage}", first + count - 1);
-    assert_no_differences(&found, count);
-    if count >= SCRIPTS {
-        assert!(coverage.pairs() >= requests::PAIRS, "only {} pairs of verb and option occurred", coverage.pairs());
+    assert_no_differences(&found_differences, count);
+    if count >= DEFAULT_SCRIPTS {
+        assert!(coverage.pairs() >= requests::MIN_PAIRS, "only {} pairs of verb and option occurred", coverage.pairs());
     }
-    assert!(coverage.granted_percent() >= 50, "only {}% succeeded", coverage.granted_percent());
+    assert!(coverage.success_percent() >= 50, "only {}% succeeded", coverage.success_percent());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_compaction_mutant_is_detected() -> Result<(), TestError> {
-    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
-    let started = round(&one.site, &other.site, pairs(1..=12), false).await?;
-    for server in [&one, &other] {
-        server.forget();
-        warm(&server.site).await?;
+    let (first, second) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    let first_round = run_round(&first.test_server, &second.test_server, start_scripts(1..=12), false).await?;
+    for server in [&first, &second] {
+        server.compact_and_restart_cache();
+        warm_caches(&server.test_server).await?;
     }
-    let responses = round(&one.site, &other.site, started, true).await?;
+    let responses = run_round(&first.test_server, &second.test_server, first_round, true).await?;
     let responses: Vec<_> =
-        responses.into_iter().map(|(script, _, one, other)| (script, one.responses, other.responses)).collect();
-    crate::differential::assert_mutants_detected(crate::differential::mutants::FORGETTING, &responses);
+        responses.into_iter().map(|(script, _, first, second)| (script, first.responses, second.responses)).collect();
+    crate::differential::assert_mutants_detected(crate::differential::mutants::COMPACTION_MUTANTS, &responses);
     Ok(())
 }

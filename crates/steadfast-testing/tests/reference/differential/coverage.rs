@@ -12,23 +12,23 @@ pub struct Coverage(BTreeMap<(&'static str, &'static str), (usize, usize)>, usiz
 
 impl Coverage {
     /// Counts a script and its responses.
-    pub fn count(&mut self, script: &Script, answers: &[ServerResponse]) {
-        for (step, response) in script.steps.iter().zip(answers) {
-            let granted = usize::from((200..300).contains(&response.code));
+    pub fn count(&mut self, script: &Script, responses: &[ServerResponse]) {
+        for (step, response) in script.steps.iter().zip(responses) {
+            let succeeded = usize::from((200..300).contains(&response.code));
             self.1 += 1;
-            self.2 += granted;
+            self.2 += succeeded;
             for option in &step.options {
-                let (sent, got) = self.0.entry((step.verb, option)).or_default();
+                let (sent, successes) = self.0.entry((step.verb, option)).or_default();
                 *sent += 1;
-                *got += granted;
+                *successes += succeeded;
             }
         }
     }
 
-    /// Returns the pairs that occurred less than `least` times.
-    pub fn rarer_than(&self, least: usize) -> Vec<String> {
-        let rare = self.0.iter().filter(|(_, (sent, _))| *sent < least);
-        rare.map(|((verb, option), (sent, _))| format!("{verb}, {option}: {sent}")).collect()
+    /// Returns the pairs that occurred less than `min_count` times.
+    pub fn pairs_below(&self, min_count: usize) -> Vec<String> {
+        let rare_pairs = self.0.iter().filter(|(_, (sent, _))| *sent < min_count);
+        rare_pairs.map(|((verb, option), (sent, _))| format!("{verb}, {option}: {sent}")).collect()
     }
 
     /// Returns the number of pairs of verb and option.
@@ -37,16 +37,16 @@ impl Coverage {
     }
 
     /// Returns the percentage of successful requests.
-    pub fn granted_percent(&self) -> usize {
+    pub fn success_percent(&self) -> usize {
         self.2 * 100 / self.1.max(1)
     }
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for ((verb, option), (sent, granted)) in &self.0 {
-            writeln!(f, "{verb:18} {option:28} {sent:7} {granted:7} granted")?;
+        for ((verb, option), (sent, succeeded)) in &self.0 {
+            writeln!(f, "{verb:18} {option:28} {sent:7} {succeeded:7} granted")?;
         }
-        writeln!(f, "{} requests, {}% granted", self.1, self.granted_percent())
+        writeln!(f, "{} requests, {}% granted", self.1, self.success_percent())
     }
 }

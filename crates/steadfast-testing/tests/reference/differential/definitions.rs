@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use steadfast_testing::TestError;
 
-use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
+use crate::differential::rng::SeededRng;
 use crate::differential::schemas;
 use crate::differential::script::{Script, Step};
 
@@ -19,8 +19,8 @@ pub const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 pub fn schema_of(number: u64, version: &str) -> Value {
     // Both versions of an even definition have the same schema. In odd definitions, v2 has another schema.
     let seed = if version == "v2" && number % 2 == 1 { number + 1000 } else { number };
-    let mut chance = SeededRng::of(seed);
-    let mut spec = schemas::schema(&mut chance);
+    let mut rng = SeededRng::new(seed);
+    let mut spec = schemas::schema(&mut rng);
     spec["properties"]["replicas"] = json!({"type": "integer"});
     spec["properties"]["marks"] = json!({"type": "array", "items": {"type": "object", "properties": {
         "type": {"type": "string", "enum": ["Ready", "Lit"]}, "n": {"type": "integer"}, "on": {"type": "boolean"},
@@ -30,7 +30,7 @@ pub fn schema_of(number: u64, version: &str) -> Value {
     spec["properties"]["ruled"] = field_with_rules(number);
     let status = json!({"type": "object", "properties": {
         "phase": {"type": "string", "enum": ["A", "B"]}, "replicas": {"type": "integer"},
-        "selector": {"type": "string"}, "more": schemas::schema(&mut chance),
+        "selector": {"type": "string"}, "more": schemas::schema(&mut rng),
     }});
     json!({"type": "object", "properties": {"spec": spec, "status": status}})
 }
@@ -81,7 +81,7 @@ fn field_with_rules(number: u64) -> Value {
         "k": {"type": "string", "maxLength": 9, "enum": ["one", "two"]},
         "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "v grows"}]},
     }}});
-    let own_rules = all_rules().into_iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
+    let own_rules = all_rules().into_iter().enumerate().filter(|(index, _)| *index as u64 % POOL_SIZE == number);
     json!({
         "type": "object", "properties": {
             "n": {"type": "integer", "x-kubernetes-validations": [
@@ -155,9 +155,9 @@ fn columns(number: u64) -> Vec<Value> {
         json!({"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1}),
         json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"}),
     ];
-    let own_columns = COLUMNS.iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
-    columns.extend(own_columns.map(|(place, (kind, path))| {
-        json!({"name": format!("P{place}"), "type": kind, "jsonPath": path, "description": "a path"})
+    let own_columns = COLUMNS.iter().enumerate().filter(|(index, _)| *index as u64 % POOL_SIZE == number);
+    columns.extend(own_columns.map(|(index, (kind, path))| {
+        json!({"name": format!("P{index}"), "type": kind, "jsonPath": path, "description": "a path"})
     }));
     columns
 }
@@ -196,16 +196,16 @@ pub fn kind(number: u64) -> String {
 }
 
 /// Creates the pool, and waits until all of it is served.
-pub async fn prepare(site: &TestServer) -> Result<(), TestError> {
+pub async fn prepare(server: &TestServer) -> Result<(), TestError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
-    let responses = site.run(&Script { seed: 0, steps: (0..POOL_SIZE).map(create).collect() }).await?;
+    let responses = server.run(&Script { seed: 0, steps: (0..POOL_SIZE).map(create).collect() }).await?;
     if let Some(rejected) = responses.iter().find(|response| response.code != 201) {
         return Err(format!("a definition of the pool was rejected: {}", rejected.body).into());
     }
     for _ in 0..300 {
         let list = |number, version| Step::new("list", "GET", format!("/apis/{GROUP}/{version}/pool{number}s"));
         let steps = (0..POOL_SIZE).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
-        let responses = site.run(&Script { seed: 0, steps }).await?;
+        let responses = server.run(&Script { seed: 0, steps }).await?;
         if responses.iter().all(|response| response.code == 200) {
             return Ok(());
         }
@@ -215,7 +215,7 @@ pub async fn prepare(site: &TestServer) -> Result<(), TestError> {
 }
 
 /// Returns a dry run that creates a definition with errors in at most one place.
-pub fn random_definition_attempt(chance: &mut SeededRng) -> Step {
+pub fn random_definition_attempt(rng: &mut SeededRng) -> Step {
     let mut definition = definition(0);
     definition["metadata"]["name"] = "attempts.attempt.steadfast.dev".into();
     definition["spec"]["group"] = "attempt.steadfast.dev".into();
@@ -271,13 +271,13 @@ pub fn random_definition_attempt(chance: &mut SeededRng) -> Step {
             {"rule": "self.sortBy(x, [x]) == self || self.sum() == 1"}, {"rule": "self.sortBy(x, x.size()) == self"},
         ]}),
     ];
-    let which = chance.below(fields.len() + specs.len());
-    let (place, value) = match fields.get(which) {
-        Some((place, value)) => (*place, value),
-        None => ("/spec/versions/0/schema/openAPIV3Schema/properties/spec", &specs[which - fields.len()]),
+    let index = rng.below(fields.len() + specs.len());
+    let (pointer, value) = match fields.get(index) {
+        Some((pointer, value)) => (*pointer, value),
+        None => ("/spec/versions/0/schema/openAPIV3Schema/properties/spec", &specs[index - fields.len()]),
     };
-    if let Some(place) = definition.pointer_mut(place) {
-        *place = value.clone();
+    if let Some(field) = definition.pointer_mut(pointer) {
+        *field = value.clone();
     }
     Step::new("define", "POST", PATH.to_owned()).query("dryRun=All").json(&definition).label("dry run")
 }

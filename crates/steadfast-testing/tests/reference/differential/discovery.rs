@@ -5,7 +5,7 @@ use crate::differential::script::Step;
 
 /// Adds requests for discovery and for the state of the server.
 pub fn discovery(builder: &mut ScriptBuilder) {
-    let (option, path) = builder.chance.pick(&[
+    let (option, path) = builder.rng.pick(&[
         ("group", "/apis/differential.steadfast.dev"),
         ("resources", "/apis/differential.steadfast.dev/v1"),
         ("group", "/apis/coordination.k8s.io"),

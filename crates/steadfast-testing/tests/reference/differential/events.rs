@@ -14,17 +14,17 @@ pub const EVENTS: [Kind; 2] = [
 
 /// Adds a request for events through one of their two groups.
 pub fn add_lifecycle(builder: &mut ScriptBuilder) {
-    let drawn = builder.chance.below(8);
+    let number = builder.rng.below(8);
     // A patch uses the core group only. In the newer group, nearly all fields are immutable, and the embedded server
     // validates only metadata.
-    let face = if drawn == 4 { 0 } else { builder.chance.below(2) };
-    let Kind { root, plural, .. } = EVENTS[face];
-    let group = if face == 0 { "core" } else { "events group" };
-    let name = builder.chance.pick(&["e", "f"]);
+    let group_index = if number == 4 { 0 } else { builder.rng.below(2) };
+    let Kind { root, plural, .. } = EVENTS[group_index];
+    let group = if group_index == 0 { "core" } else { "events group" };
+    let name = builder.rng.pick(&["e", "f"]);
     let collection = format!("{root}/namespaces/{}/{plural}", builder.namespace);
     let at = format!("{collection}/{name}");
-    let step = match drawn {
-        0..=2 => Step::new("event", "POST", collection).label("created").json(&event(builder, face, name)),
+    let step = match number {
+        0..=2 => Step::new("event", "POST", collection).label("created").json(&event(builder, group_index, name)),
         3 => Step::new("event", "GET", at).label("read"),
         4 => {
             let mut step =
@@ -34,7 +34,7 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
         }
         5 => Step::new("event", "GET", collection).label("listed"),
         6 => {
-            let selector = match (face, builder.chance.below(4)) {
+            let selector = match (group_index, builder.rng.below(4)) {
                 (0, 0) => "source%3Ddifferential",
                 (0, 1) => "source%3Dsteadfast.dev%2Fdifferential",
                 (0, 2) => "involvedObject.name%3Dq",
@@ -50,24 +50,24 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
     builder.push(step.label(group));
 }
 
-fn event(builder: &mut ScriptBuilder, face: usize, name: &str) -> Value {
-    let of = json!({"kind": "Pod", "namespace": builder.namespace, "name": builder.chance.pick(&["p", "q"])});
+fn event(builder: &mut ScriptBuilder, group_index: usize, name: &str) -> Value {
+    let regarding = json!({"kind": "Pod", "namespace": builder.namespace, "name": builder.rng.pick(&["p", "q"])});
     let time = "2026-01-01T00:00:00Z";
-    let mut event = if face == 0 {
+    let mut event = if group_index == 0 {
         json!({
-            "involvedObject": of, "message": "it began", "source": {"component": "differential"}, "count": 2,
+            "involvedObject": regarding, "message": "it began", "source": {"component": "differential"}, "count": 2,
             "firstTimestamp": time, "lastTimestamp": time,
         })
     } else {
         json!({
-            "regarding": of, "note": "it began", "action": "Begin", "eventTime": "2026-01-01T00:00:00.000000Z",
+            "regarding": regarding, "note": "it began", "action": "Begin", "eventTime": "2026-01-01T00:00:00.000000Z",
             "reportingController": "steadfast.dev/differential", "reportingInstance": "differential-1",
         })
     };
-    event["apiVersion"] = EVENTS[face].api_version.into();
-    event["kind"] = EVENTS[face].kind.into();
+    event["apiVersion"] = EVENTS[group_index].api_version.into();
+    event["kind"] = EVENTS[group_index].kind.into();
     event["metadata"] = json!({"name": name, "namespace": builder.namespace});
     event["reason"] = "Begun".into();
-    event["type"] = builder.chance.pick(&["Normal", "Warning"]).into();
+    event["type"] = builder.rng.pick(&["Normal", "Warning"]).into();
     event
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use steadfast_testing::TestError;
 
 use crate::differential::client::{Session, TestServer};
-use crate::differential::script::{Reading, SENTINEL, Script, Step};
+use crate::differential::script::{ReadMode, SENTINEL, Script, Step};
 
 /// Timeout for a response, and for the last event of a watch.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -21,11 +21,11 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(240);
 /// Timeout for the first event of a new watch before the script continues. Some servers read the initial state only
 /// after they have responded.
-const FIRST_EVENT: Duration = Duration::from_millis(400);
+const FIRST_EVENT_TIMEOUT: Duration = Duration::from_millis(400);
 /// Interval between two requests that wait for a certain response.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Headers without comparison, because they differ between requests or name an object of one server.
-const NOT_COMPARED: &[&str] = &[
+const IGNORED_HEADERS: &[&str] = &[
     "audit-id",
     "date",
     // Equal JSON may differ in length: by the order of fields and the length of versions.
@@ -58,7 +58,7 @@ enum StepResult {
 pub struct ScriptProgress {
     /// One response for each step.
     pub responses: Vec<ServerResponse>,
-    earlier: EarlierValues,
+    earlier_values: EarlierValues,
 }
 
 impl TestServer {
@@ -88,39 +88,39 @@ impl Session {
         progress: &mut ScriptProgress,
     ) -> Result<(), TestError> {
         let mut responses = Vec::new();
-        let earlier = &mut progress.earlier;
+        let earlier_values = &mut progress.earlier_values;
         let deadline = Instant::now() + SCRIPT_TIMEOUT;
         for (number, step) in script.steps.iter().enumerate().take(end).skip(progress.responses.len()) {
             let result = async {
                 if let Some(collection) = &step.wait_for_watch_cache {
-                    self.catch_up(collection, earlier).await?;
+                    self.catch_up(collection, earlier_values).await?;
                 }
-                if step.after_watches {
-                    ended(&mut responses).await?;
+                if step.waits_for_watches {
+                    finish_watches(&mut responses).await?;
                 }
-                self.until(step, earlier).await
+                self.run_until_condition(step, earlier_values).await
             };
             let result = timeout_at(deadline.min(Instant::now() + RESPONSE_TIMEOUT), result).await;
             let result = result.unwrap_or_else(|_| Err("no response within the timeout".into()));
-            let result = result.map_err(|error| format!("{}: {error}", script.place(number)))?;
-            if let StepResult::Complete(received) = &result {
+            let result = result.map_err(|error| format!("{}: {error}", script.describe_step(number)))?;
+            if let StepResult::Complete(response) = &result {
                 // A dry run of a creation returns the version that the client sent, if any. No server assigned this
                 // version.
-                let versioned = received.code != 201 || !step.path.contains("dryRun=All");
-                earlier.remember(number, &received.body, versioned);
-                earlier.deleted |= step.method == "DELETE" && received.code == 200;
+                let has_server_version = response.code != 201 || !step.path.contains("dryRun=All");
+                earlier_values.record(number, &response.body, has_server_version);
+                earlier_values.has_deletion |= step.method == "DELETE" && response.code == 200;
             }
             responses.push(result);
         }
         let first = progress.responses.len();
         for (number, result) in responses.into_iter().enumerate().map(|(number, result)| (first + number, result)) {
             progress.responses.push(match result {
-                StepResult::Complete(received) => received,
+                StepResult::Complete(response) => response,
                 StepResult::Streaming(task) => {
-                    let received = timeout_at(deadline, task).await;
-                    let received = received
-                        .map_or_else(|_| Err("the watch did not end within the timeout".into()), |received| received?);
-                    received.map_err(|error| format!("{}: {error}", script.place(number)))?
+                    let response = timeout_at(deadline, task).await;
+                    let response = response
+                        .map_or_else(|_| Err("the watch did not end within the timeout".into()), |response| response?);
+                    response.map_err(|error| format!("{}: {error}", script.describe_step(number)))?
                 }
             });
         }
@@ -128,16 +128,16 @@ impl Session {
     }
 
     /// Repeats the request until the response meets the condition of the step.
-    async fn until(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, TestError> {
+    async fn run_until_condition(&self, step: &Step, earlier_values: &EarlierValues) -> Result<StepResult, TestError> {
         loop {
-            let result = self.step(step, earlier).await?;
-            match (&step.until, &result) {
+            let result = self.step(step, earlier_values).await?;
+            match (&step.condition, &result) {
                 // A real server returns this while the cache of a changed definition is not filled yet.
-                (_, StepResult::Complete(received)) if received.body["message"] == "storage is (re)initializing" => {
+                (_, StepResult::Complete(response)) if response.body["message"] == "storage is (re)initializing" => {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
-                (Some(until), StepResult::Complete(received))
-                    if !until.holds(received.code, &received.body.to_string()) =>
+                (Some(condition), StepResult::Complete(response))
+                    if !condition.is_met(response.code, &response.body.to_string()) =>
                 {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
@@ -147,14 +147,14 @@ impl Session {
     }
 
     /// Waits until the cache of a collection has the writes of the script.
-    async fn catch_up(&self, collection: &str, earlier: &EarlierValues) -> Result<(), TestError> {
-        let mut version = earlier.newest;
+    async fn catch_up(&self, collection: &str, earlier_values: &EarlierValues) -> Result<(), TestError> {
+        let mut version = earlier_values.newest_version;
         // The response to a deletion has no version.
-        if earlier.deleted {
+        if earlier_values.has_deletion {
             let response = self.send("GET", &format!("{collection}?limit=1"), &[], String::new()).await?;
-            let list = parsed(&response.into_body().collect().await?.to_bytes());
-            let first_received = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-            version = first_received.and_then(|text| text.parse().ok()).unwrap_or(version);
+            let list = parse_json(&response.into_body().collect().await?.to_bytes());
+            let list_version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+            version = list_version.and_then(|text| text.parse().ok()).unwrap_or(version);
         }
         let path = format!("{collection}?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
         for _ in 0..10 {
@@ -166,11 +166,11 @@ impl Session {
         Err(format!("the cache of {collection} does not reach {version}").into())
     }
 
-    async fn step(&self, step: &Step, earlier: &EarlierValues) -> Result<StepResult, TestError> {
+    async fn step(&self, step: &Step, earlier_values: &EarlierValues) -> Result<StepResult, TestError> {
         let headers = [("content-type", step.content_type), ("accept", step.accept)];
-        let (path, body) = (earlier.fill(&step.path), earlier.fill(&step.body));
-        let sent = self.send(step.method, &path, &headers, body).await;
-        let response = match sent {
+        let (path, body) = (earlier_values.fill(&step.path), earlier_values.fill(&step.body));
+        let result = self.send(step.method, &path, &headers, body).await;
+        let response = match result {
             Ok(response) => response,
             Err(error) => {
                 return Ok(StepResult::Complete(ServerResponse {
@@ -179,38 +179,39 @@ impl Session {
                 }));
             }
         };
-        let mut received = ServerResponse { code: response.status().as_u16(), ..ServerResponse::default() };
-        for name in response.headers().keys().filter(|name| !NOT_COMPARED.contains(&name.as_str())) {
+        let mut server_response = ServerResponse { code: response.status().as_u16(), ..ServerResponse::default() };
+        for name in response.headers().keys().filter(|name| !IGNORED_HEADERS.contains(&name.as_str())) {
             let values: Vec<_> = response.headers().get_all(name).iter().filter_map(|v| v.to_str().ok()).collect();
-            received.headers.insert(name.to_string(), values.join(" | "));
+            server_response.headers.insert(name.to_string(), values.join(" | "));
         }
         let body = response.into_body();
-        if step.reading == Reading::UntilSentinel && received.code == 200 {
-            let (first, first_received) = oneshot::channel();
+        if step.read_mode == ReadMode::UntilSentinel && server_response.code == 200 {
+            let (first_event_sender, first_event) = oneshot::channel();
             let task = tokio::spawn(async move {
-                let read = timeout(RESPONSE_TIMEOUT, events(body, first)).await;
-                received.events = read.unwrap_or_else(|_| Ok(vec!["the last event did not arrive".into()]))?;
-                Ok(received)
+                let read_result = timeout(RESPONSE_TIMEOUT, read_events(body, first_event_sender)).await;
+                server_response.events =
+                    read_result.unwrap_or_else(|_| Ok(vec!["the last event did not arrive".into()]))?;
+                Ok(server_response)
             });
-            let _ = timeout(FIRST_EVENT, first_received).await;
+            let _ = timeout(FIRST_EVENT_TIMEOUT, first_event).await;
             return Ok(StepResult::Streaming(task));
         }
-        received.body = match body.collect().await {
-            Ok(body) if step.reading == Reading::Events && received.code == 200 => {
+        server_response.body = match body.collect().await {
+            Ok(body) if step.read_mode == ReadMode::Events && server_response.code == 200 => {
                 let body = body.to_bytes();
                 let lines = body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-                received.events = lines.map(parsed).collect();
+                server_response.events = lines.map(parse_json).collect();
                 Value::Null
             }
-            Ok(body) => parsed(&body.to_bytes()),
+            Ok(body) => parse_json(&body.to_bytes()),
             Err(error) => format!("a body that ends with {error:?}").into(),
         };
-        Ok(StepResult::Complete(received))
+        Ok(StepResult::Complete(server_response))
     }
 }
 
 /// Waits for the end of the watches among the responses.
-async fn ended(responses: &mut [StepResult]) -> Result<(), TestError> {
+async fn finish_watches(responses: &mut [StepResult]) -> Result<(), TestError> {
     for result in responses {
         if let StepResult::Streaming(task) = result {
             *result = StepResult::Complete(task.await??);
@@ -219,24 +220,24 @@ async fn ended(responses: &mut [StepResult]) -> Result<(), TestError> {
     Ok(())
 }
 
-async fn events(mut body: Incoming, first: oneshot::Sender<()>) -> Result<Vec<Value>, TestError> {
-    let mut first = Some(first);
-    let mut read = Vec::new();
+async fn read_events(mut body: Incoming, first_event: oneshot::Sender<()>) -> Result<Vec<Value>, TestError> {
+    let mut first_event = Some(first_event);
+    let mut buffer = Vec::new();
     let mut events = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        if let Some(first) = first.take() {
-            let _ = first.send(());
+        if let Some(first_event) = first_event.take() {
+            let _ = first_event.send(());
         }
-        read.extend_from_slice(&data);
-        while let Some(end) = read.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = read.drain(..=end).collect();
-            let event = parsed(&line);
+        buffer.extend_from_slice(&data);
+        while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = buffer.drain(..=end).collect();
+            let event = parse_json(&line);
             let names = ["/object/metadata/name", "/object/rows/0/object/metadata/name"];
-            let name = names.iter().find_map(|place| event.pointer(place)).and_then(Value::as_str);
-            let last = name.is_some_and(|name| name.ends_with(SENTINEL));
+            let name = names.iter().find_map(|pointer| event.pointer(pointer)).and_then(Value::as_str);
+            let is_sentinel = name.is_some_and(|name| name.ends_with(SENTINEL));
             events.push(event);
-            if last {
+            if is_sentinel {
                 return Ok(events);
             }
         }
@@ -244,7 +245,7 @@ async fn events(mut body: Incoming, first: oneshot::Sender<()>) -> Result<Vec<Va
     Ok(events)
 }
 
-fn parsed(bytes: &[u8]) -> Value {
+fn parse_json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }
 
@@ -252,52 +253,53 @@ fn parsed(bytes: &[u8]) -> Value {
 #[derive(Default)]
 struct EarlierValues {
     values: BTreeMap<(&'static str, usize), String>,
-    newest: u64,
+    newest_version: u64,
     /// True if the script has deleted an object.
-    deleted: bool,
+    has_deletion: bool,
 }
 
 impl EarlierValues {
-    fn remember(&mut self, step: usize, body: &Value, versioned: bool) {
-        let places = [
+    fn record(&mut self, step: usize, body: &Value, has_server_version: bool) {
+        let pointers = [
             ("version", "/metadata/resourceVersion"),
             ("uid", "/metadata/uid"),
             ("name", "/metadata/name"),
             ("continue", "/metadata/continue"),
         ];
         // The version of a list depends on other writers.
-        let list = body.get("items").is_some() || body.get("rows").is_some();
-        let kept = |what: &str| what == "continue" || !list && (what != "version" || versioned);
-        for (what, place) in places.into_iter().filter(|(what, _)| kept(what)) {
-            if let Some(text) = body.pointer(place).and_then(Value::as_str) {
-                self.values.insert((what, step), text.to_owned());
+        let is_list = body.get("items").is_some() || body.get("rows").is_some();
+        let is_kept = |name: &str| name == "continue" || !is_list && (name != "version" || has_server_version);
+        for (name, pointer) in pointers.into_iter().filter(|(name, _)| is_kept(name)) {
+            if let Some(text) = body.pointer(pointer).and_then(Value::as_str) {
+                self.values.insert((name, step), text.to_owned());
             }
         }
         let version = body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        self.newest = version.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default().max(self.newest);
+        self.newest_version =
+            version.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default().max(self.newest_version);
     }
 
     /// Replaces the placeholders in the text. If a step has no value, the value of the last earlier step with one is
     /// used.
     fn fill(&self, text: &str) -> String {
-        let mut filled = String::new();
+        let mut output = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("<<") {
-            let (place, after) = after.split_once(">>").unwrap_or((after, ""));
-            let (what, step) = place.split_once(':').unwrap_or((place, "0"));
-            filled.push_str(before);
-            filled.push_str(self.value(what, step.parse().unwrap_or_default()));
+            let (placeholder, after) = after.split_once(">>").unwrap_or((after, ""));
+            let (name, step) = placeholder.split_once(':').unwrap_or((placeholder, "0"));
+            output.push_str(before);
+            output.push_str(self.value(name, step.parse().unwrap_or_default()));
             rest = after;
         }
-        filled.push_str(rest);
-        filled
+        output.push_str(rest);
+        output
     }
 
-    fn value(&self, what: &str, step: usize) -> &str {
-        let exact = what == "continue";
-        let fitting = |&(&(kind, of), _): &(&(&'static str, usize), &String)| {
-            kind == what && if exact { of == step } else { of <= step }
+    fn value(&self, name: &str, step: usize) -> &str {
+        let needs_exact_step = name == "continue";
+        let is_match = |&(&(value_name, value_step), _): &(&(&'static str, usize), &String)| {
+            value_name == name && if needs_exact_step { value_step == step } else { value_step <= step }
         };
-        self.values.iter().rfind(fitting).map_or("", |(_, value)| value.as_str())
+        self.values.iter().rfind(is_match).map_or("", |(_, value)| value.as_str())
     }
 }

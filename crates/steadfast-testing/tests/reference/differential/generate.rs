@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::differential::chance::SeededRng;
-use crate::differential::families;
-use crate::differential::kinds::{COMMON, KINDS, Kind, fields};
+use crate::differential::kinds::{COMMON_KINDS, KINDS, Kind, fields};
+use crate::differential::request_families;
+use crate::differential::rng::SeededRng;
 use crate::differential::script::{SENTINEL, Script, Step};
 
 /// Names of objects: few, so that scripts use their own objects repeatedly.
@@ -15,7 +15,7 @@ pub const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 /// State of a script under construction, as far as it can be predicted.
 pub struct ScriptBuilder {
     /// Random source.
-    pub chance: SeededRng,
+    pub rng: SeededRng,
     /// Namespace.
     pub namespace: String,
     /// Kinds of the script, as indexes into `KINDS`.
@@ -41,13 +41,17 @@ impl ScriptBuilder {
 
     /// Returns the path of a collection, in this namespace if its kind is namespaced.
     pub fn collection(&self, kind: usize) -> String {
-        let Kind { root, plural, namespaced, .. } = KINDS[kind];
-        if namespaced { format!("{root}/namespaces/{}/{plural}", self.namespace) } else { format!("{root}/{plural}") }
+        let Kind { root, plural, is_namespaced, .. } = KINDS[kind];
+        if is_namespaced {
+            format!("{root}/namespaces/{}/{plural}", self.namespace)
+        } else {
+            format!("{root}/{plural}")
+        }
     }
 
     /// Returns the name of an object. Scripts share cluster-scoped kinds, and use unique names in them.
     pub fn name(&self, kind: usize, name: &str) -> String {
-        if KINDS[kind].namespaced { name.to_owned() } else { format!("{}-{name}", self.namespace) }
+        if KINDS[kind].is_namespaced { name.to_owned() } else { format!("{}-{name}", self.namespace) }
     }
 
     /// Returns the path of an object.
@@ -57,7 +61,7 @@ impl ScriptBuilder {
 
     /// Restricts a request for several objects to those of this script.
     pub fn limit_to_own_objects(&self, kind: usize, step: Step) -> Step {
-        if KINDS[kind].namespaced && step.path.contains("/namespaces/") {
+        if KINDS[kind].is_namespaced && step.path.contains("/namespaces/") {
             return step;
         }
         let own_objects = format!("script%3D{}", self.namespace);
@@ -69,39 +73,40 @@ impl ScriptBuilder {
 
     /// Selects a kind.
     pub fn kind(&mut self) -> usize {
-        self.chance.pick(&self.kinds)
+        self.rng.pick(&self.kinds)
     }
 
     /// Selects an object that probably exists, with the step that returned it.
-    pub fn existing(&mut self) -> Option<(usize, &'static str, usize)> {
+    pub fn existing_object(&mut self) -> Option<(usize, &'static str, usize)> {
         if self.objects.is_empty() {
             return None;
         }
-        let nth = self.chance.below(self.objects.len());
-        self.objects.iter().nth(nth).map(|(&(kind, name), &step)| (kind, name, step))
+        let index = self.rng.below(self.objects.len());
+        self.objects.iter().nth(index).map(|(&(kind, name), &step)| (kind, name, step))
     }
 
     /// Selects a step that returned an object of a kind.
-    pub fn version_of(&mut self, kind: usize) -> Option<usize> {
-        let of_kind: Vec<usize> = self.versions.iter().filter(|(of, _)| *of == kind).map(|(_, step)| *step).collect();
-        (!of_kind.is_empty()).then(|| self.chance.pick(&of_kind))
+    pub fn step_with_version(&mut self, kind: usize) -> Option<usize> {
+        let steps: Vec<usize> =
+            self.versions.iter().filter(|(step_kind, _)| *step_kind == kind).map(|(_, step)| *step).collect();
+        (!steps.is_empty()).then(|| self.rng.pick(&steps))
     }
 
     /// Records that a step returns an object.
-    pub fn wrote(&mut self, kind: usize, name: &'static str, step: usize) {
+    pub fn record_write(&mut self, kind: usize, name: &'static str, step: usize) {
         self.objects.insert((kind, name), step);
         self.versions.push((kind, step));
     }
 
     /// Returns a new object.
     pub fn object(&mut self, kind: usize, name: &str) -> Value {
-        let app = self.chance.pick(&["web", "api", "db"]);
-        let mut object = fields(&KINDS[kind], &mut self.chance);
+        let app = self.rng.pick(&["web", "api", "db"]);
+        let mut object = fields(&KINDS[kind], &mut self.rng);
         object["apiVersion"] = KINDS[kind].api_version.into();
         object["kind"] = KINDS[kind].kind.into();
         object["metadata"] = json!({"name": self.name(kind, name), "labels": {"script": self.namespace, "app": app}});
-        if self.chance.percent(50) {
-            object["metadata"]["labels"]["rank"] = self.chance.pick(&["3", "7", "20", "x"]).into();
+        if self.rng.percent(50) {
+            object["metadata"]["labels"]["rank"] = self.rng.pick(&["3", "7", "20", "x"]).into();
         }
         object
     }
@@ -110,14 +115,14 @@ impl ScriptBuilder {
 /// Returns the script of a seed.
 pub fn script(seed: u64) -> Script {
     let namespace = format!("script-{seed}");
-    let mut chance = SeededRng::of(seed);
-    let kinds = if chance.percent(60) {
-        (0..COMMON).collect()
+    let mut rng = SeededRng::new(seed);
+    let kinds = if rng.percent(60) {
+        (0..COMMON_KINDS).collect()
     } else {
-        (0..COMMON).map(|_| chance.below(KINDS.len())).collect::<BTreeSet<_>>().into_iter().collect()
+        (0..COMMON_KINDS).map(|_| rng.below(KINDS.len())).collect::<BTreeSet<_>>().into_iter().collect()
     };
     let mut builder = ScriptBuilder {
-        chance,
+        rng,
         namespace,
         kinds,
         steps: Vec::new(),
@@ -132,9 +137,9 @@ pub fn script(seed: u64) -> Script {
     for _ in 0..3 {
         crate::differential::writes::create(&mut builder);
     }
-    let length = 18 + builder.chance.below(16);
+    let length = 18 + builder.rng.below(16);
     for _ in 0..length {
-        families::add(&mut builder);
+        request_families::add(&mut builder);
     }
     for kind in builder.watched.clone() {
         let mut last = builder.object(kind, SENTINEL);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::differential::chance::SeededRng;
+use crate::differential::rng::SeededRng;
 
 /// Collection that scripts write to.
 #[allow(clippy::struct_field_names, reason = "the term of the API")]
@@ -17,30 +17,35 @@ pub struct Kind {
     /// Plural name.
     pub plural: &'static str,
     /// True if the kind is a custom resource.
-    pub custom: bool,
+    pub is_custom: bool,
     /// True if the kind is namespaced.
-    pub namespaced: bool,
+    pub is_namespaced: bool,
 }
 
 impl Kind {
     /// Returns `true` if real servers set default fields.
-    pub fn is_filled_in(&self) -> bool {
-        !self.custom && !matches!(self.kind, "ConfigMap" | "Secret" | "Lease")
+    pub fn has_server_defaults(&self) -> bool {
+        !self.is_custom && !matches!(self.kind, "ConfigMap" | "Secret" | "Lease")
     }
 }
 
 /// Creates a built-in namespaced kind.
 pub const fn built_in(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind { root, api_version, kind, plural, custom: false, namespaced: true }
+    Kind { root, api_version, kind, plural, is_custom: false, is_namespaced: true }
 }
 
-const fn of_cluster(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind { root, api_version, kind, plural, custom: false, namespaced: false }
+const fn cluster_scoped(
+    root: &'static str,
+    api_version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+) -> Kind {
+    Kind { root, api_version, kind, plural, is_custom: false, is_namespaced: false }
 }
 
 /// Creates a namespaced kind of a definition.
 pub const fn custom(root: &'static str, api_version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind { root, api_version, kind, plural, custom: true, namespaced: true }
+    Kind { root, api_version, kind, plural, is_custom: true, is_namespaced: true }
 }
 
 /// Custom resource with a status and without a schema.
@@ -49,7 +54,7 @@ pub const WIDGET: Kind =
 
 /// Cluster-scoped custom resource without a schema.
 const PLANET: Kind = Kind {
-    namespaced: false,
+    is_namespaced: false,
     ..custom(
         "/apis/cluster.differential.steadfast.dev/v1",
         "cluster.differential.steadfast.dev/v1",
@@ -59,11 +64,11 @@ const PLANET: Kind = Kind {
 };
 
 /// Number of the kinds that most scripts write to.
-pub const COMMON: usize = 4;
+pub const COMMON_KINDS: usize = 4;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// All kinds. Most scripts write to the first `COMMON`.
+/// All kinds. Most scripts write to the first `COMMON_KINDS`.
 pub const KINDS: &[Kind] = &[
     built_in("/api/v1", "v1", "ConfigMap", "configmaps"),
     built_in("/api/v1", "v1", "Secret", "secrets"),
@@ -84,11 +89,11 @@ pub const KINDS: &[Kind] = &[
     built_in("/apis/autoscaling/v1", "autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     built_in("/apis/autoscaling/v2", "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     built_in(RBAC, "rbac.authorization.k8s.io/v1", "Role", "roles"),
-    of_cluster(RBAC, "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
-    of_cluster("/apis/scheduling.k8s.io/v1", "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
-    of_cluster("/apis/storage.k8s.io/v1", "storage.k8s.io/v1", "StorageClass", "storageclasses"),
-    of_cluster("/apis/networking.k8s.io/v1", "networking.k8s.io/v1", "IngressClass", "ingressclasses"),
-    of_cluster("/apis/node.k8s.io/v1", "node.k8s.io/v1", "RuntimeClass", "runtimeclasses"),
+    cluster_scoped(RBAC, "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
+    cluster_scoped("/apis/scheduling.k8s.io/v1", "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
+    cluster_scoped("/apis/storage.k8s.io/v1", "storage.k8s.io/v1", "StorageClass", "storageclasses"),
+    cluster_scoped("/apis/networking.k8s.io/v1", "networking.k8s.io/v1", "IngressClass", "ingressclasses"),
+    cluster_scoped("/apis/node.k8s.io/v1", "node.k8s.io/v1", "RuntimeClass", "runtimeclasses"),
     PLANET,
 ];
 
@@ -98,14 +103,14 @@ pub fn requires_dns_label(kind: &Kind) -> bool {
 }
 
 /// Returns valid fields of an object other than kind and metadata. Updates may change the random ones.
-pub fn fields(kind: &Kind, chance: &mut SeededRng) -> Value {
-    let text = chance.pick(&["one", "two", "three"]);
-    let number = chance.below(4);
+pub fn fields(kind: &Kind, rng: &mut SeededRng) -> Value {
+    let text = rng.pick(&["one", "two", "three"]);
+    let number = rng.below(4);
     let labels = json!({"app": "template"});
     let selector = json!({"matchLabels": labels});
     let pod = json!({"containers": [{"name": "main", "image": text}]});
     let template = json!({"metadata": {"labels": labels}, "spec": pod});
-    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [chance.pick(&["get", "list"])]}]);
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [rng.pick(&["get", "list"])]}]);
     match kind.kind {
         "ConfigMap" => json!({"data": {"text": text, "more": "x"}}),
         "Secret" => json!({"data": {"key": "c2VjcmV0"}}),

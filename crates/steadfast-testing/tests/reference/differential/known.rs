@@ -9,7 +9,7 @@ use crate::differential::script::Step;
 /// Intended difference.
 pub struct KnownDifference {
     /// Text of the entry in `docs/embedded-server.md`.
-    pub listed: &'static str,
+    pub entry: &'static str,
     /// Removes the difference from both responses, if it applies to the step.
     pub remove: fn(&Step, &mut Value, &mut Value),
 }
@@ -17,30 +17,30 @@ pub struct KnownDifference {
 /// All intended differences.
 pub const KNOWN_DIFFERENCES: &[KnownDifference] = &[
     KnownDifference {
-        listed: "**Tables** have the columns that a real server gives the common built-in kinds",
+        entry: "**Tables** have the columns that a real server gives the common built-in kinds",
         remove: table_columns,
     },
-    KnownDifference { listed: "**Bookmarks** are sent only when they are due", remove: bookmarks },
-    KnownDifference { listed: "**No `storageVersionHash`** in discovery", remove: storage_version_hash },
-    KnownDifference { listed: "**No `serverAddressByClientCIDRs`**", remove: addresses },
-    KnownDifference { listed: "**Responses are JSON**", remove: representations },
-    KnownDifference { listed: "**No admission, and no schemas of built-in kinds.**", remove: filled_in },
-    KnownDifference { listed: "**`managedFields`** are written", remove: managers_of_what_is_filled_in },
-    KnownDifference { listed: "**Events** are one collection", remove: managers_of_events },
+    KnownDifference { entry: "**Bookmarks** are sent only when they are due", remove: bookmarks },
+    KnownDifference { entry: "**No `storageVersionHash`** in discovery", remove: storage_version_hash },
+    KnownDifference { entry: "**No `serverAddressByClientCIDRs`**", remove: addresses },
+    KnownDifference { entry: "**Responses are JSON**", remove: representations },
+    KnownDifference { entry: "**No admission, and no schemas of built-in kinds.**", remove: default_fields },
+    KnownDifference { entry: "**`managedFields`** are written", remove: managers_of_defaulted_kinds },
+    KnownDifference { entry: "**Events** are one collection", remove: managers_of_events },
     KnownDifference {
-        listed: "**A dry run of a deletion** that would remove the last finalizer",
+        entry: "**A dry run of a deletion** that would remove the last finalizer",
         remove: empty_objects,
     },
-    KnownDifference { listed: "**No warnings**", remove: warnings },
-    KnownDifference { listed: "**Parse errors** have other words", remove: parse_errors },
-    KnownDifference { listed: "**Several errors** are in the alphabetical order", remove: order_of_complaints },
-    KnownDifference { listed: "**The result of a patch** is quoted", remove: quoted_patches },
+    KnownDifference { entry: "**No warnings**", remove: warnings },
+    KnownDifference { entry: "**Parse errors** have other words", remove: parse_errors },
+    KnownDifference { entry: "**Several errors** are in the alphabetical order", remove: order_of_errors },
+    KnownDifference { entry: "**The result of a patch** is quoted", remove: quoted_patches },
 ];
 
 /// Removes the intended differences from both responses.
 pub fn remove_known_differences(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    for known in KNOWN_DIFFERENCES {
-        (known.remove)(step, ours, theirs);
+    for difference in KNOWN_DIFFERENCES {
+        (difference.remove)(step, ours, theirs);
     }
 }
 
@@ -68,19 +68,21 @@ fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
         Some(columns.map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect())
     };
     // Tables of definitions must have all columns.
-    let defined = step.path.contains(".steadfast.dev/");
+    let is_custom = step.path.contains(".steadfast.dev/");
     let (ours, theirs) = (tables(ours), tables(theirs));
     let (Some(our_columns), Some(their_columns)) = (names(&ours), names(&theirs)) else { return };
-    for (tables, columns, others) in [(ours, &our_columns, &their_columns), (theirs, &their_columns, &our_columns)] {
-        let kept: Vec<bool> = columns.iter().map(|name| defined || others.contains(name)).collect();
+    for (tables, columns, other_columns) in
+        [(ours, &our_columns, &their_columns), (theirs, &their_columns, &our_columns)]
+    {
+        let is_kept: Vec<bool> = columns.iter().map(|name| is_custom || other_columns.contains(name)).collect();
         for (number, table) in tables.into_iter().enumerate() {
-            retain(&mut table["columnDefinitions"], &kept);
+            retain_flagged(&mut table["columnDefinitions"], &is_kept);
             for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
                 column["description"] = Value::Null;
                 column["format"] = Value::Null;
             }
             for row in table["rows"].as_array_mut().into_iter().flatten() {
-                retain(&mut row["cells"], &kept);
+                retain_flagged(&mut row["cells"], &is_kept);
             }
             // Without rows, this field is sometimes null.
             if table["rows"].is_null() {
@@ -95,19 +97,19 @@ fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-fn retain(list: &mut Value, kept: &[bool]) {
-    let mut kept = kept.iter();
+fn retain_flagged(list: &mut Value, is_kept: &[bool]) {
+    let mut is_kept = is_kept.iter();
     if let Some(list) = list.as_array_mut() {
-        list.retain(|_| kept.next().copied().unwrap_or(true));
+        list.retain(|_| is_kept.next().copied().unwrap_or(true));
     }
 }
 
 /// Drops all bookmarks except the one at the end of the initial events, and the irrelevant parts of that bookmark.
 fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
     let is_compared = |event: &Value| {
-        let at = "/object/metadata/annotations/k8s.io~1initial-events-end";
+        let in_object = "/object/metadata/annotations/k8s.io~1initial-events-end";
         let in_row = "/object/rows/0/object/metadata/annotations/k8s.io~1initial-events-end";
-        event["type"] != "BOOKMARK" || [at, in_row].iter().any(|place| event.pointer(place).is_some())
+        event["type"] != "BOOKMARK" || [in_object, in_row].iter().any(|pointer| event.pointer(pointer).is_some())
     };
     for response in [ours, theirs] {
         let Some(events) = response["events"].as_array_mut() else { continue };
@@ -158,10 +160,10 @@ fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
 /// Keeps the part of a rejection before the list of accepted types.
 fn representations(_: &Step, ours: &mut Value, theirs: &mut Value) {
     for response in [ours, theirs] {
-        let rejected = response["code"] == 406 || response["code"] == 415;
+        let is_rejected = response["code"] == 406 || response["code"] == 415;
         let json_only =
             response.pointer("/body/message").and_then(Value::as_str).is_some_and(|text| !text.contains("patch"));
-        if rejected && json_only {
+        if is_rejected && json_only {
             cut_after(response, "Available representations: ");
             cut_after(response, "accepted media types include: ");
             cut_after(response, "the following media types are accepted: ");
@@ -171,14 +173,14 @@ fn representations(_: &Step, ours: &mut Value, theirs: &mut Value) {
 
 fn cut_after(response: &mut Value, words: &str) {
     if let Some(Value::String(message)) = response.pointer_mut("/body/message")
-        && let Some(place) = message.find(words)
+        && let Some(start) = message.find(words)
     {
-        message.truncate(place + words.len());
+        message.truncate(start + words.len());
     }
 }
 
 /// Sorts the causes of several errors, and cuts the list of errors in the message.
-fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
+fn order_of_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
     for response in [ours, theirs] {
         let Some(causes) = response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
         causes.sort_by_key(ToString::to_string);
@@ -186,10 +188,10 @@ fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-const STRICT: &str = "strict decoding error: ";
+const STRICT_ERROR: &str = "strict decoding error: ";
 
 fn is_strict(message: &Value) -> bool {
-    message.as_str().is_some_and(|message| message.contains(STRICT))
+    message.as_str().is_some_and(|message| message.contains(STRICT_ERROR))
 }
 
 /// Keeps the start of the message about a rejected patch, and its list of unknown fields.
@@ -198,7 +200,7 @@ fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
         for cause in response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
             if cause["field"] == "patch" {
                 let message = cause["message"].as_str().unwrap_or_default();
-                cause["message"] = message.find(STRICT).map(|place| message[place..].to_owned()).into();
+                cause["message"] = message.find(STRICT_ERROR).map(|start| message[start..].to_owned()).into();
             }
         }
         cut_after(response, " is invalid: patch: ");
@@ -206,11 +208,11 @@ fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
 }
 
 fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    let of_fields = |response: &Value| {
+    let concerns_fields = |response: &Value| {
         let warning = response.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
         ["metadata.", "unknown field ", "duplicate field "].iter().any(|words| warning.contains(words))
     };
-    if step.path.contains(".steadfast.dev/") || of_fields(ours) || of_fields(theirs) {
+    if step.path.contains(".steadfast.dev/") || concerns_fields(ours) || concerns_fields(theirs) {
         return;
     }
     for response in [ours, theirs] {
@@ -218,13 +220,13 @@ fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
     }
 }
 
-fn is_of_a_kind_that_is_filled_in(step: &Step) -> bool {
+fn is_of_defaulted_kind(step: &Step) -> bool {
     let is_of = |plural: &str| step.path.split(['/', '?']).any(|part| part == plural);
-    KINDS.iter().chain(&EVENTS).any(|kind| kind.is_filled_in() && is_of(kind.plural))
+    KINDS.iter().chain(&EVENTS).any(|kind| kind.has_server_defaults() && is_of(kind.plural))
 }
 
 /// Removes the default fields that only the reference sets, except metadata, from its managers' fields.
-fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
+fn managers_of_defaulted_kinds(step: &Step, ours: &mut Value, theirs: &mut Value) {
     fn walk(ours: &Value, theirs: &mut Value) {
         match (ours, theirs) {
             (Value::Object(ours), Value::Object(theirs)) => {
@@ -243,21 +245,21 @@ fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Val
     fn managers(ours: &Value, theirs: &mut Value) {
         let Value::Array(theirs) = theirs else { return };
         theirs.retain_mut(|entry| {
-            let same =
+            let is_same_manager =
                 |other: &&Value| ["manager", "operation", "subresource"].iter().all(|key| other[key] == entry[key]);
-            let ours = ours.as_array().into_iter().flatten().find(same).map(|ours| ours["fieldsV1"].clone());
-            let known = ours.is_some();
+            let ours = ours.as_array().into_iter().flatten().find(is_same_manager).map(|ours| ours["fieldsV1"].clone());
+            let is_in_ours = ours.is_some();
             if let (Some(ours), Some(fields)) = (&ours, entry["fieldsV1"].as_object_mut()) {
                 fields.retain(|key, _| key == "f:metadata" || ours.get(key).is_some());
                 fields
                     .iter_mut()
                     .filter(|(key, _)| *key != "f:metadata")
-                    .for_each(|(key, one)| reduce(&ours[key], one));
+                    .for_each(|(key, field)| retain_common_fields(&ours[key], field));
             }
-            known || entry["fieldsV1"].get("f:metadata").is_some()
+            is_in_ours || entry["fieldsV1"].get("f:metadata").is_some()
         });
     }
-    if is_of_a_kind_that_is_filled_in(step) {
+    if is_of_defaulted_kind(step) {
         walk(ours, theirs);
     }
 }
@@ -278,57 +280,59 @@ fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
     if step.verb != "event" {
         return;
     }
-    let remove_known_differences = |event: &mut Value| {
+    let remove_managers = |event: &mut Value| {
         event.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
     };
     for response in [ours, theirs] {
         let body = &mut response["body"];
-        remove_known_differences(body);
-        body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(remove_known_differences);
+        remove_managers(body);
+        body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(remove_managers);
     }
 }
 
 /// Removes the fields of `theirs` that `ours` lacks, at all depths.
-fn reduce(ours: &Value, theirs: &mut Value) {
+fn retain_common_fields(ours: &Value, theirs: &mut Value) {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {
             theirs.retain(|key, _| ours.contains_key(key));
-            theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
+            theirs.iter_mut().for_each(|(key, theirs)| retain_common_fields(&ours[key], theirs));
         }
         (Value::Array(ours), Value::Array(theirs)) => {
-            ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
+            ours.iter().zip(theirs).for_each(|(ours, theirs)| retain_common_fields(ours, theirs));
         }
         _ => {}
     }
 }
 
 /// Removes the default fields that only the reference sets, except metadata, from its objects.
-fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
-    if !is_of_a_kind_that_is_filled_in(step) {
+fn default_fields(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    if !is_of_defaulted_kind(step) {
         return;
     }
-    let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().chain(&EVENTS).any(|of| of.kind == kind));
+    let kind = |body: &Value| {
+        body["kind"].as_str().map(|kind| KINDS.iter().chain(&EVENTS).any(|known_kind| known_kind.kind == kind))
+    };
     match ours["body"].get("items").and_then(Value::as_array) {
         Some(items) => {
             let theirs = theirs["body"].get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
-            items.iter().zip(theirs).for_each(|(ours, theirs)| object(ours, theirs));
+            items.iter().zip(theirs).for_each(|(ours, theirs)| retain_fields_of_ours(ours, theirs));
         }
-        None if kind(&ours["body"]) == Some(true) => object(&ours["body"], &mut theirs["body"]),
+        None if kind(&ours["body"]) == Some(true) => retain_fields_of_ours(&ours["body"], &mut theirs["body"]),
         None => {}
     }
     let events = theirs["events"].as_array_mut().into_iter().flatten();
     for (ours, theirs) in ours["events"].as_array().into_iter().flatten().zip(events) {
         if let Some(theirs) = theirs.get_mut("object").filter(|_| kind(&ours["object"]) == Some(true)) {
-            object(&ours["object"], theirs);
+            retain_fields_of_ours(&ours["object"], theirs);
         }
     }
 }
 
 /// Removes the fields of the reference's object that the embedded server's object lacks.
-fn object(ours: &Value, theirs: &mut Value) {
+fn retain_fields_of_ours(ours: &Value, theirs: &mut Value) {
     for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
         if key != "metadata" {
-            reduce(ours.get(key).unwrap_or(&Value::Null), theirs);
+            retain_common_fields(ours.get(key).unwrap_or(&Value::Null), theirs);
         }
     }
     let is_object = ours.get("metadata").is_some_and(|metadata| metadata.get("uid").is_some());

@@ -27,7 +27,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant { name: "no UID", alter: |_, response| remove(&mut response.body, "/metadata", "uid") },
     Mutant { name: "no version", alter: |_, response| remove(&mut response.body, "/metadata", "resourceVersion") },
-    Mutant { name: "constant versions", alter: |step, response| still(step, response) },
+    Mutant { name: "constant versions", alter: |step, response| freeze_versions(step, response) },
     Mutant {
         name: "no creation time",
         alter: |_, response| remove(&mut response.body, "/metadata", "creationTimestamp"),
@@ -49,7 +49,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no remaining count",
         alter: |_, response| remove(&mut response.body, "/metadata", "remainingItemCount"),
     },
-    Mutant { name: "a list without its first item", alter: |_, response| lose(&mut response.body, "items") },
+    Mutant { name: "a list without its first item", alter: |_, response| remove_first(&mut response.body, "items") },
     Mutant {
         name: "a list in another order",
         alter: |_, response| {
@@ -58,11 +58,11 @@ pub const MUTANTS: &[Mutant] = &[
             }
         },
     },
-    Mutant { name: "items with a kind", alter: |_, response| kinds(&mut response.body) },
-    Mutant { name: "a table without its first row", alter: |_, response| lose(&mut response.body, "rows") },
+    Mutant { name: "items with a kind", alter: |_, response| add_item_kinds(&mut response.body) },
+    Mutant { name: "a table without its first row", alter: |_, response| remove_first(&mut response.body, "rows") },
     Mutant {
         name: "a discovery without its first resource",
-        alter: |_, response| lose(&mut response.body, "resources"),
+        alter: |_, response| remove_first(&mut response.body, "resources"),
     },
     Mutant {
         name: "a watch without its first event",
@@ -72,78 +72,84 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a repeated event",
         alter: |_, response| response.events.first().cloned().map_or((), |event| response.events.insert(0, event)),
     },
-    Mutant { name: "changes reported as additions", alter: |_, response| rename(response, "MODIFIED", "ADDED") },
-    Mutant { name: "deletions reported as changes", alter: |_, response| rename(response, "DELETED", "MODIFIED") },
+    Mutant { name: "changes reported as additions", alter: |_, response| rename_events(response, "MODIFIED", "ADDED") },
+    Mutant {
+        name: "deletions reported as changes",
+        alter: |_, response| rename_events(response, "DELETED", "MODIFIED"),
+    },
     Mutant { name: "no bookmarks", alter: |_, response| response.events.retain(|event| event["type"] != "BOOKMARK") },
-    Mutant { name: "a deletion at the version before", alter: |_, response| old_deletions(response) },
-    Mutant { name: "complete objects instead of metadata", alter: |step, response| everything(step, response) },
+    Mutant { name: "a deletion at the version before", alter: |_, response| age_deletions(response) },
+    Mutant {
+        name: "complete objects instead of metadata",
+        alter: |step, response| return_complete_objects(step, response),
+    },
     Mutant {
         name: "patches that change nothing",
-        alter: |step, response| of_verb("patch", step, || remove(&mut response.body, "/metadata", "annotations")),
+        alter: |step, response| if_verb("patch", step, || remove(&mut response.body, "/metadata", "annotations")),
     },
     Mutant {
         name: "lists that are patched at the wrong end",
-        alter: |step, response| of_verb("patch", step, || each_list(&mut response.body, |list| list.reverse())),
+        alter: |step, response| if_verb("patch", step, || alter_lists(&mut response.body, |list| list.reverse())),
     },
     Mutant {
         name: "unknown patch types succeed",
-        alter: |step, response| of_method("PATCH", step, || replace_code(response, 415, 200)),
+        alter: |step, response| if_method("PATCH", step, || replace_code(response, 415, 200)),
     },
     Mutant {
         name: "invalid patches succeed",
-        alter: |step, response| of_verb("patch", step, || replace_code(response, 422, 200)),
+        alter: |step, response| if_verb("patch", step, || replace_code(response, 422, 200)),
     },
     Mutant {
         name: "terminating namespaces without a phase",
-        alter: |step, response| of_verb("namespace", step, || remove(&mut response.body, "/status", "phase")),
+        alter: |step, response| if_verb("namespace", step, || remove(&mut response.body, "/status", "phase")),
     },
     Mutant {
         name: "terminating namespaces accept objects",
-        alter: |step, response| of_verb("namespace", step, || replace_code(response, 403, 201)),
+        alter: |step, response| if_verb("namespace", step, || replace_code(response, 403, 201)),
     },
     Mutant {
         name: "terminating namespaces without a condition",
-        alter: |step, response| of_verb("namespace", step, || remove(&mut response.body, "/details", "causes")),
+        alter: |step, response| if_verb("namespace", step, || remove(&mut response.body, "/details", "causes")),
     },
     Mutant {
         name: "deletions that overlook preconditions",
-        alter: |step, response| of_verb("delete", step, || replace_code(response, 409, 200)),
+        alter: |step, response| if_verb("delete", step, || replace_code(response, 409, 200)),
     },
     Mutant {
         name: "deletions without the identity of the object",
-        alter: |step, response| of_verb("delete", step, || remove(&mut response.body, "/details", "uid")),
+        alter: |step, response| if_verb("delete", step, || remove(&mut response.body, "/details", "uid")),
     },
     Mutant {
         name: "finalizers without an effect",
-        alter: |step, response| of_verb("delete", step, || remove(&mut response.body, "/metadata", "finalizers")),
+        alter: |step, response| if_verb("delete", step, || remove(&mut response.body, "/metadata", "finalizers")),
     },
     Mutant {
         name: "deletions of collections that keep one",
-        alter: |step, response| of_verb("delete collection", step, || lose(&mut response.body, "items")),
+        alter: |step, response| if_verb("delete collection", step, || remove_first(&mut response.body, "items")),
     },
     Mutant {
         name: "events in only one group",
-        alter: |step, response| of_verb("event", step, || replace_code(response, 200, 404)),
+        alter: |step, response| if_verb("event", step, || replace_code(response, 200, 404)),
     },
     Mutant {
         name: "values of any type",
-        alter: |step, response| of_verb("odd type", step, || replace_code(response, 400, 201)),
+        alter: |step, response| if_verb("odd type", step, || replace_code(response, 400, 201)),
     },
     Mutant {
         name: "repeated fields without a warning",
-        alter: |step, response| of_verb("duplicate", step, || drop(response.headers.remove("warning"))),
+        alter: |step, response| if_verb("duplicate", step, || drop(response.headers.remove("warning"))),
     },
     Mutant { name: "bad requests succeed", alter: |_, response| replace_code(response, 400, 200) },
     Mutant { name: "bodies of any type are accepted", alter: |_, response| replace_code(response, 415, 201) },
     Mutant { name: "unknown methods return 404", alter: |_, response| replace_code(response, 405, 404) },
     Mutant {
         name: "rejections without fields",
-        alter: |_, response| each_cause(response, |cause| drop(cause.remove("field"))),
+        alter: |_, response| alter_causes(response, |cause| drop(cause.remove("field"))),
     },
 ];
 
 /// Mutants that only scripts of a compaction detect.
-pub const FORGETTING: &[Mutant] = &[
+pub const COMPACTION_MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a token that expires for good",
         alter: |_, response| {
@@ -183,14 +189,14 @@ pub const FORGETTING: &[Mutant] = &[
         name: "tokens that skip one object",
         alter: |step, response| {
             if step.path.contains("continue=") {
-                lose(&mut response.body, "items");
+                remove_first(&mut response.body, "items");
             }
         },
     },
     Mutant {
         name: "collections deleted at any version",
         alter: |step, response| {
-            of_verb("delete collection", step, || replace_code(response, 409, 200));
+            if_verb("delete collection", step, || replace_code(response, 409, 200));
         },
     },
     Mutant {
@@ -202,7 +208,7 @@ pub const FORGETTING: &[Mutant] = &[
 ];
 
 /// Mutants that only scripts of changed definitions detect.
-pub const CHANGING: &[Mutant] = &[
+pub const DEFINITION_CHANGE_MUTANTS: &[Mutant] = &[
     Mutant {
         name: "versions that stay",
         alter: |step, response| {
@@ -273,71 +279,73 @@ pub const CHANGING: &[Mutant] = &[
     },
 ];
 
-fn of_verb(verb: &str, step: &Step, alter: impl FnOnce()) {
+fn if_verb(verb: &str, step: &Step, alter: impl FnOnce()) {
     if step.verb.contains(verb) {
         alter();
     }
 }
 
-fn of_method(method: &str, step: &Step, alter: impl FnOnce()) {
+fn if_method(method: &str, step: &Step, alter: impl FnOnce()) {
     if step.method == method {
         alter();
     }
 }
 
-fn each_list(value: &mut Value, alter: fn(&mut Vec<Value>)) {
+fn alter_lists(value: &mut Value, alter: fn(&mut Vec<Value>)) {
     match value {
         Value::Array(items) => {
             for item in items.iter_mut() {
-                each_list(item, alter);
+                alter_lists(item, alter);
             }
             alter(items);
         }
         Value::Object(fields) => {
             for field in fields.values_mut() {
-                each_list(field, alter);
+                alter_lists(field, alter);
             }
         }
         _ => {}
     }
 }
 
-fn each_cause(response: &mut ServerResponse, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+fn alter_causes(response: &mut ServerResponse, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
     let causes = response.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
     causes.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
 }
 
 /// Mutants that only scripts of apply detect.
-pub const APPLYING: &[Mutant] = &[
+pub const APPLY_MUTANTS: &[Mutant] = &[
     Mutant { name: "no managers", alter: |_, response| remove(&mut response.body, "/metadata", "managedFields") },
     Mutant {
         name: "managers without times",
-        alter: |_, response| each_manager(response, |one| drop(one.remove("time"))),
+        alter: |_, response| alter_managers(response, |manager| drop(manager.remove("time"))),
     },
     Mutant {
         name: "managers that all update",
-        alter: |_, response| each_manager(response, |one| drop(one.insert("operation".into(), "Update".into()))),
+        alter: |_, response| {
+            alter_managers(response, |manager| drop(manager.insert("operation".into(), "Update".into())))
+        },
     },
     Mutant {
         name: "managers without subresource",
-        alter: |_, response| each_manager(response, |one| drop(one.remove("subresource"))),
+        alter: |_, response| alter_managers(response, |manager| drop(manager.remove("subresource"))),
     },
     Mutant {
         name: "managers whose first field is lost",
         alter: |_, response| {
-            each_manager(response, |one| {
-                let fields = one.get_mut("fieldsV1").and_then(Value::as_object_mut);
+            alter_managers(response, |manager| {
+                let fields = manager.get_mut("fieldsV1").and_then(Value::as_object_mut);
                 fields.map(|fields| fields.keys().next().cloned().map(|first| fields.remove(&first)));
             });
         },
     },
     Mutant {
         name: "maps without managers of their own",
-        alter: |_, response| each_manager(response, |one| one.get_mut("fieldsV1").map_or((), without_dots)),
+        alter: |_, response| alter_managers(response, |manager| manager.get_mut("fieldsV1").map_or((), without_dots)),
     },
     Mutant { name: "conflicts without causes", alter: |_, response| remove(&mut response.body, "/details", "causes") },
     Mutant { name: "unreported conflicts", alter: |_, response| replace_code(response, 409, 200) },
-    Mutant { name: "each apply is reported as a creation", alter: |step, response| applied_as_new(step, response) },
+    Mutant { name: "each apply is reported as a creation", alter: |step, response| report_as_creation(step, response) },
     Mutant {
         name: "sets in another order",
         alter: |_, response| {
@@ -356,7 +364,7 @@ pub const APPLYING: &[Mutant] = &[
     },
 ];
 
-fn each_manager(response: &mut ServerResponse, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+fn alter_managers(response: &mut ServerResponse, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
     let managers = response.body.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     managers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
 }
@@ -367,7 +375,7 @@ fn without_dots(fields: &mut Value) {
     fields.values_mut().for_each(without_dots);
 }
 
-fn applied_as_new(step: &Step, response: &mut ServerResponse) {
+fn report_as_creation(step: &Step, response: &mut ServerResponse) {
     if step.verb == "apply" {
         replace_code(response, 200, 201);
     }
@@ -379,31 +387,31 @@ fn replace_code(response: &mut ServerResponse, from: u16, to: u16) {
     }
 }
 
-fn remove(body: &mut Value, place: &str, field: &str) {
-    if let Some(Value::Object(fields)) = body.pointer_mut(place) {
+fn remove(body: &mut Value, pointer: &str, field: &str) {
+    if let Some(Value::Object(fields)) = body.pointer_mut(pointer) {
         fields.remove(field);
     }
 }
 
-fn edit(body: &mut Value, place: &str, change: fn(&str) -> String) {
-    if let Some(Value::String(text)) = body.pointer_mut(place) {
+fn edit(body: &mut Value, pointer: &str, change: fn(&str) -> String) {
+    if let Some(Value::String(text)) = body.pointer_mut(pointer) {
         *text = change(text);
     }
 }
 
-fn lose(body: &mut Value, list: &str) {
+fn remove_first(body: &mut Value, list: &str) {
     if let Some(items) = body.get_mut(list).and_then(Value::as_array_mut).filter(|items| !items.is_empty()) {
         items.remove(0);
     }
 }
 
-fn still(step: &Step, response: &mut ServerResponse) {
+fn freeze_versions(step: &Step, response: &mut ServerResponse) {
     if matches!(step.verb, "update" | "patch") && response.body.pointer("/metadata/resourceVersion").is_some() {
         response.body["metadata"]["resourceVersion"] = "2".into();
     }
 }
 
-fn kinds(body: &mut Value) {
+fn add_item_kinds(body: &mut Value) {
     let kind = body["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
     for item in body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         if item.get("kind").is_none() {
@@ -412,13 +420,13 @@ fn kinds(body: &mut Value) {
     }
 }
 
-fn rename(response: &mut ServerResponse, from: &str, to: &str) {
+fn rename_events(response: &mut ServerResponse, from: &str, to: &str) {
     for event in response.events.iter_mut().filter(|event| event["type"] == from) {
         event["type"] = to.into();
     }
 }
 
-fn old_deletions(response: &mut ServerResponse) {
+fn age_deletions(response: &mut ServerResponse) {
     for event in response.events.iter_mut().filter(|event| event["type"] == "DELETED") {
         let version = event.pointer_mut("/object/metadata/resourceVersion");
         if let Some(Value::String(version)) = version {
@@ -427,7 +435,7 @@ fn old_deletions(response: &mut ServerResponse) {
     }
 }
 
-fn everything(step: &Step, response: &mut ServerResponse) {
+fn return_complete_objects(step: &Step, response: &mut ServerResponse) {
     if step.options.contains(&"metadata only") && response.body["kind"] == "PartialObjectMetadata" {
         response.body["spec"] = Value::Null;
     }

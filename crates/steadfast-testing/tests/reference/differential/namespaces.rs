@@ -18,9 +18,9 @@ pub fn add_lifecycle(builder: &mut ScriptBuilder) {
     let metadata = json!({"name": name, "labels": {"team": "a"}, "annotations": {"note": "n"}});
     let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     builder.push(step("POST", NAMESPACES.to_owned()).json(&namespace_object).label("create"));
-    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+    let object_with_finalizer = json!({"apiVersion": "v1", "kind": "ConfigMap",
                       "metadata": {"name": "held", "finalizers": ["steadfast.dev/held"]}});
-    builder.push(step("POST", format!("{at}/configmaps")).json(&held).label("contents"));
+    builder.push(step("POST", format!("{at}/configmaps")).json(&object_with_finalizer).label("contents"));
     let mut patch = step("PATCH", at.clone()).label("patch");
     patch.content_type = "application/merge-patch+json";
     patch.body = json!({"metadata": {"labels": {"team": "b", "kubernetes.io/metadata.name": null}}}).to_string();

@@ -10,19 +10,19 @@ use crate::differential::writes::create;
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const OPERATIONS: &str = "application/json-patch+json";
-const HELD: &str = "steadfast.dev/held";
+const FINALIZER: &str = "steadfast.dev/held";
 
 /// Adds a merge patch.
 pub fn patch(builder: &mut ScriptBuilder) {
-    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
-    let text = builder.chance.pick(&["one", "two", "three"]);
+    let Some((kind, name, last)) = builder.existing_object() else { return create(builder) };
+    let text = builder.rng.pick(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
-    let (option, body) = match builder.chance.below(19) {
-        0 => ("label", metadata(json!({"labels": {"app": builder.chance.pick(&["web", "api"])}}))),
+    let (option, body) = match builder.rng.below(19) {
+        0 => ("label", metadata(json!({"labels": {"app": builder.rng.pick(&["web", "api"])}}))),
         1 => ("label removed", metadata(json!({"labels": {"app": null, "extra": text}}))),
         2 => ("annotation", metadata(json!({"annotations": {"note": text}}))),
         3 => ("null for a list", metadata(json!({"finalizers": null}))),
-        4 => ("list", metadata(json!({"finalizers": [HELD]}))),
+        4 => ("list", metadata(json!({"finalizers": [FINALIZER]}))),
         5 => {
             let version = format!("<<version:{last}>>");
             ("version", metadata(json!({"resourceVersion": version, "annotations": {"note": text}})))
@@ -42,8 +42,8 @@ pub fn patch(builder: &mut ScriptBuilder) {
             ("status", json!({"status": {"phase": text}, "spec": {"color": "ignored"}}))
         }
         16 => ("deletion given", metadata(json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}))),
-        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": builder.chance.below(2)}))),
-        18 => ("generate name", metadata(json!({"generateName": builder.chance.pick(&["made-", "else-"])}))),
+        17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": builder.rng.below(2)}))),
+        18 => ("generate name", metadata(json!({"generateName": builder.rng.pick(&["made-", "else-"])}))),
         _ => ("label", metadata(json!({"labels": {"app": text}}))),
     };
     let mut step = Step::new("merge patch", "PATCH", builder.path_of(kind, name)).label(option);
@@ -56,26 +56,27 @@ pub fn patch(builder: &mut ScriptBuilder) {
 
 /// Adds a strategic merge patch with directives.
 pub fn strategic(builder: &mut ScriptBuilder) {
-    let built_in: Vec<_> = builder.objects.iter().filter(|((kind, _), _)| !KINDS[*kind].custom).collect();
+    let built_in: Vec<_> = builder.objects.iter().filter(|((kind, _), _)| !KINDS[*kind].is_custom).collect();
     if built_in.is_empty() {
         return patch(builder);
     }
     // Deployments are rare, and only their patches support `$retainKeys`.
     let deployments: Vec<_> = built_in.iter().filter(|((kind, _), _)| KINDS[*kind].kind == "Deployment").collect();
     let (&(kind, name), _) = match deployments.len() {
-        0 => built_in[builder.chance.below(built_in.len())],
-        count => *deployments[builder.chance.below(count)],
+        0 => built_in[builder.rng.below(built_in.len())],
+        count => *deployments[builder.rng.below(count)],
     };
-    let text = builder.chance.pick(&["one", "two", "three"]);
+    let text = builder.rng.pick(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
-    let (option, body) = match (builder.chance.below(15), KINDS[kind].kind) {
+    let (option, body) = match (builder.rng.below(15), KINDS[kind].kind) {
         (0, _) => ("label", metadata(json!({"labels": {"app": text, "extra": null}}))),
         (1, _) => ("list of values", metadata(json!({"finalizers": ["steadfast.dev/other"]}))),
-        (2, _) => ("deleted from a list", metadata(json!({"$deleteFromPrimitiveList/finalizers": [HELD]}))),
+        (2, _) => ("deleted from a list", metadata(json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]}))),
         (3, _) => {
-            let order = ["steadfast.dev/other", HELD];
-            let fields = json!({"$setElementOrder/finalizers": order, "finalizers": ["steadfast.dev/other", HELD]});
+            let order = ["steadfast.dev/other", FINALIZER];
+            let fields =
+                json!({"$setElementOrder/finalizers": order, "finalizers": ["steadfast.dev/other", FINALIZER]});
             ("order of a list", metadata(fields))
         }
         (4, _) => ("list of objects", metadata(json!({"ownerReferences": [owner("one"), owner("two")]}))),
@@ -110,8 +111,8 @@ pub fn strategic(builder: &mut ScriptBuilder) {
 
 /// Adds a JSON patch.
 pub fn operations(builder: &mut ScriptBuilder) {
-    let Some((kind, name, _)) = builder.existing() else { return create(builder) };
-    let text = builder.chance.pick(&["one", "two", "three"]);
+    let Some((kind, name, _)) = builder.existing_object() else { return create(builder) };
+    let text = builder.rng.pick(&["one", "two", "three"]);
     let namespace = builder.namespace.clone();
     let cases = [
         ("replace", json!([{"op": "replace", "path": "/metadata/labels/app", "value": text}])),
@@ -138,23 +139,23 @@ pub fn operations(builder: &mut ScriptBuilder) {
         ("add within what is absent", json!([{"op": "add", "path": "/absent/deep", "value": text}])),
         (
             "end of a list",
-            json!([{"op": "add", "path": "/metadata/finalizers", "value": [HELD]},
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
                    {"op": "add", "path": "/metadata/finalizers/-", "value": "steadfast.dev/other"}]),
         ),
         (
             "place in a list",
-            json!([{"op": "add", "path": "/metadata/finalizers", "value": [HELD]},
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
                    {"op": "add", "path": "/metadata/finalizers/0", "value": "steadfast.dev/other"},
                    {"op": "remove", "path": "/metadata/finalizers/1"}]),
         ),
         (
             "place beyond a list",
-            json!([{"op": "add", "path": "/metadata/finalizers", "value": [HELD]},
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
                    {"op": "add", "path": "/metadata/finalizers/7", "value": "steadfast.dev/other"}]),
         ),
         (
             "last place counted from the end",
-            json!([{"op": "add", "path": "/metadata/finalizers", "value": [HELD]},
+            json!([{"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]},
                    {"op": "replace", "path": "/metadata/finalizers/-1", "value": "steadfast.dev/other"}]),
         ),
         (
@@ -173,7 +174,7 @@ pub fn operations(builder: &mut ScriptBuilder) {
         ("no operations", json!([])),
         ("name", json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
     ];
-    let (option, body) = &cases[builder.chance.below(cases.len())];
+    let (option, body) = &cases[builder.rng.below(cases.len())];
     let mut step = Step::new("json patch", "PATCH", builder.path_of(kind, name)).label(option);
     step.content_type = OPERATIONS;
     push(builder, step, body, kind, name);
@@ -182,13 +183,13 @@ pub fn operations(builder: &mut ScriptBuilder) {
 fn push(builder: &mut ScriptBuilder, mut step: Step, body: &Value, kind: usize, name: &'static str) {
     // The existing fields of a deletion are restored after the time of the write is taken, which may be in another
     // second.
-    let kept = !builder.chance.percent(8) && !step.options.contains(&"deletion given");
-    if !kept {
+    let is_written = !builder.rng.percent(8) && !step.options.contains(&"deletion given");
+    if !is_written {
         step = step.query("dryRun=All").label("dry run");
     }
     step.body = body.to_string();
     let step = builder.push(step);
-    if kept {
-        builder.wrote(kind, name, step);
+    if is_written {
+        builder.record_write(kind, name, step);
     }
 }

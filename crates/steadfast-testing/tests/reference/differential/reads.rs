@@ -12,19 +12,19 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;
 
 /// Adds a read of one object.
 pub fn get(builder: &mut ScriptBuilder) {
-    let (kind, name) = match builder.existing() {
+    let (kind, name) = match builder.existing_object() {
         Some((kind, name, _)) => (kind, name),
-        None => (builder.kind(), builder.chance.pick(NAMES)),
+        None => (builder.kind(), builder.rng.pick(NAMES)),
     };
     let collection = builder.collection(kind);
     let mut step = Step::new("get", "GET", builder.path_of(kind, name));
-    match builder.chance.below(8) {
+    match builder.rng.below(8) {
         0 => {
             step.wait_for_watch_cache = Some(collection);
             step = step.query("resourceVersion=0").label("any version");
         }
         1 if !builder.versions.is_empty() => {
-            let (_, version) = builder.versions[builder.chance.below(builder.versions.len())];
+            let (_, version) = builder.versions[builder.rng.below(builder.versions.len())];
             step.wait_for_watch_cache = Some(collection);
             step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("version");
         }
@@ -51,25 +51,25 @@ pub fn list(builder: &mut ScriptBuilder) {
     let kind = KINDS[index];
     let collection = builder.collection(index);
     let mut step = Step::new("list", "GET", collection.clone());
-    let mut shared = !kind.namespaced;
-    if !shared && builder.chance.percent(20) {
+    let mut is_shared = !kind.is_namespaced;
+    if !is_shared && builder.rng.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
         step = step.label("all namespaces");
-        shared = true;
-    } else if shared {
+        is_shared = true;
+    } else if is_shared {
         step = step.label("cluster-scoped");
     }
     // Other scripts write at different times on each server, so the number of remaining objects is not comparable.
-    let limit = !shared && builder.chance.percent(45);
-    if limit {
-        let most = builder.chance.pick(&["limit=1", "limit=2", "limit=500"]);
-        step = step.query(most).label("limit");
+    let has_limit = !is_shared && builder.rng.percent(45);
+    if has_limit {
+        let limit_query = builder.rng.pick(&["limit=1", "limit=2", "limit=500"]);
+        step = step.query(limit_query).label("limit");
     }
-    if builder.chance.percent(40) {
+    if builder.rng.percent(40) {
         step = selectors(builder, step);
     }
-    let version = builder.version_of(index);
-    let exact = match (builder.chance.below(9), version) {
+    let version = builder.step_with_version(index);
+    let is_exact = match (builder.rng.below(9), version) {
         (0, _) => {
             step.wait_for_watch_cache = Some(collection.clone());
             step = step.query("resourceVersion=0").label("any version");
@@ -94,14 +94,14 @@ pub fn list(builder: &mut ScriptBuilder) {
         (4, Some(version)) => {
             step.wait_for_watch_cache = Some(collection.clone());
             step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("version");
-            limit
+            has_limit
         }
         _ => {
             step = step.label("newest");
             false
         }
     };
-    match builder.chance.below(6) {
+    match builder.rng.below(6) {
         0 => {
             step.accept = TABLE;
             step = step.label("table");
@@ -115,10 +115,10 @@ pub fn list(builder: &mut ScriptBuilder) {
     step = builder.limit_to_own_objects(index, step);
     let (path, accept) = (step.path.clone(), step.accept);
     let mut last = builder.push(step);
-    if limit && !exact && !path.contains("resourceVersion") {
-        for _ in 0..builder.chance.below(3) {
+    if has_limit && !is_exact && !path.contains("resourceVersion") {
+        for _ in 0..builder.rng.below(3) {
             // A write between two pages must not appear in the second page.
-            if builder.chance.percent(30) {
+            if builder.rng.percent(30) {
                 crate::differential::writes::create(builder);
             }
             let mut page = Step::new("list", "GET", path.clone()).label("continue");
@@ -129,7 +129,7 @@ pub fn list(builder: &mut ScriptBuilder) {
 }
 
 fn selectors(builder: &mut ScriptBuilder, step: Step) -> Step {
-    let (option, query) = builder.chance.pick(&[
+    let (option, query) = builder.rng.pick(&[
         ("label equal", "labelSelector=app%3Dweb"),
         ("label equal", "labelSelector=app%3D%3Dweb"),
         ("label unequal", "labelSelector=app%21%3Dweb"),

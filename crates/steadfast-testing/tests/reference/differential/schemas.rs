@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::differential::chance::SeededRng;
+use crate::differential::rng::SeededRng;
 
 /// Nesting depth of schemas.
 const DEPTH: usize = 3;
@@ -10,62 +10,63 @@ const DEPTH: usize = 3;
 const FIELDS: &[&str] = &["a", "b", "c", "d"];
 
 /// Returns a schema for a part of an object, such that a real server accepts a definition with it.
-pub fn schema(chance: &mut SeededRng) -> Value {
-    object(chance, DEPTH)
+pub fn schema(rng: &mut SeededRng) -> Value {
+    object_schema(rng, DEPTH)
 }
 
-fn object(chance: &mut SeededRng, depth: usize) -> Value {
-    let fields: Vec<&str> = FIELDS.iter().copied().filter(|_| chance.percent(75)).collect();
-    let properties: Map<String, Value> = fields.iter().map(|&name| (name.to_owned(), any(chance, depth - 1))).collect();
+fn object_schema(rng: &mut SeededRng, depth: usize) -> Value {
+    let random_fields: Vec<&str> = FIELDS.iter().copied().filter(|_| rng.percent(75)).collect();
+    let properties: Map<String, Value> =
+        random_fields.iter().map(|&name| (name.to_owned(), random_schema(rng, depth - 1))).collect();
     let mut schema = json!({"type": "object", "properties": properties});
-    if let Some(name) = fields.first().filter(|_| chance.percent(25)) {
+    if let Some(name) = random_fields.first().filter(|_| rng.percent(25)) {
         schema["required"] = json!([name]);
     }
-    match chance.below(20) {
+    match rng.below(20) {
         0 => schema["x-kubernetes-preserve-unknown-fields"] = true.into(),
         1 => schema["maxProperties"] = 2.into(),
         2 => schema["minProperties"] = 1.into(),
-        3 if fields.len() > 1 => {
-            schema["oneOf"] = json!([{"required": [fields[0]]}, {"required": [fields[1]]}]);
+        3 if random_fields.len() > 1 => {
+            schema["oneOf"] = json!([{"required": [random_fields[0]]}, {"required": [random_fields[1]]}]);
         }
-        4 if fields.len() > 1 => {
-            schema["anyOf"] = json!([{"required": [fields[0]]}, {"required": [fields[1]]}]);
+        4 if random_fields.len() > 1 => {
+            schema["anyOf"] = json!([{"required": [random_fields[0]]}, {"required": [random_fields[1]]}]);
         }
-        5 if !fields.is_empty() => schema["not"] = json!({"required": [fields[0]]}),
-        6 => schema["x-kubernetes-embedded-resource"] = (depth < DEPTH && !fields.is_empty()).into(),
+        5 if !random_fields.is_empty() => schema["not"] = json!({"required": [random_fields[0]]}),
+        6 => schema["x-kubernetes-embedded-resource"] = (depth < DEPTH && !random_fields.is_empty()).into(),
         _ => {}
     }
     schema
 }
 
-fn any(chance: &mut SeededRng, depth: usize) -> Value {
-    let mut schema = match chance.below(if depth == 0 { 9 } else { 16 }) {
-        0 | 1 => text(chance),
-        2 | 3 => whole(chance),
-        4 => json!({"type": "number", "minimum": 0.5, "exclusiveMinimum": chance.percent(50), "maximum": 9}),
+fn random_schema(rng: &mut SeededRng, depth: usize) -> Value {
+    let mut schema = match rng.below(if depth == 0 { 9 } else { 16 }) {
+        0 | 1 => text_schema(rng),
+        2 | 3 => integer_schema(rng),
+        4 => json!({"type": "number", "minimum": 0.5, "exclusiveMinimum": rng.percent(50), "maximum": 9}),
         5 => json!({"type": "boolean"}),
         6 => json!({"x-kubernetes-int-or-string": true}),
-        7 => json!({"type": "string", "format": chance.pick(&["date", "date-time", "ipv4", "uuid", "byte", "odd"])}),
+        7 => json!({"type": "string", "format": rng.pick(&["date", "date-time", "ipv4", "uuid", "byte", "odd"])}),
         8 => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
-        9..12 => object(chance, depth),
-        12 => json!({"type": "object", "additionalProperties": any(chance, depth - 1), "maxProperties": 3}),
+        9..12 => object_schema(rng, depth),
+        12 => json!({"type": "object", "additionalProperties": random_schema(rng, depth - 1), "maxProperties": 3}),
         13 => json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"}),
         14 => json!({
             "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
             "items": {"type": "object", "required": ["k"], "properties": {
-                "k": {"type": "string"}, "v": whole(chance), "w": {"type": "string", "default": "x"},
+                "k": {"type": "string"}, "v": integer_schema(rng), "w": {"type": "string", "default": "x"},
             }},
         }),
-        _ => json!({"type": "array", "items": any(chance, depth - 1), "minItems": 1, "maxItems": 2}),
+        _ => json!({"type": "array", "items": random_schema(rng, depth - 1), "minItems": 1, "maxItems": 2}),
     };
-    if chance.percent(15) && schema.get("x-kubernetes-int-or-string").is_none() && schema.get("default").is_none() {
+    if rng.percent(15) && schema.get("x-kubernetes-int-or-string").is_none() && schema.get("default").is_none() {
         schema["nullable"] = true.into();
     }
     schema
 }
 
-fn text(chance: &mut SeededRng) -> Value {
-    match chance.below(6) {
+fn text_schema(rng: &mut SeededRng) -> Value {
+    match rng.below(6) {
         0 => json!({"type": "string", "enum": ["one", "two"]}),
         1 => json!({"type": "string", "minLength": 2, "maxLength": 4}),
         2 => json!({"type": "string", "pattern": "^[a-z]+$"}),
@@ -75,8 +76,8 @@ fn text(chance: &mut SeededRng) -> Value {
     }
 }
 
-fn whole(chance: &mut SeededRng) -> Value {
-    match chance.below(6) {
+fn integer_schema(rng: &mut SeededRng) -> Value {
+    match rng.below(6) {
         0 => json!({"type": "integer", "minimum": 1, "maximum": 5}),
         1 => json!({"type": "integer", "multipleOf": 2}),
         2 => json!({"type": "integer", "format": "int32"}),
@@ -86,10 +87,10 @@ fn whole(chance: &mut SeededRng) -> Value {
     }
 }
 
-/// Returns a value for a schema. In `wrong` percent of the positions, it does not match.
-pub fn value(chance: &mut SeededRng, schema: &Value, wrong: usize) -> Value {
-    if chance.percent(wrong) {
-        return match chance.below(9) {
+/// Returns a value for a schema. In `wrong_percent` percent of the positions, it does not match.
+pub fn value(rng: &mut SeededRng, schema: &Value, wrong_percent: usize) -> Value {
+    if rng.percent(wrong_percent) {
+        return match rng.below(9) {
             0 => Value::Null,
             1 => json!(2.5),
             2 => json!(3),
@@ -102,7 +103,7 @@ pub fn value(chance: &mut SeededRng, schema: &Value, wrong: usize) -> Value {
         };
     }
     if let Some(Value::Array(values)) = schema.get("enum") {
-        return values[chance.below(values.len())].clone();
+        return values[rng.below(values.len())].clone();
     }
     match schema["type"].as_str().unwrap_or_default() {
         "string" => match schema["format"].as_str().unwrap_or_default() {
@@ -111,48 +112,49 @@ pub fn value(chance: &mut SeededRng, schema: &Value, wrong: usize) -> Value {
             "ipv4" => "10.0.0.1".into(),
             "uuid" => "123e4567-e89b-12d3-a456-426614174000".into(),
             "byte" => "YWJj".into(),
-            _ => chance.pick(&["ab", "abc", "abcd"]).into(),
+            _ => rng.pick(&["ab", "abc", "abcd"]).into(),
         },
-        "integer" => chance.pick(&[2, 4]).into(),
-        "number" => json!(chance.pick(&[1.5, 2.0, 7.25])),
-        "boolean" => chance.percent(50).into(),
+        "integer" => rng.pick(&[2, 4]).into(),
+        "number" => json!(rng.pick(&[1.5, 2.0, 7.25])),
+        "boolean" => rng.percent(50).into(),
         "array" => {
-            let items: Vec<Value> = (0..=chance.below(3)).map(|_| value(chance, &schema["items"], wrong)).collect();
+            let items: Vec<Value> = (0..=rng.below(3)).map(|_| value(rng, &schema["items"], wrong_percent)).collect();
             items.into()
         }
-        "object" => fields(chance, schema, wrong),
-        _ => json!(chance.below(3)),
+        "object" => random_fields(rng, schema, wrong_percent),
+        _ => json!(rng.below(3)),
     }
 }
 
-fn fields(chance: &mut SeededRng, schema: &Value, wrong: usize) -> Value {
-    let mut made = Map::new();
+fn random_fields(rng: &mut SeededRng, schema: &Value, wrong_percent: usize) -> Value {
+    let mut values = Map::new();
     let nothing = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&nothing);
     for (name, property) in properties {
-        let required = schema["required"].as_array().is_some_and(|names| names.iter().any(|one| one == name));
-        let often = match name.as_str() {
-            _ if required => 100 - wrong,
+        let is_required =
+            schema["required"].as_array().is_some_and(|names| names.iter().any(|required_name| required_name == name));
+        let probability = match name.as_str() {
+            _ if is_required => 100 - wrong_percent,
             // Complex fields and fields with rules are rare, so that most scripts succeed.
             "ruled" => 12,
             "marks" => 25,
             _ => 60,
         };
-        if chance.percent(often) {
-            made.insert(name.clone(), value(chance, property, wrong));
+        if rng.percent(probability) {
+            values.insert(name.clone(), value(rng, property, wrong_percent));
         }
     }
     if let Some(additional) = schema.get("additionalProperties") {
-        for name in ["x", "y"].into_iter().take(1 + chance.below(2)) {
-            made.insert(name.to_owned(), value(chance, additional, wrong));
+        for name in ["x", "y"].into_iter().take(1 + rng.below(2)) {
+            values.insert(name.to_owned(), value(rng, additional, wrong_percent));
         }
     }
-    if schema.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) && chance.percent(100 - wrong) {
-        made.insert("kind".to_owned(), "Inner".into());
-        made.insert("apiVersion".to_owned(), "v1".into());
+    if schema.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true)) && rng.percent(100 - wrong_percent) {
+        values.insert("kind".to_owned(), "Inner".into());
+        values.insert("apiVersion".to_owned(), "v1".into());
     }
-    if chance.percent(wrong * 2) {
-        made.insert("unknown".to_owned(), json!({"deep": [1]}));
+    if rng.percent(wrong_percent * 2) {
+        values.insert("unknown".to_owned(), json!({"deep": [1]}));
     }
-    made.into()
+    values.into()
 }

@@ -11,7 +11,7 @@ pub struct Script {
 
 impl Script {
     /// Returns the position of a step, for messages.
-    pub fn place(&self, number: usize) -> String {
+    pub fn describe_step(&self, number: usize) -> String {
         let Step { method, path, .. } = &self.steps[number];
         format!("script {} step {number}: {method} {path}", self.seed)
     }
@@ -36,13 +36,13 @@ pub struct Step {
     /// Collection that the request reads from a cache. The cache must have caught up before the request.
     pub wait_for_watch_cache: Option<String>,
     /// Condition on the response. The request is repeated until a response meets the condition.
-    pub until: Option<Until>,
+    pub condition: Option<ResponseCondition>,
     /// True if the request is sent only after the earlier watches have ended.
-    pub after_watches: bool,
+    pub waits_for_watches: bool,
     /// True if only the code of the response is compared, and the message of a rejection.
-    pub code_only: bool,
+    pub compares_code_only: bool,
     /// Interpretation of the response.
-    pub reading: Reading,
+    pub read_mode: ReadMode,
     /// Verb under which the coverage counts this request.
     pub verb: &'static str,
     /// Options under which the coverage counts this request.
@@ -51,7 +51,7 @@ pub struct Step {
 
 /// Condition on a response.
 #[derive(Clone, Debug)]
-pub enum Until {
+pub enum ResponseCondition {
     /// The response has this status.
     Code(u16),
     /// The body contains this text.
@@ -59,24 +59,24 @@ pub enum Until {
     /// The body does not contain this text.
     Lacks(String),
     /// Both conditions hold.
-    Both(Box<Until>, Box<Until>),
+    Both(Box<ResponseCondition>, Box<ResponseCondition>),
 }
 
-impl Until {
+impl ResponseCondition {
     /// Returns `true` if a response meets the condition.
-    pub fn holds(&self, code: u16, body: &str) -> bool {
+    pub fn is_met(&self, code: u16, body: &str) -> bool {
         match self {
-            Self::Code(wanted) => code == *wanted,
+            Self::Code(expected) => code == *expected,
             Self::Has(text) => body.contains(text),
             Self::Lacks(text) => !body.contains(text),
-            Self::Both(one, other) => one.holds(code, body) && other.holds(code, body),
+            Self::Both(first, second) => first.is_met(code, body) && second.is_met(code, body),
         }
     }
 }
 
 /// Interpretation of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadMode {
     /// Read to its end.
     #[default]
     Whole,

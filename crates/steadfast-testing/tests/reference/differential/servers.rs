@@ -12,40 +12,40 @@ use crate::differential::CONCURRENT_SCRIPTS;
 use crate::differential::client::{Session, TestServer};
 
 /// Minimum number of revisions before the scripts start, so that versions are not small numbers.
-const REVISIONS: usize = 1500;
+const MIN_REVISIONS: usize = 1500;
 
 /// Embedded server that is ready for scripts.
 pub struct Embedded {
     server: ApiServer,
     /// Address and credentials.
-    pub site: TestServer,
+    pub test_server: TestServer,
 }
 
 impl Embedded {
     /// Starts a server with its own seed.
     pub async fn start(seed: u64) -> Result<Self, TestError> {
         let server = ApiServer::builder().seed(seed).start().await?;
-        for _ in 0..REVISIONS / 2 {
+        for _ in 0..MIN_REVISIONS / 2 {
             let filler = json!({"apiVersion": "v1", "kind": "ConfigMap",
                                 "metadata": {"name": "filler", "namespace": "default"}});
             server.create(&filler)?;
             server.delete(&filler)?;
         }
-        let site = TestServer::of(&kube_config(&server).await?)?;
-        prepare(&site).await?;
-        Ok(Self { server, site })
+        let test_server = TestServer::from_config(&kube_config(&server).await?)?;
+        prepare(&test_server).await?;
+        Ok(Self { server, test_server })
     }
 
     /// Compacts the server to its current state, and restarts its cache.
-    pub fn forget(&self) {
+    pub fn compact_and_restart_cache(&self) {
         self.server.compact();
         self.server.faults().restart();
     }
 }
 
 /// Creates the same number of revisions on a server without direct access to its store.
-pub async fn fill(site: &TestServer) -> Result<(), TestError> {
-    let session = site.open().await?;
+pub async fn fill(test_server: &TestServer) -> Result<(), TestError> {
+    let session = test_server.open().await?;
     let write = |number: usize| {
         let session = session.clone();
         async move {
@@ -58,12 +58,12 @@ pub async fn fill(site: &TestServer) -> Result<(), TestError> {
             session.send("DELETE", &path, &[], String::new()).await.map(drop)
         }
     };
-    stream::iter((0..REVISIONS / 2).map(write)).buffer_unordered(CONCURRENT_SCRIPTS).try_collect::<()>().await
+    stream::iter((0..MIN_REVISIONS / 2).map(write)).buffer_unordered(CONCURRENT_SCRIPTS).try_collect::<()>().await
 }
 
 /// Defines the custom resources, and waits until they are served.
-pub async fn prepare(site: &TestServer) -> Result<(), TestError> {
-    let session = site.open().await?;
+pub async fn prepare(test_server: &TestServer) -> Result<(), TestError> {
+    let session = test_server.open().await?;
     define(&session, &definition("differential.steadfast.dev", "Widget", "Namespaced")).await?;
     define(&session, &definition("cluster.differential.steadfast.dev", "Planet", "Cluster")).await
 }
@@ -77,14 +77,14 @@ pub async fn define(session: &Session, definition: &Value) -> Result<(), TestErr
         let body = response.into_body().collect().await?.to_bytes();
         return Err(format!("the definition was rejected: {}", String::from_utf8_lossy(&body)).into());
     }
-    let text = |place: &str| definition.pointer(place).and_then(Value::as_str).unwrap_or_default();
+    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = format!("/apis/{}/{}", text("/spec/group"), text("/spec/versions/0/name"));
     let collection = format!("{version}/{}", text("/spec/names/plural"));
     let resources = if definition.pointer("/spec/versions/0/subresources").is_some() { 2 } else { 1 };
     for _ in 0..300 {
         let response = session.send("GET", &collection, &[], String::new()).await?;
         // Independent controllers update the handler and the discovery, so either may be late.
-        if response.status() == 200 && discovered(session, &version).await? == resources {
+        if response.status() == 200 && resource_count(session, &version).await? == resources {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -115,7 +115,7 @@ fn definition(group: &str, kind: &str, scope: &str) -> Value {
 }
 
 /// Returns the number of resources of a version, including subresources.
-async fn discovered(session: &Session, version: &str) -> Result<usize, TestError> {
+async fn resource_count(session: &Session, version: &str) -> Result<usize, TestError> {
     let response = session.send("GET", version, &[], String::new()).await?;
     let body = response.into_body().collect().await?.to_bytes();
     let list: Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::differential::generate::ScriptBuilder;
 use crate::differential::kinds::KINDS;
 use crate::differential::reads::{METADATA, TABLE};
-use crate::differential::script::{Reading, Step};
+use crate::differential::script::{ReadMode, Step};
 
 /// Adds a watch that ends with the script's last objects, which match each of these selectors.
 pub fn watch(builder: &mut ScriptBuilder) {
@@ -12,17 +12,17 @@ pub fn watch(builder: &mut ScriptBuilder) {
     builder.watched.insert(index);
     let collection = builder.collection(index);
     let mut step = Step::new("watch", "GET", collection.clone());
-    step.reading = Reading::UntilSentinel;
+    step.read_mode = ReadMode::UntilSentinel;
     step.wait_for_watch_cache = Some(collection.clone());
-    if !kind.namespaced {
+    if !kind.is_namespaced {
         step = step.label("cluster-scoped");
-    } else if builder.chance.percent(20) {
+    } else if builder.rng.percent(20) {
         step.path = format!("{}/{}", kind.root, kind.plural);
         step = step.label("all namespaces");
     }
-    step = step.query(builder.chance.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
-    if builder.chance.percent(45) {
-        let (option, query) = builder.chance.pick(&[
+    step = step.query(builder.rng.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
+    if builder.rng.percent(45) {
+        let (option, query) = builder.rng.pick(&[
             ("label equal", "labelSelector=app%3Dweb"),
             ("label unequal", "labelSelector=app%21%3Dapi"),
             ("label in", "labelSelector=app+in+%28web%2Capi%29"),
@@ -36,8 +36,8 @@ pub fn watch(builder: &mut ScriptBuilder) {
         ]);
         step = step.query(query).label(option);
     }
-    let version = builder.version_of(index);
-    match (builder.chance.below(8), version) {
+    let version = builder.step_with_version(index);
+    match (builder.rng.below(8), version) {
         (0, _) => step = step.label("newest"),
         (1, _) => step = step.query("resourceVersion=0").label("any version"),
         (2, _) => {
@@ -58,13 +58,13 @@ pub fn watch(builder: &mut ScriptBuilder) {
         }
         (_, Some(version)) => {
             step = step.query(&format!("resourceVersion=<<version:{version}>>")).label("version");
-            if builder.chance.percent(30) {
+            if builder.rng.percent(30) {
                 step = step.query("allowWatchBookmarks=true").label("bookmarks");
             }
         }
         _ => step = step.query("resourceVersion=0&allowWatchBookmarks=true").label("any version"),
     }
-    match builder.chance.below(6) {
+    match builder.rng.below(6) {
         0 => {
             step.accept = METADATA;
             step = step.label("metadata only");

@@ -9,18 +9,18 @@ use crate::differential::script::Step;
 /// Adds a creation, mostly of a new object.
 pub fn create(builder: &mut ScriptBuilder) {
     let kind = builder.kind();
-    let mut name = builder.chance.pick(NAMES);
+    let mut name = builder.rng.pick(NAMES);
     if requires_dns_label(&KINDS[kind]) {
-        name = builder.chance.pick(&NAMES[..3]);
+        name = builder.rng.pick(&NAMES[..3]);
     }
     let mut object = builder.object(kind, name);
     let mut step = Step::new("create", "POST", builder.collection(kind));
-    let new = !builder.objects.contains_key(&(kind, name));
-    let mut kept = new;
-    match builder.chance.below(10) {
+    let is_new = !builder.objects.contains_key(&(kind, name));
+    let mut is_written = is_new;
+    match builder.rng.below(10) {
         0 => {
             step = step.query("dryRun=All").label("dry run");
-            kept = false;
+            is_written = false;
         }
         // Only one object per kind has a generated name, because the order of two generated names in a list would be
         // random.
@@ -30,7 +30,7 @@ pub fn create(builder: &mut ScriptBuilder) {
                 metadata.remove("name");
             }
             step = step.label("generated name");
-            kept = false;
+            is_written = false;
         }
         2 | 3 => {
             object["metadata"]["finalizers"] = json!(["steadfast.dev/held"]);
@@ -58,32 +58,32 @@ pub fn create(builder: &mut ScriptBuilder) {
         _ => step = step.label("plain"),
     }
     let step = builder.push(step.json(&object));
-    if kept {
-        builder.wrote(kind, name, step);
+    if is_written {
+        builder.record_write(kind, name, step);
     }
 }
 
 /// Adds an update, mostly of an existing object.
 pub fn update(builder: &mut ScriptBuilder) {
-    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
+    let Some((kind, name, last)) = builder.existing_object() else { return create(builder) };
     let mut object = builder.object(kind, name);
     let mut step = Step::new("update", "PUT", builder.path_of(kind, name));
     object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
-    let mut kept = true;
-    match builder.chance.below(11) {
+    let mut is_written = true;
+    match builder.rng.below(11) {
         0 => {
             step = step.query("dryRun=All").label("dry run");
-            kept = false;
+            is_written = false;
         }
         1 => {
             object["metadata"]["resourceVersion"] = Value::Null;
-            kept = !KINDS[kind].custom;
+            is_written = !KINDS[kind].is_custom;
             step = step.label("unconditional");
         }
         2 => {
-            let (_, older) = builder.versions[builder.chance.below(builder.versions.len())];
-            object["metadata"]["resourceVersion"] = format!("<<version:{older}>>").into();
-            kept = false;
+            let (_, older_step) = builder.versions[builder.rng.below(builder.versions.len())];
+            object["metadata"]["resourceVersion"] = format!("<<version:{older_step}>>").into();
+            is_written = false;
             step = step.label("stale version");
         }
         3 => {
@@ -92,7 +92,7 @@ pub fn update(builder: &mut ScriptBuilder) {
         }
         4 => {
             object["metadata"]["uid"] = "another".into();
-            kept = false;
+            is_written = false;
             step = step.label("wrong uid");
         }
         5 => {
@@ -101,7 +101,7 @@ pub fn update(builder: &mut ScriptBuilder) {
         }
         6 if KINDS[kind].kind == "Widget" => {
             step.path.push_str("/status");
-            object["status"] = json!({"phase": builder.chance.pick(&["Ready", "Waiting"])});
+            object["status"] = json!({"phase": builder.rng.pick(&["Ready", "Waiting"])});
             step = step.label("status");
         }
         7 => {
@@ -115,25 +115,25 @@ pub fn update(builder: &mut ScriptBuilder) {
         _ => step = step.label("conditional"),
     }
     let step = builder.push(step.json(&object));
-    if kept {
-        builder.wrote(kind, name, step);
+    if is_written {
+        builder.record_write(kind, name, step);
     }
 }
 
 /// Adds a deletion of an existing object.
 pub fn delete(builder: &mut ScriptBuilder) {
-    let Some((kind, name, last)) = builder.existing() else { return create(builder) };
+    let Some((kind, name, last)) = builder.existing_object() else { return create(builder) };
     let mut step = Step::new("delete", "DELETE", builder.path_of(kind, name));
-    let mut gone = true;
-    match builder.chance.below(9) {
+    let mut is_deleted = true;
+    match builder.rng.below(9) {
         0 => {
             step = step.query("dryRun=All").label("dry run");
-            gone = false;
+            is_deleted = false;
         }
         1 => step = step.json(&options(&json!({"preconditions": {"uid": format!("<<uid:{last}>>")}}))).label("uid"),
         2 => {
             step = step.json(&options(&json!({"preconditions": {"uid": "another"}}))).label("wrong uid");
-            gone = false;
+            is_deleted = false;
         }
         3 => {
             let version = json!({"preconditions": {"resourceVersion": format!("<<version:{last}>>")}});
@@ -142,24 +142,24 @@ pub fn delete(builder: &mut ScriptBuilder) {
         4 => {
             let version = json!({"preconditions": {"resourceVersion": "1"}});
             step = step.json(&options(&version)).label("wrong version");
-            gone = false;
+            is_deleted = false;
         }
         5 => {
             let policies = [("Background", "propagation"), ("Foreground", "foreground"), ("Orphan", "orphans")];
-            let (policy, word) = builder.chance.pick(&policies);
+            let (policy, word) = builder.rng.pick(&policies);
             step = step.json(&options(&json!({"propagationPolicy": policy}))).label(word);
-            gone = policy == "Background";
+            is_deleted = policy == "Background";
         }
         6 => step = step.query("gracePeriodSeconds=0").label("grace period"),
         7 => {
             step = step.json(&options(&json!({"dryRun": ["All"]}))).label("dry run in the body");
-            gone = false;
+            is_deleted = false;
         }
         _ => step = step.label("plain"),
     }
     let step = builder.push(step);
     // An object that its finalizers keep may be used again.
-    if gone && builder.chance.percent(60) {
+    if is_deleted && builder.rng.percent(60) {
         builder.objects.remove(&(kind, name));
     }
     builder.versions.push((kind, step));
@@ -177,7 +177,7 @@ pub fn options(fields: &Value) -> Value {
 pub fn delete_collection(builder: &mut ScriptBuilder) {
     let kind = builder.kind();
     let step = Step::new("delete collection", "DELETE", builder.collection(kind));
-    let step = match builder.chance.below(6) {
+    let step = match builder.rng.below(6) {
         0 => step.query("labelSelector=app%3Dweb").label("labels"),
         1 => step.query("fieldSelector=metadata.name%3Da").label("fields"),
         2 => step.query("labelSelector=app%3Dapi").query("dryRun=All").label("dry run"),
@@ -185,10 +185,10 @@ pub fn delete_collection(builder: &mut ScriptBuilder) {
         4 => step.query("labelSelector=rank+in+%283%2C20%29").label("label in"),
         _ => step.label("everything"),
     };
-    let everything = step.options.contains(&"everything") || step.options.contains(&"options");
+    let deletes_all = step.options.contains(&"everything") || step.options.contains(&"options");
     let step = builder.limit_to_own_objects(kind, step);
     builder.push(step);
-    if everything {
+    if deletes_all {
         builder.objects.retain(|&(of, _), _| of != kind);
     }
 }

@@ -26,24 +26,28 @@ fn without_nulls(value: Value) -> Value {
 #[test]
 fn embedded_protobuf_matches_go() -> Result<(), Error> {
     let Some(corpus) = program_output(&["corpus", "-seed", "3", "-each", "16"])? else { return Ok(()) };
-    let (mut kinds, mut same_bytes) = (BTreeSet::new(), 0);
+    let (mut kinds, mut same_bytes_count) = (BTreeSet::new(), 0);
     for line in corpus.lines() {
         let sample = Sample::read(line)?;
-        let wanted: Value = serde_json::from_str(sample.json)?;
+        let expected: Value = serde_json::from_str(sample.json)?;
         // The server has no alpha kinds, and few beta kinds.
-        let Some(written) = protobuf::encode(&wanted) else { continue };
+        let Some(encoded) = protobuf::encode(&expected) else { continue };
         kinds.insert(sample.kind);
-        same_bytes += usize::from(written == sample.protobuf);
-        let without_null = without_nulls(wanted);
-        let found = without_nulls(decode(sample.id, &written, true)?);
-        assert!(found == without_null, "written: {}", difference(&format!("{:?}", sample.kind), &found, &without_null));
-        let read = protobuf::decode(&sample.protobuf).map_err(|error| format!("{sample}: {error}"))?;
-        let again = protobuf::encode(&read).ok_or("the decoded object cannot be encoded")?;
-        let found = without_nulls(decode(sample.id, &again, true)?);
-        assert!(found == without_null, "read: {}", difference(&format!("{:?}", sample.kind), &found, &without_null));
+        same_bytes_count += usize::from(encoded == sample.protobuf);
+        let without_null = without_nulls(expected);
+        let actual = without_nulls(decode(sample.id, &encoded, true)?);
+        assert!(
+            actual == without_null,
+            "written: {}",
+            difference(&format!("{:?}", sample.kind), &actual, &without_null)
+        );
+        let decoded = protobuf::decode(&sample.protobuf).map_err(|error| format!("{sample}: {error}"))?;
+        let encoded_again = protobuf::encode(&decoded).ok_or("the decoded object cannot be encoded")?;
+        let actual = without_nulls(decode(sample.id, &encoded_again, true)?);
+        assert!(actual == without_null, "read: {}", difference(&format!("{:?}", sample.kind), &actual, &without_null));
     }
     // The bytes differ if a string is not valid UTF-8, or if JSON has another order.
-    assert!(same_bytes > 500, "only {same_bytes} objects have the same bytes as Go's");
+    assert!(same_bytes_count > 500, "only {same_bytes_count} objects have the same bytes as Go's");
     assert!(kinds.len() > 120, "only {} kinds", kinds.len());
     Ok(())
 }

@@ -22,9 +22,9 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
     let other = &fixtures.carol.certificate_pem;
     let server = |url: String| json!({"server": url});
     let without = json!({"certificate-authority-data": null});
-    let and = |more: Value| {
+    let and = |fields: Value| {
         let mut fields = without.clone();
-        for (name, value) in more.as_object().expect("an object") {
+        for (name, value) in fields.as_object().expect("an object") {
             fields[name] = value.clone();
         }
         fields
@@ -95,7 +95,7 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
 
 /// Returns the forms of a server without TLS, to which kubectl sends no credentials.
 fn plain(fixtures: &ShapeFixtures) -> Vec<Shape> {
-    let url = fixtures.plain.url(0);
+    let url = fixtures.plain_server.url(0);
     let host = url.trim_start_matches("http://").to_owned();
     let port = host.rsplit(':').next().unwrap_or_default();
     let none = json!({});
@@ -129,7 +129,7 @@ fn plain(fixtures: &ShapeFixtures) -> Vec<Shape> {
         ("unreadable plugin", bare(&url), &plugin),
     ];
     let shape = |(form, cluster, user): (&str, Value, &Value)| {
-        Shape::of(format!("plain: {form}"), &fixtures.whole(&cluster, user))
+        Shape::from_json(format!("plain: {form}"), &fixtures.kubeconfig_with(&cluster, user))
     };
     forms.into_iter().map(shape).collect()
 }
@@ -173,13 +173,21 @@ pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
         ("wrong token", json!({"token": "wrong"})),
     ];
     let server = fixtures.server.url(0).replace("https://", &format!("https://basil:{SECRET}@"));
-    shapes.push(Shape::of("cluster: user in the URL alone", &fixtures.whole(&json!({"server": server}), &json!({}))));
+    shapes.push(Shape::from_json(
+        "cluster: user in the URL alone",
+        &fixtures.kubeconfig_with(&json!({"server": server}), &json!({})),
+    ));
     for (form, cluster) in forms(fixtures) {
         let name = format!("cluster: {form}");
-        shapes
-            .push(Shape::of(name, &fixtures.whole(&cluster, &token)).with_file("ca.crt", fixtures.authority.as_str()));
+        shapes.push(
+            Shape::from_json(name, &fixtures.kubeconfig_with(&cluster, &token))
+                .with_file("ca.crt", fixtures.authority.as_str()),
+        );
         for (user_form, user) in users.iter().filter(|_| crossed.contains(&form)) {
-            let shape = Shape::of(format!("cluster: {form}; user: {user_form}"), &fixtures.whole(&cluster, user));
+            let shape = Shape::from_json(
+                format!("cluster: {form}; user: {user_form}"),
+                &fixtures.kubeconfig_with(&cluster, user),
+            );
             shapes.push(
                 shape
                     .with_file("ca.crt", fixtures.authority.as_str())

@@ -6,7 +6,7 @@ use super::{Shape, ShapeFixtures};
 use crate::kubeconfigs::support::SECRET;
 
 /// Formats `value` as YAML in block style, like kubectl.
-fn block(value: &Value) -> String {
+fn block_yaml(value: &Value) -> String {
     lines(value).join("\n") + "\n"
 }
 
@@ -14,7 +14,7 @@ fn block(value: &Value) -> String {
 fn lines(value: &Value) -> Vec<String> {
     let indented =
         |value: &Value, indent: &str| lines(value).into_iter().map(|line| format!("{indent}{line}")).collect();
-    let mut all: Vec<String> = Vec::new();
+    let mut yaml_lines: Vec<String> = Vec::new();
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
@@ -23,57 +23,58 @@ fn lines(value: &Value) -> Vec<String> {
                     Value::Array(inner) if !inner.is_empty() => lines(value),
                     // JSON scalars are valid YAML scalars.
                     scalar => {
-                        all.push(format!("{name}: {scalar}"));
+                        yaml_lines.push(format!("{name}: {scalar}"));
                         continue;
                     }
                 };
-                all.push(format!("{name}:"));
-                all.extend(inner);
+                yaml_lines.push(format!("{name}:"));
+                yaml_lines.extend(inner);
             }
         }
         Value::Array(items) => {
             for item in items {
                 let inner: Vec<String> = indented(item, "  ");
-                all.extend(inner.iter().enumerate().map(|(number, line)| match number {
+                yaml_lines.extend(inner.iter().enumerate().map(|(number, line)| match number {
                     0 => format!("- {}", line.trim_start()),
                     _ => line.clone(),
                 }));
             }
         }
-        scalar => all.push(scalar.to_string()),
+        scalar => yaml_lines.push(scalar.to_string()),
     }
-    all
+    yaml_lines
 }
 
 /// Returns the valid kubeconfig after `change`.
 fn changed(fixtures: &ShapeFixtures, change: impl FnOnce(&mut Value)) -> Value {
-    let mut kubeconfig_file = fixtures.good();
+    let mut kubeconfig_file = fixtures.valid_kubeconfig();
     change(&mut kubeconfig_file);
     kubeconfig_file
 }
 
 fn contexts(fixtures: &ShapeFixtures) -> Vec<Shape> {
-    let context = |more: Value| {
-        changed(fixtures, |whole| {
-            for (name, value) in more.as_object().expect("an object") {
-                whole["contexts"][0]["context"][name] = value.clone();
+    let context = |fields: Value| {
+        changed(fixtures, |kubeconfig| {
+            for (name, value) in fields.as_object().expect("an object") {
+                kubeconfig["contexts"][0]["context"][name] = value.clone();
             }
         })
     };
-    let set = |name: &'static str, value: Value| changed(fixtures, |whole| whole[name] = value);
+    let set = |name: &'static str, value: Value| changed(fixtures, |kubeconfig| kubeconfig[name] = value);
     let add = |list: &'static str, entry: Value| {
-        changed(fixtures, |whole| whole[list].as_array_mut().expect("a list").insert(0, entry))
+        changed(fixtures, |kubeconfig| kubeconfig[list].as_array_mut().expect("a list").insert(0, entry))
     };
     let renamed = |name: &str| {
-        changed(fixtures, |whole| {
+        changed(fixtures, |kubeconfig| {
             for list in ["clusters", "users", "contexts"] {
-                whole[list][0]["name"] = name.into();
+                kubeconfig[list][0]["name"] = name.into();
             }
-            whole["contexts"][0]["context"] = json!({"cluster": name, "user": name});
-            whole["current-context"] = name.into();
+            kubeconfig["contexts"][0]["context"] = json!({"cluster": name, "user": name});
+            kubeconfig["current-context"] = name.into();
         })
     };
-    let without = |name: &str| changed(fixtures, |whole| drop(whole.as_object_mut().expect("an object").remove(name)));
+    let without =
+        |name: &str| changed(fixtures, |kubeconfig| drop(kubeconfig.as_object_mut().expect("an object").remove(name)));
     let forms = [
         ("namespace is empty", context(json!({"namespace": ""}))),
         ("namespace is null", context(json!({"namespace": null}))),
@@ -151,14 +152,14 @@ fn contexts(fixtures: &ShapeFixtures) -> Vec<Shape> {
         ("clusters is null", set("clusters", json!(null))),
         ("contexts is a map", set("contexts", json!({"here": {}}))),
     ];
-    forms.into_iter().map(|(name, whole)| Shape::of(format!("file: {name}"), &whole)).collect()
+    forms.into_iter().map(|(name, kubeconfig)| Shape::from_json(format!("file: {name}"), &kubeconfig)).collect()
 }
 
 fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
-    let good = fixtures.good();
-    let (json, yaml) = (good.to_string(), block(&good));
-    let pretty = serde_json::to_string_pretty(&good).expect("JSON");
-    let wide = |mark: [u8; 2], bytes: fn(u16) -> [u8; 2]| {
+    let valid = fixtures.valid_kubeconfig();
+    let (json, yaml) = (valid.to_string(), block_yaml(&valid));
+    let pretty = serde_json::to_string_pretty(&valid).expect("JSON");
+    let utf16 = |mark: [u8; 2], bytes: fn(u16) -> [u8; 2]| {
         let mut text = mark.to_vec();
         text.extend(yaml.encode_utf16().flat_map(bytes));
         text
@@ -167,7 +168,7 @@ fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let data = crate::kubeconfigs::support::base64(&fixtures.authority);
     let chunks = data.as_bytes().chunks(70).map(String::from_utf8_lossy);
     let literal = chunks.map(|line| format!("      {line}\n")).collect::<Vec<_>>().concat();
-    let by_hand = |authority: &str, user: &str| {
+    let hand_written = |authority: &str, user: &str| {
         format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: {url}\n    \
              certificate-authority-data: {authority}\nusers:\n- name: u\n  user:\n{user}contexts:\n- name: here\n  \
@@ -175,7 +176,7 @@ fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
         )
     };
     let token = format!("    token: {SECRET}\n");
-    let plain = by_hand(&data, &token);
+    let plain = hand_written(&data, &token);
     let texts: Vec<(&str, Vec<u8>)> = vec![
         ("JSON", json.clone().into()),
         ("JSON, indented", pretty.clone().into()),
@@ -185,8 +186,8 @@ fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
         ("YAML by hand", plain.clone().into()),
         ("CR LF", plain.replace('\n', "\r\n").into()),
         ("a mark of UTF-8", format!("\u{feff}{plain}").into()),
-        ("UTF-16, little end first", wide([0xff, 0xfe], u16::to_le_bytes)),
-        ("UTF-16, big end first", wide([0xfe, 0xff], u16::to_be_bytes)),
+        ("UTF-16, little end first", utf16([0xff, 0xfe], u16::to_le_bytes)),
+        ("UTF-16, big end first", utf16([0xfe, 0xff], u16::to_be_bytes)),
         ("a document's start", format!("---\n{plain}").into()),
         ("a document's end", format!("{plain}...\n").into()),
         ("a directive", format!("%YAML 1.1\n---\n{plain}").into()),
@@ -202,55 +203,59 @@ fn syntax(fixtures: &ShapeFixtures) -> Vec<Shape> {
         ("blank", b"\n\n".to_vec()),
         ("null", b"null\n".to_vec()),
         ("a list", b"- a\n".to_vec()),
-        ("data in a literal block", by_hand(format!("|\n{literal}").trim_end(), &token).into()),
-        ("data in a literal block, stripped", by_hand(format!("|-\n{literal}").trim_end(), &token).into()),
-        ("data in a folded block", by_hand(format!(">-\n{literal}").trim_end(), &token).into()),
-        ("data in quotes", by_hand(&format!("\"{data}\""), &token).into()),
-        ("data in single quotes", by_hand(&format!("'{data}'"), &token).into()),
-        ("token in quotes", by_hand(&data, &format!("    token: \"{SECRET}\"\n")).into()),
-        ("token in a literal block", by_hand(&data, &format!("    token: |\n      {SECRET}\n")).into()),
-        ("token in a stripped block", by_hand(&data, &format!("    token: |-\n      {SECRET}\n")).into()),
-        ("token in a folded block", by_hand(&data, &format!("    token: >-\n      {SECRET}\n")).into()),
-        ("token with a tag", by_hand(&data, &format!("    token: !!str {SECRET}\n")).into()),
-        ("token twice", by_hand(&data, &format!("    token: wrong\n    token: {SECRET}\n")).into()),
-        ("token twice, wrong at last", by_hand(&data, &format!("    token: {SECRET}\n    token: wrong\n")).into()),
+        ("data in a literal block", hand_written(format!("|\n{literal}").trim_end(), &token).into()),
+        ("data in a literal block, stripped", hand_written(format!("|-\n{literal}").trim_end(), &token).into()),
+        ("data in a folded block", hand_written(format!(">-\n{literal}").trim_end(), &token).into()),
+        ("data in quotes", hand_written(&format!("\"{data}\""), &token).into()),
+        ("data in single quotes", hand_written(&format!("'{data}'"), &token).into()),
+        ("token in quotes", hand_written(&data, &format!("    token: \"{SECRET}\"\n")).into()),
+        ("token in a literal block", hand_written(&data, &format!("    token: |\n      {SECRET}\n")).into()),
+        ("token in a stripped block", hand_written(&data, &format!("    token: |-\n      {SECRET}\n")).into()),
+        ("token in a folded block", hand_written(&data, &format!("    token: >-\n      {SECRET}\n")).into()),
+        ("token with a tag", hand_written(&data, &format!("    token: !!str {SECRET}\n")).into()),
+        ("token twice", hand_written(&data, &format!("    token: wrong\n    token: {SECRET}\n")).into()),
+        ("token twice, wrong at last", hand_written(&data, &format!("    token: {SECRET}\n    token: wrong\n")).into()),
         ("current context twice", format!("{plain}current-context: here\n").into()),
         ("current context twice, another first", format!("current-context: other\n{plain}").into()),
         ("users twice", format!("users: []\n{plain}").into()),
-        ("an anchor and an alias", by_hand(&data, &format!("    x: &a {SECRET}\n    token: *a\n")).into()),
-        ("a merge key", by_hand(&data, &format!("    <<: {{token: {SECRET}}}\n")).into()),
+        ("an anchor and an alias", hand_written(&data, &format!("    x: &a {SECRET}\n    token: *a\n")).into()),
+        ("a merge key", hand_written(&data, &format!("    <<: {{token: {SECRET}}}\n")).into()),
         ("quoted keys", plain.replace("current-context:", "\"current-context\":").into()),
         ("keys in another case", plain.replace("current-context:", "Current-Context:").into()),
         ("long keys", plain.replace("current-context: here", "? current-context\n: here").into()),
     ];
-    texts.into_iter().map(|(name, text)| Shape::of_text(format!("text: {name}"), text)).collect()
+    texts.into_iter().map(|(name, text)| Shape::from_text(format!("text: {name}"), text)).collect()
 }
 
 fn shape(name: &str, files: &[(&str, String)], listed: &[&str]) -> Shape {
-    let mut shape =
-        Shape { name: format!("list: {name}"), files: Vec::new(), listed: Vec::new(), requests_certificate: false };
+    let mut shape = Shape {
+        name: format!("list: {name}"),
+        files: Vec::new(),
+        listed_files: Vec::new(),
+        requests_certificate: false,
+    };
     for (name, content) in files {
         shape = shape.with_file(name, content.as_str());
     }
-    shape.listed(listed)
+    shape.with_listed_files(listed)
 }
 
 fn lists(fixtures: &ShapeFixtures) -> Vec<Shape> {
-    let good = fixtures.good();
-    let part = |names: &[&str]| {
-        let mut part = json!({"apiVersion": "v1", "kind": "Config"});
+    let valid = fixtures.valid_kubeconfig();
+    let partial = |names: &[&str]| {
+        let mut partial = json!({"apiVersion": "v1", "kind": "Config"});
         for name in names {
-            part[*name] = good[*name].clone();
+            partial[*name] = valid[*name].clone();
         }
-        part.to_string()
+        partial.to_string()
     };
-    let complete_text = good.to_string();
-    let nothing = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": [], "current-context": ""});
+    let complete_text = valid.to_string();
+    let empty = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": [], "current-context": ""});
     let other = changed(fixtures, |kubeconfig_file| {
         kubeconfig_file["users"][0]["user"]["token"] = "wrong".into();
         kubeconfig_file["contexts"][0]["context"]["namespace"] = "shop".into();
     });
-    let elsewhere = changed(fixtures, |kubeconfig_file| kubeconfig_file["current-context"] = "missing".into());
+    let missing_context = changed(fixtures, |kubeconfig_file| kubeconfig_file["current-context"] = "missing".into());
     let one = ("one", complete_text.clone());
     vec![
         shape("one", std::slice::from_ref(&one), &["one"]),
@@ -265,8 +270,8 @@ fn lists(fixtures: &ShapeFixtures) -> Vec<Shape> {
         shape("a folder", &[one.clone(), ("folder/file", String::new())], &["folder", "one"]),
         shape("an empty file first", &[("empty", String::new()), one.clone()], &["empty", "one"]),
         shape("an empty file at last", &[("empty", String::new()), one.clone()], &["one", "empty"]),
-        shape("no entries first", &[("nothing", nothing.to_string()), one.clone()], &["nothing", "one"]),
-        shape("no entries at last", &[("nothing", nothing.to_string()), one.clone()], &["one", "nothing"]),
+        shape("no entries first", &[("nothing", empty.to_string()), one.clone()], &["nothing", "one"]),
+        shape("no entries at last", &[("nothing", empty.to_string()), one.clone()], &["one", "nothing"]),
         shape(
             "null lists first",
             &[("nothing", "clusters:\nusers:\ncontexts:\n".to_owned()), one.clone()],
@@ -278,45 +283,45 @@ fn lists(fixtures: &ShapeFixtures) -> Vec<Shape> {
         shape("another user at last", &[("other", other.to_string()), one.clone()], &["one", "other"]),
         shape(
             "another current context first",
-            &[("elsewhere", elsewhere.to_string()), one.clone()],
+            &[("elsewhere", missing_context.to_string()), one.clone()],
             &["elsewhere", "one"],
         ),
         shape(
             "another current context at last",
-            &[("elsewhere", elsewhere.to_string()), one.clone()],
+            &[("elsewhere", missing_context.to_string()), one.clone()],
             &["one", "elsewhere"],
         ),
         shape(
             "each list in a file",
             &[
-                ("clusters", part(&["clusters"])),
-                ("users", part(&["users"])),
-                ("contexts", part(&["contexts"])),
-                ("current", part(&["current-context"])),
+                ("clusters", partial(&["clusters"])),
+                ("users", partial(&["users"])),
+                ("contexts", partial(&["contexts"])),
+                ("current", partial(&["current-context"])),
             ],
             &["clusters", "users", "contexts", "current"],
         ),
         shape(
             "each list in a file, reversed",
             &[
-                ("clusters", part(&["clusters"])),
-                ("users", part(&["users"])),
-                ("contexts", part(&["contexts", "current-context"])),
+                ("clusters", partial(&["clusters"])),
+                ("users", partial(&["users"])),
+                ("contexts", partial(&["contexts", "current-context"])),
             ],
             &["contexts", "users", "clusters"],
         ),
-        shape("users are nowhere", &[("most", part(&["clusters", "contexts", "current-context"]))], &["most"]),
+        shape("users are nowhere", &[("most", partial(&["clusters", "contexts", "current-context"]))], &["most"]),
     ]
 }
 
 /// Returns shapes with paths relative to their own file.
 fn relative(fixtures: &ShapeFixtures) -> Vec<Shape> {
-    let with_file = fixtures.whole(
+    let with_file = fixtures.kubeconfig_with(
         &json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"}),
         &json!({"tokenFile": "../token"}),
     );
-    let good = fixtures.good();
-    let first = json!({"contexts": good["contexts"], "current-context": good["current-context"]});
+    let valid = fixtures.valid_kubeconfig();
+    let first = json!({"contexts": valid["contexts"], "current-context": valid["current-context"]});
     vec![
         shape(
             "relative paths of a file in a folder",

@@ -6,7 +6,7 @@ use super::{Shape, ShapeFixtures};
 use crate::kubeconfigs::support::{SECRET, base64};
 
 /// Returns the script of a plugin that prints an `ExecCredential` with this status.
-pub(super) fn login(status: &Value) -> String {
+pub(super) fn plugin_script(status: &Value) -> String {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
     });
@@ -14,11 +14,11 @@ pub(super) fn login(status: &Value) -> String {
 }
 
 /// Returns a plugin's configuration with additional fields.
-fn exec(more: &Value) -> Value {
+fn exec(fields: &Value) -> Value {
     let mut exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "./login.sh", "interactiveMode": "Never",
     });
-    for (name, value) in more.as_object().expect("an object") {
+    for (name, value) in fields.as_object().expect("an object") {
         exec[name] = value.clone();
     }
     json!({ "exec": exec })
@@ -141,9 +141,9 @@ fn keys() -> Vec<(&'static str, String, String)> {
 
 /// Returns plugins: names, configurations and scripts.
 fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
-    let good = login(&json!({"token": SECRET}));
+    let valid = plugin_script(&json!({"token": SECRET}));
     let printing = |text: &str| format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n");
-    let certified =
+    let certificate_status =
         json!({"clientCertificateData": fixtures.carol.certificate_pem, "clientKeyData": fixtures.carol.key_pem});
     let file = |status: &Value| {
         let credential = json!({
@@ -151,13 +151,13 @@ fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
         });
         printing(&credential.to_string())
     };
-    let mut beside_token = exec(&json!({"command": "./missing.sh"}));
-    beside_token["token"] = SECRET.into();
-    let checks = |check: &str| good.replace("echo", &format!("{check} && echo"));
+    let mut with_token = exec(&json!({"command": "./missing.sh"}));
+    with_token["token"] = SECRET.into();
+    let checks = |check: &str| valid.replace("echo", &format!("{check} && echo"));
     vec![
-        ("plugin", exec(&json!({})), good.clone()),
-        ("plugin, null fields", exec(&json!({"args": null, "env": null, "installHint": null})), good.clone()),
-        ("plugin, empty fields", exec(&json!({"args": [], "env": [], "installHint": ""})), good.clone()),
+        ("plugin", exec(&json!({})), valid.clone()),
+        ("plugin, null fields", exec(&json!({"args": null, "env": null, "installHint": null})), valid.clone()),
+        ("plugin, empty fields", exec(&json!({"args": [], "env": [], "installHint": ""})), valid.clone()),
         ("plugin with arguments", exec(&json!({"args": ["one", "two"]})), checks("[ \"$1$2\" = onetwo ]")),
         ("plugin with variables", exec(&json!({"env": [{"name": "ONE", "value": "1"}]})), checks("[ \"$ONE\" = 1 ]")),
         (
@@ -171,46 +171,50 @@ fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
             exec(&json!({"provideClusterInfo": true})),
             checks("case \"$KUBERNETES_EXEC_INFO\" in *https://127.0.0.1*) true;; *) false;; esac"),
         ),
-        ("plugin with a hint", exec(&json!({"installHint": "install it\nwith care"})), good.clone()),
-        ("plugin if available", exec(&json!({"interactiveMode": "IfAvailable"})), good.clone()),
-        ("plugin always interactive", exec(&json!({"interactiveMode": "Always"})), good.clone()),
-        ("plugin of an unknown mode", exec(&json!({"interactiveMode": "Sometimes"})), good.clone()),
-        ("plugin without mode", exec(&json!({"interactiveMode": null})), good.clone()),
+        ("plugin with a hint", exec(&json!({"installHint": "install it\nwith care"})), valid.clone()),
+        ("plugin if available", exec(&json!({"interactiveMode": "IfAvailable"})), valid.clone()),
+        ("plugin always interactive", exec(&json!({"interactiveMode": "Always"})), valid.clone()),
+        ("plugin of an unknown mode", exec(&json!({"interactiveMode": "Sometimes"})), valid.clone()),
+        ("plugin without mode", exec(&json!({"interactiveMode": null})), valid.clone()),
         (
             "plugin of v1beta1 without mode",
             exec(&json!({
                 "apiVersion": "client.authentication.k8s.io/v1beta1", "interactiveMode": null,
             })),
-            good.replace("k8s.io/v1", "k8s.io/v1beta1"),
+            valid.replace("k8s.io/v1", "k8s.io/v1beta1"),
         ),
-        ("plugin of v1alpha1", exec(&json!({"apiVersion": "client.authentication.k8s.io/v1alpha1"})), good.clone()),
-        ("plugin without version", exec(&json!({"apiVersion": null})), good.clone()),
-        ("plugin without command", exec(&json!({"command": null})), good.clone()),
-        ("plugin is missing", exec(&json!({"command": "./missing.sh"})), good.clone()),
-        ("plugin is missing, and a token", beside_token, good.clone()),
+        ("plugin of v1alpha1", exec(&json!({"apiVersion": "client.authentication.k8s.io/v1alpha1"})), valid.clone()),
+        ("plugin without version", exec(&json!({"apiVersion": null})), valid.clone()),
+        ("plugin without command", exec(&json!({"command": null})), valid.clone()),
+        ("plugin is missing", exec(&json!({"command": "./missing.sh"})), valid.clone()),
+        ("plugin is missing, and a token", with_token, valid.clone()),
         ("plugin fails", exec(&json!({})), "#!/bin/sh\nexit 3\n".to_owned()),
         ("plugin prints nothing", exec(&json!({})), "#!/bin/sh\n".to_owned()),
         ("plugin without status", exec(&json!({})), file(&Value::Null)),
         ("plugin with neither", exec(&json!({})), file(&json!({}))),
-        ("plugin with a certificate", exec(&json!({})), file(&certified)),
+        ("plugin with a certificate", exec(&json!({})), file(&certificate_status)),
         ("plugin with half a certificate", exec(&json!({})), file(&json!({"clientKeyData": fixtures.carol.key_pem}))),
         ("plugin with both", exec(&json!({})), {
-            let mut both = certified.clone();
+            let mut both = certificate_status.clone();
             both["token"] = SECRET.into();
             file(&both)
         }),
         (
             "plugin with an expiry",
             exec(&json!({})),
-            login(&json!({"token": SECRET, "expirationTimestamp": "2100-01-01T00:00:00Z"})),
+            plugin_script(&json!({"token": SECRET, "expirationTimestamp": "2100-01-01T00:00:00Z"})),
         ),
         (
             "plugin with a past expiry",
             exec(&json!({})),
-            login(&json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"})),
+            plugin_script(&json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"})),
         ),
-        ("plugin with a null expiry", exec(&json!({})), login(&json!({"token": SECRET, "expirationTimestamp": null}))),
-        ("plugin with unknown fields", exec(&json!({"x": 1})), login(&json!({"token": SECRET, "x": 1}))),
+        (
+            "plugin with a null expiry",
+            exec(&json!({})),
+            plugin_script(&json!({"token": SECRET, "expirationTimestamp": null})),
+        ),
+        ("plugin with unknown fields", exec(&json!({"x": 1})), plugin_script(&json!({"token": SECRET, "x": 1}))),
         (
             "plugin that prints YAML",
             exec(&json!({})),
@@ -218,8 +222,8 @@ fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
                 "apiVersion: client.authentication.k8s.io/v1\nkind: ExecCredential\nstatus:\n  token: {SECRET}"
             )),
         ),
-        ("plugin that prints errors too", exec(&json!({})), good.replace("echo", "echo well >&2; echo")),
-        ("plugin on the path", exec(&json!({"command": "sh", "args": ["-c", good.lines().nth(1)]})), String::new()),
+        ("plugin that prints errors too", exec(&json!({})), valid.replace("echo", "echo well >&2; echo")),
+        ("plugin on the path", exec(&json!({"command": "sh", "args": ["-c", valid.lines().nth(1)]})), String::new()),
     ]
 }
 
@@ -227,7 +231,7 @@ fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
 pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (form, user) in tokens().into_iter().chain(certificates(fixtures)) {
-        let shape = Shape::of(format!("user: {form}"), &fixtures.whole(&json!({}), &user))
+        let shape = Shape::from_json(format!("user: {form}"), &fixtures.kubeconfig_with(&json!({}), &user))
             .with_file("token", format!("{SECRET}\n"))
             .with_file("below/token", SECRET)
             .with_file("spaced", format!("\n  {SECRET}\r\n\n"))
@@ -239,15 +243,17 @@ pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
         shapes.push(shape);
     }
     for (form, user, script) in plugins(fixtures) {
-        shapes
-            .push(Shape::of(format!("user: {form}"), &fixtures.whole(&json!({}), &user)).with_file("login.sh", script));
+        shapes.push(
+            Shape::from_json(format!("user: {form}"), &fixtures.kubeconfig_with(&json!({}), &user))
+                .with_file("login.sh", script),
+        );
     }
     for (form, certificate, key) in keys() {
         let cluster = json!({
             "server": fixtures.permissive_url, "certificate-authority-data": null, "insecure-skip-tls-verify": true,
         });
         let user = json!({"client-certificate-data": base64(&certificate), "client-key-data": base64(&key)});
-        let mut shape = Shape::of(format!("key: {form}"), &fixtures.whole(&cluster, &user));
+        let mut shape = Shape::from_json(format!("key: {form}"), &fixtures.kubeconfig_with(&cluster, &user));
         shape.requests_certificate = true;
         shapes.push(shape);
     }

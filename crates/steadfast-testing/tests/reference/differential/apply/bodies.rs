@@ -57,26 +57,26 @@ pub fn object(builder: &mut ScriptBuilder) -> Value {
     match builder.kind.kind {
         "ConfigMap" => object["data"] = map(builder),
         "ServiceAccount" => {
-            if builder.chance.percent(60) {
-                object["secrets"] = named(builder);
+            if builder.rng.percent(60) {
+                object["secrets"] = named_items(builder);
             }
-            if builder.chance.percent(40) {
-                object["imagePullSecrets"] = named(builder);
+            if builder.rng.percent(40) {
+                object["imagePullSecrets"] = named_items(builder);
             }
-            if builder.chance.percent(30) {
-                object["automountServiceAccountToken"] = builder.chance.percent(50).into();
+            if builder.rng.percent(30) {
+                object["automountServiceAccountToken"] = builder.rng.percent(50).into();
             }
         }
         "Role" => {
-            let verbs = builder.chance.pick(&["get", "list", "watch"]);
+            let verbs = builder.rng.pick(&["get", "list", "watch"]);
             object["rules"] = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verbs]}]);
         }
         "Widget" => {
             object["spec"] = map(builder);
-            if builder.chance.percent(50) {
-                object["spec"]["list"] = json!([{"name": builder.chance.pick(&["p", "q"])}]);
+            if builder.rng.percent(50) {
+                object["spec"]["list"] = json!([{"name": builder.rng.pick(&["p", "q"])}]);
             }
-            if builder.chance.percent(40) {
+            if builder.rng.percent(40) {
                 object["spec"]["deep"] = json!({"deeper": map(builder)});
             }
         }
@@ -86,22 +86,22 @@ pub fn object(builder: &mut ScriptBuilder) -> Value {
 }
 
 fn metadata(builder: &mut ScriptBuilder, metadata: &mut Value) {
-    if builder.chance.percent(50) {
+    if builder.rng.percent(50) {
         metadata["labels"] = map(builder);
     }
-    if builder.chance.percent(25) {
+    if builder.rng.percent(25) {
         metadata["annotations"] = map(builder);
     }
-    if builder.chance.percent(12) {
-        metadata["finalizers"] = match builder.chance.below(3) {
+    if builder.rng.percent(12) {
+        metadata["finalizers"] = match builder.rng.below(3) {
             0 => json!(["steadfast.dev/one"]),
             1 => json!(["steadfast.dev/two"]),
             _ => json!(["steadfast.dev/two", "steadfast.dev/one"]),
         };
     }
-    if builder.chance.percent(12) {
+    if builder.rng.percent(12) {
         let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
-        metadata["ownerReferences"] = match builder.chance.below(3) {
+        metadata["ownerReferences"] = match builder.rng.below(3) {
             0 => json!([owner("one")]),
             1 => json!([owner("two")]),
             _ => json!([owner("one"), owner("two")]),
@@ -113,65 +113,65 @@ fn metadata(builder: &mut ScriptBuilder, metadata: &mut Value) {
 /// again.
 pub fn map(builder: &mut ScriptBuilder) -> Value {
     let mut map = Map::new();
-    map.insert(builder.chance.pick(&["a", "b", "c"]).to_owned(), "one".into());
+    map.insert(builder.rng.pick(&["a", "b", "c"]).to_owned(), "one".into());
     for key in ["a", "b", "c"] {
-        if builder.chance.percent(50) {
-            map.insert(key.to_owned(), builder.chance.pick(&["one", "two"]).into());
+        if builder.rng.percent(50) {
+            map.insert(key.to_owned(), builder.rng.pick(&["one", "two"]).into());
         }
     }
     map.into()
 }
 
-fn named(builder: &mut ScriptBuilder) -> Value {
-    let mut names: Vec<&str> = ["p", "q", "r"].into_iter().filter(|_| builder.chance.percent(50)).collect();
+fn named_items(builder: &mut ScriptBuilder) -> Value {
+    let mut names: Vec<&str> = ["p", "q", "r"].into_iter().filter(|_| builder.rng.percent(50)).collect();
     if names.is_empty() {
         names.push("q");
     }
     let mut items: Vec<Value> = names.into_iter().map(|name| json!({"name": name})).collect();
-    if builder.chance.percent(30) {
+    if builder.rng.percent(30) {
         items.reverse();
     }
     items.into()
 }
 
-fn texts(builder: &mut ScriptBuilder) -> Value {
-    let mut texts: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| builder.chance.percent(50)).collect();
-    if builder.chance.percent(30) {
-        texts.reverse();
+fn text_set(builder: &mut ScriptBuilder) -> Value {
+    let mut text_set: Vec<&str> = ["x", "y", "z"].into_iter().filter(|_| builder.rng.percent(50)).collect();
+    if builder.rng.percent(30) {
+        text_set.reverse();
     }
-    texts.into()
+    text_set.into()
 }
 
 fn gadget(builder: &mut ScriptBuilder) -> Value {
     let mut spec = Map::new();
     for field in ["color", "size", "tags", "parts", "limits", "selector", "plain", "port", "nested", "free"] {
-        if builder.chance.percent(65) {
+        if builder.rng.percent(65) {
             continue;
         }
         let value = match field {
-            "color" => builder.chance.pick(&["red", "blue"]).into(),
-            "size" => builder.chance.below(3).into(),
-            "tags" | "plain" => texts(builder),
-            "parts" => parts(builder),
+            "color" => builder.rng.pick(&["red", "blue"]).into(),
+            "size" => builder.rng.below(3).into(),
+            "tags" | "plain" => text_set(builder),
+            "parts" => part_list(builder),
             "port" => {
-                if builder.chance.percent(50) {
+                if builder.rng.percent(50) {
                     json!(80)
                 } else {
                     json!("http")
                 }
             }
-            "nested" => match builder.chance.below(4) {
+            "nested" => match builder.rng.below(4) {
                 0 => json!({}),
                 1 => json!({"one": "1"}),
-                2 => json!({"two": builder.chance.pick(&["2", "3"])}),
+                2 => json!({"two": builder.rng.pick(&["2", "3"])}),
                 _ => json!({"one": "1", "two": "2"}),
             },
             "free" => {
                 let mut free = map(builder);
-                if builder.chance.percent(50) {
-                    free["items"] = texts(builder);
+                if builder.rng.percent(50) {
+                    free["items"] = text_set(builder);
                 }
-                if builder.chance.percent(30) {
+                if builder.rng.percent(30) {
                     free["deep"] = map(builder);
                 }
                 free
@@ -183,26 +183,26 @@ fn gadget(builder: &mut ScriptBuilder) -> Value {
     spec.into()
 }
 
-fn parts(builder: &mut ScriptBuilder) -> Value {
-    let mut parts = Vec::new();
+fn part_list(builder: &mut ScriptBuilder) -> Value {
+    let mut part_list = Vec::new();
     for name in ["p", "q", "r"] {
-        if builder.chance.percent(50) {
+        if builder.rng.percent(50) {
             continue;
         }
         let mut part = json!({"name": name});
-        if builder.chance.percent(40) {
-            part["kind"] = builder.chance.pick(&["plain", "other"]).into();
+        if builder.rng.percent(40) {
+            part["kind"] = builder.rng.pick(&["plain", "other"]).into();
         }
-        if builder.chance.percent(60) {
-            part["amount"] = builder.chance.below(3).into();
+        if builder.rng.percent(60) {
+            part["amount"] = builder.rng.below(3).into();
         }
-        if builder.chance.percent(30) {
-            part["marks"] = texts(builder);
+        if builder.rng.percent(30) {
+            part["marks"] = text_set(builder);
         }
-        parts.push(part);
+        part_list.push(part);
     }
-    if builder.chance.percent(30) {
-        parts.reverse();
+    if builder.rng.percent(30) {
+        part_list.reverse();
     }
-    parts.into()
+    part_list.into()
 }

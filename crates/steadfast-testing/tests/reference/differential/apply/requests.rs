@@ -8,7 +8,7 @@ use crate::differential::script::Step;
 const APPLY: &str = "application/apply-patch+yaml";
 const MANAGERS: &[&str] = &["alpha", "beta", "gamma", "kubectl"];
 
-fn applying(path: String, body: &Value) -> Step {
+fn apply_step(path: String, body: &Value) -> Step {
     let mut step = Step::new("apply", "PATCH", path);
     step.content_type = APPLY;
     step.body = body.to_string();
@@ -18,10 +18,10 @@ fn applying(path: String, body: &Value) -> Step {
 /// Adds an apply by one of several managers.
 pub fn apply(builder: &mut ScriptBuilder) {
     let mut object = bodies::object(builder);
-    let manager = builder.chance.pick(MANAGERS);
+    let manager = builder.rng.pick(MANAGERS);
     let mut option = "plain";
     let last = builder.steps.len();
-    match builder.chance.below(14) {
+    match builder.rng.below(14) {
         // kubectl stores its request as text in an annotation.
         0 | 1 if manager == "kubectl" => {}
         0 => {
@@ -46,28 +46,28 @@ pub fn apply(builder: &mut ScriptBuilder) {
             object["metadata"]["namespace"] = builder.namespace.as_str().into();
             option = "namespace";
         }
-        5 if builder.kind.custom => {
+        5 if builder.kind.is_custom => {
             object["status"] = json!({"phase": "Given"});
             option = "status given";
         }
         _ => {}
     }
-    let mut step = applying(builder.object(), &object).query(&format!("fieldManager={manager}")).label(option);
-    if builder.chance.percent(35) {
+    let mut step = apply_step(builder.object(), &object).query(&format!("fieldManager={manager}")).label(option);
+    if builder.rng.percent(35) {
         step = step.query("force=true").label("force");
     }
-    if builder.chance.percent(8) {
+    if builder.rng.percent(8) {
         step = step.query("dryRun=All").label("dry run");
     }
-    if option == "plain" && builder.chance.percent(10) {
+    if option == "plain" && builder.rng.percent(10) {
         step.body = yaml(&object, 0);
         step = step.label("YAML");
     }
     builder.steps.push(step);
     // A repeated apply changes nothing.
-    if builder.chance.percent(10) && option == "plain" {
-        let again = builder.steps[last].clone().label("again");
-        builder.steps.push(again);
+    if builder.rng.percent(10) && option == "plain" {
+        let repeated = builder.steps[last].clone().label("again");
+        builder.steps.push(repeated);
     }
 }
 
@@ -89,11 +89,11 @@ fn yaml(value: &Value, depth: usize) -> String {
 /// Adds a creation.
 pub fn create(builder: &mut ScriptBuilder) {
     let mut object = bodies::object(builder);
-    if builder.kind.custom && builder.chance.percent(30) {
+    if builder.kind.is_custom && builder.rng.percent(30) {
         object["status"] = json!({"phase": "Given"});
     }
     let mut step = Step::new("create", "POST", builder.collection()).json(&object);
-    step = match builder.chance.below(3) {
+    step = match builder.rng.below(3) {
         0 => step.query("fieldManager=alpha").label("manager"),
         _ => step.label("no manager"),
     };
@@ -105,7 +105,7 @@ pub fn update(builder: &mut ScriptBuilder) {
     let mut object = bodies::object(builder);
     object["metadata"]["resourceVersion"] = format!("<<version:{}>>", builder.steps.len()).into();
     let mut step = Step::new("update", "PUT", builder.object());
-    step = match builder.chance.below(6) {
+    step = match builder.rng.below(6) {
         0 => {
             object["metadata"]["managedFields"] = json!([]);
             step.label("managers reset")
@@ -125,10 +125,10 @@ pub fn update(builder: &mut ScriptBuilder) {
 
 /// Adds a patch other than an apply.
 pub fn patch(builder: &mut ScriptBuilder) {
-    let text = builder.chance.pick(&["one", "two"]);
+    let text = builder.rng.pick(&["one", "two"]);
     let mut step = Step::new("patch", "PATCH", builder.object());
     step.content_type = "application/merge-patch+json";
-    let body = match builder.chance.below(8) {
+    let body = match builder.rng.below(8) {
         0 => {
             step = step.label("managers reset");
             json!({"metadata": {"managedFields": [{}]}})
@@ -148,8 +148,8 @@ pub fn patch(builder: &mut ScriptBuilder) {
         }
         4 => {
             step = step.label("last applied");
-            let sent = bodies::object(builder).to_string();
-            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": sent}}})
+            let last_applied = bodies::object(builder).to_string();
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": last_applied}}})
         }
         5 if builder.kind.kind == "ServiceAccount" => {
             step.content_type = "application/strategic-merge-patch+json";
@@ -166,7 +166,7 @@ pub fn patch(builder: &mut ScriptBuilder) {
             }
         }
     };
-    if builder.chance.percent(50) {
+    if builder.rng.percent(50) {
         step = step.query("fieldManager=patcher");
     }
     step.body = body.to_string();
@@ -175,17 +175,17 @@ pub fn patch(builder: &mut ScriptBuilder) {
 
 /// Adds a write of the status.
 pub fn status(builder: &mut ScriptBuilder) {
-    if !builder.kind.custom {
+    if !builder.kind.is_custom {
         return apply(builder);
     }
-    let phase = builder.chance.pick(&["Ready", "Waiting"]);
+    let phase = builder.rng.pick(&["Ready", "Waiting"]);
     let path = format!("{}/status", builder.object());
     let mut object = bodies::object(builder);
     object["status"] = json!({"phase": phase});
-    if builder.chance.percent(50) {
+    if builder.rng.percent(50) {
         object["status"]["conditions"] = json!([{"type": "Ready", "status": phase}]);
     }
-    let step = match builder.chance.below(4) {
+    let step = match builder.rng.below(4) {
         0 => {
             object["metadata"]["resourceVersion"] = format!("<<version:{}>>", builder.steps.len()).into();
             Step::new("update", "PUT", path).json(&object).label("status")
@@ -197,9 +197,9 @@ pub fn status(builder: &mut ScriptBuilder) {
             step
         }
         _ => {
-            let manager = builder.chance.pick(MANAGERS);
-            let force = builder.chance.percent(40);
-            applying(path, &object).query(&format!("fieldManager={manager}&force={force}")).label("status")
+            let manager = builder.rng.pick(MANAGERS);
+            let force = builder.rng.percent(40);
+            apply_step(path, &object).query(&format!("fieldManager={manager}&force={force}")).label("status")
         }
     };
     builder.steps.push(step);
@@ -216,39 +216,40 @@ pub fn read(builder: &mut ScriptBuilder) {
 }
 
 /// Adds an apply with one error.
-pub fn refused(builder: &mut ScriptBuilder) {
+pub fn add_rejected_apply(builder: &mut ScriptBuilder) {
     let mut object = bodies::object(builder);
-    let number = builder.chance.below(14);
-    let good = |object: &Value, builder: &ScriptBuilder| applying(builder.object(), object).query("fieldManager=alpha");
+    let number = builder.rng.below(14);
+    let valid_step =
+        |object: &Value, builder: &ScriptBuilder| apply_step(builder.object(), object).query("fieldManager=alpha");
     let step = match number {
-        0 => applying(builder.object(), &object).label("no manager"),
+        0 => apply_step(builder.object(), &object).label("no manager"),
         1 => {
             object["metadata"]["managedFields"] = json!([]);
-            good(&object, builder).label("managers given")
+            valid_step(&object, builder).label("managers given")
         }
         2 => {
             object["kind"] = "Nonsense".into();
-            good(&object, builder).label("wrong kind")
+            valid_step(&object, builder).label("wrong kind")
         }
         3 => {
             object["apiVersion"] = "nothing.example.com/v1".into();
-            good(&object, builder).label("wrong version")
+            valid_step(&object, builder).label("wrong version")
         }
         4 => {
             object["metadata"]["name"] = "another".into();
-            good(&object, builder).label("wrong name")
+            valid_step(&object, builder).label("wrong name")
         }
         5 => {
             object["metadata"]["namespace"] = "default".into();
-            good(&object, builder).label("wrong namespace")
+            valid_step(&object, builder).label("wrong namespace")
         }
         6 => {
             object["metadata"]["uid"] = "another".into();
-            good(&object, builder).label("wrong uid")
+            valid_step(&object, builder).label("wrong uid")
         }
         7 => {
             object.as_object_mut().map(|fields| fields.remove("kind"));
-            good(&object, builder).label("no kind")
+            valid_step(&object, builder).label("no kind")
         }
         8 => {
             let mut step = Step::new("patch", "PATCH", builder.object()).query("force=true").label("force");
@@ -256,27 +257,27 @@ pub fn refused(builder: &mut ScriptBuilder) {
             step.body.push_str("{}");
             step
         }
-        9 => applying(builder.object(), &object)
+        9 => apply_step(builder.object(), &object)
             .query(&format!("fieldManager={}", "m".repeat(129)))
             .label("long manager"),
         10 => {
             object["metadata"]["finalizers"] = json!(["steadfast.dev/one", "steadfast.dev/one"]);
-            good(&object, builder).label("twice in a set")
+            valid_step(&object, builder).label("twice in a set")
         }
         11 => {
             object["metadata"]["labels"] = json!("text");
-            good(&object, builder).label("wrong type")
+            valid_step(&object, builder).label("wrong type")
         }
         12 => {
-            let (query, option) = builder.chance.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
-            let mut step = good(&object, builder).query(&format!("fieldValidation={query}")).label(option);
-            let twice = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
-            step.body = step.body.replacen("\"metadata\":{", twice, 1);
+            let (query, option) = builder.rng.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
+            let mut step = valid_step(&object, builder).query(&format!("fieldValidation={query}")).label(option);
+            let duplicate_annotation = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
+            step.body = step.body.replacen("\"metadata\":{", duplicate_annotation, 1);
             step
         }
         _ => {
             object["nothing"] = "x".into();
-            good(&object, builder).label("unknown field")
+            valid_step(&object, builder).label("unknown field")
         }
     };
     builder.steps.push(step);

@@ -18,34 +18,34 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Gate that blocks its callers while the gate is shut.
 struct Gate {
     state: Mutex<State>,
-    moved: Condvar,
+    changed: Condvar,
 }
 
 struct State {
-    shut: bool,
-    waiting: usize,
+    is_shut: bool,
+    waiter_count: usize,
 }
 
 impl Gate {
     const fn new() -> Self {
-        Self { state: Mutex::new(State { shut: false, waiting: 0 }), moved: Condvar::new() }
+        Self { state: Mutex::new(State { is_shut: false, waiter_count: 0 }), changed: Condvar::new() }
     }
 
-    fn set(&self, shut: bool) {
-        self.state.lock().shut = shut;
-        self.moved.notify_all();
+    fn set_shut(&self, is_shut: bool) {
+        self.state.lock().is_shut = is_shut;
+        self.changed.notify_all();
     }
 
-    fn pass(&self) {
+    fn wait_until_open(&self) {
         let mut state = self.state.lock();
-        state.waiting += 1;
-        self.moved.wait_while(&mut state, |state| state.shut);
-        state.waiting -= 1;
+        state.waiter_count += 1;
+        self.changed.wait_while(&mut state, |state| state.is_shut);
+        state.waiter_count -= 1;
     }
 
     fn has_waiter(&self) -> bool {
         let state = self.state.lock();
-        state.shut && state.waiting > 0
+        state.is_shut && state.waiter_count > 0
     }
 }
 
@@ -90,17 +90,17 @@ impl IsolationFixture {
         gate: &Gate,
     ) -> Result<(), TestError> {
         for value in ["2", "3"] {
-            gate.set(true);
+            gate.set_shut(true);
             self.write(value)?;
             let is_blocked = until(TIMEOUT, || gate.has_waiter()).await;
-            let others = self.assert_others_continue().await;
-            gate.set(false);
+            let others_result = self.assert_others_continue().await;
+            gate.set_shut(false);
             is_blocked.map_err(|error| format!("no caller reached the gate: {error}"))?;
-            others.map_err(|error| format!("the other informers were delayed: {error}"))?;
+            others_result.map_err(|error| format!("the other informers were delayed: {error}"))?;
             self.write(&format!("{value} at last"))?;
-            let written = self.server.revision().to_string();
-            let arrived = || informer.snapshot().version().is_some_and(|at| at.as_str() == written);
-            until(TIMEOUT, arrived).await.map_err(|error| format!("the informer did not continue: {error}"))?;
+            let revision = self.server.revision().to_string();
+            let has_arrived = || informer.snapshot().version().is_some_and(|at| at.as_str() == revision);
+            until(TIMEOUT, has_arrived).await.map_err(|error| format!("the informer did not continue: {error}"))?;
         }
         Ok(())
     }
@@ -114,11 +114,11 @@ fn kube_client(factory: &InformerFactory) -> kube::Client {
 async fn hanging_transform_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let fixture = IsolationFixture::new().await?;
-    let passing = |object: ConfigMap| {
-        GATE.pass();
+    let transform = |object: ConfigMap| {
+        GATE.wait_until_open();
         object
     };
-    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
     fixture.check_blocked_informer(&informer, &GATE).await
 }
@@ -127,14 +127,14 @@ async fn hanging_transform_delays_no_other_informer() -> Result<(), TestError> {
 async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let fixture = IsolationFixture::new().await?;
-    let passing = |object: ConfigMap| {
-        GATE.pass();
+    let transform = |object: ConfigMap| {
+        GATE.wait_until_open();
         object
     };
-    GATE.set(true);
-    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    GATE.set_shut(true);
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     let registration = informer.on_event(|_| {})?;
-    let stopped = async {
+    let stop_result = async {
         until(TIMEOUT, || GATE.has_waiter()).await?;
         informer.stop();
         assert!(!tokio::time::timeout(TIMEOUT, registration.until_synced()).await?, "the handler never syncs");
@@ -145,9 +145,9 @@ async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), TestError
         Ok(())
     };
     // The gate opens before an error returns, because a blocked thread would outlive the test.
-    let stopped = stopped.await;
-    GATE.set(false);
-    stopped
+    let stop_result = stop_result.await;
+    GATE.set_shut(false);
+    stop_result
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,7 +157,7 @@ async fn hanging_index_function_delays_no_other_informer() -> Result<(), TestErr
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
     let index = informer.index(|object: &ConfigMap| {
-        GATE.pass();
+        GATE.wait_until_open();
         object.name_any().chars().next()
     });
     fixture.check_blocked_informer(&informer, &GATE).await?;
@@ -171,15 +171,15 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
     let fixture = IsolationFixture::new().await?;
     let informer = fixture.factory.informer::<ConfigMap>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    GATE.set(true);
+    GATE.set_shut(true);
     let captured_informer = informer.clone();
     let filling = std::thread::spawn(move || {
         captured_informer.index(|object: &ConfigMap| {
-            GATE.pass();
+            GATE.wait_until_open();
             object.data.as_ref().and_then(|data| data.get("value").cloned())
         })
     });
-    let goes_on = async {
+    let others_continue = async {
         until(TIMEOUT, || GATE.has_waiter()).await?;
         fixture.assert_others_continue().await?;
         fixture.write("2")?;
@@ -189,9 +189,9 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
         assert!(tokio::time::timeout(TIMEOUT, late_handler.until_synced()).await?);
         Ok::<(), TestError>(())
     };
-    let gone_on = goes_on.await;
-    GATE.set(false);
-    gone_on?;
+    let others_result = others_continue.await;
+    GATE.set_shut(false);
+    others_result?;
     let index = filling.join().map_err(|_| "filling panicked")?;
     assert_eq!((index.get("1").len(), index.get("2").len()), (0, 2), "the index must contain the concurrent changes");
     Ok(())
@@ -201,13 +201,13 @@ async fn slow_index_fill_does_not_delay_informer() -> Result<(), TestError> {
 async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), TestError> {
     static GATE: Gate = Gate::new();
     let fixture = IsolationFixture::new().await?;
-    let picky = |object: ConfigMap| {
+    let panicking_transform = |object: ConfigMap| {
         let value = object.data.as_ref().and_then(|data| data.get("value"));
         assert!(value.is_none_or(|value| value == "1" || value.ends_with("at last")), "injected panic");
         object
     };
-    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
-    informer.on_diagnostic(|_| GATE.pass());
+    let informer = fixture.factory.builder::<ConfigMap>(Scope::all()).transform(panicking_transform).start()?;
+    informer.on_diagnostic(|_| GATE.wait_until_open());
     informer.wait_for_sync(TIMEOUT).await?;
     fixture.check_blocked_informer(&informer, &GATE).await
 }
@@ -215,20 +215,20 @@ async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), Te
 /// Config map that blocks while it is decoded.
 #[derive(Resource)]
 #[resource(inherit = ConfigMap)]
-struct SlowToRead {
+struct BlocksInDecode {
     metadata: ObjectMeta,
 }
 
-static READING: Gate = Gate::new();
+static DECODE_GATE: Gate = Gate::new();
 
-impl<'de> Deserialize<'de> for SlowToRead {
+impl<'de> Deserialize<'de> for BlocksInDecode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Read {
+        struct Fields {
             metadata: ObjectMeta,
         }
-        READING.pass();
-        let Read { metadata } = Read::deserialize(deserializer)?;
+        DECODE_GATE.wait_until_open();
+        let Fields { metadata } = Fields::deserialize(deserializer)?;
         Ok(Self { metadata })
     }
 }
@@ -236,30 +236,30 @@ impl<'de> Deserialize<'de> for SlowToRead {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_decode_delays_no_other_informer() -> Result<(), TestError> {
     let fixture = IsolationFixture::new().await?;
-    let informer = fixture.factory.informer::<SlowToRead>(Scope::all())?;
+    let informer = fixture.factory.informer::<BlocksInDecode>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    fixture.check_blocked_informer(&informer, &READING).await
+    fixture.check_blocked_informer(&informer, &DECODE_GATE).await
 }
 
 /// Config map that blocks while it is dropped.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
-struct SlowToDrop {
+struct BlocksInDrop {
     metadata: ObjectMeta,
 }
 
-static DROPPING: Gate = Gate::new();
+static DROP_GATE: Gate = Gate::new();
 
-impl Drop for SlowToDrop {
+impl Drop for BlocksInDrop {
     fn drop(&mut self) {
-        DROPPING.pass();
+        DROP_GATE.wait_until_open();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_drop_delays_no_other_informer() -> Result<(), TestError> {
     let fixture = IsolationFixture::new().await?;
-    let informer = fixture.factory.informer::<SlowToDrop>(Scope::all())?;
+    let informer = fixture.factory.informer::<BlocksInDrop>(Scope::all())?;
     informer.wait_for_sync(TIMEOUT).await?;
-    fixture.check_blocked_informer(&informer, &DROPPING).await
+    fixture.check_blocked_informer(&informer, &DROP_GATE).await
 }

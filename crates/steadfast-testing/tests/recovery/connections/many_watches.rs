@@ -24,35 +24,35 @@ fn get(path: &str) -> Result<http::Request<Body>, TestError> {
 pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFault>) -> Result<(), TestError> {
     let fixture = ConnectionFixture::new(fault).await?;
     let watch = format!("{PATH}?watch=true");
-    let mut opening = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..WATCHES {
-        opening.push(fixture.connection.send(get(&watch)?));
+        requests.push(fixture.connection.send(get(&watch)?));
     }
     let watches =
-        timeout(Duration::from_secs(20), join_all(opening)).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
+        timeout(Duration::from_secs(20), join_all(requests)).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
     ensure(watches.iter().all(|watch| watch.status() == 200), || "a watch was rejected".to_owned())?;
-    let carried = fixture.connection.connections().len();
-    ensure(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
+    let connection_count = fixture.connection.connections().len();
+    ensure(connection_count == WATCHES / STREAMS, || format!("{connection_count} connections for {WATCHES} watches"))?;
 
     for round in 0..20 {
-        let started = Instant::now();
-        let mut asked = Vec::new();
+        let start = Instant::now();
+        let mut requests = Vec::new();
         for _ in 0..50 {
-            let answer = fixture.connection.send(get(PATH)?);
-            asked.push(async { Ok::<_, TestError>(answer.await?.into_body().collect().await?.to_bytes()) });
+            let response = fixture.connection.send(get(PATH)?);
+            requests.push(async { Ok::<_, TestError>(response.await?.into_body().collect().await?.to_bytes()) });
         }
-        let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let responses = join_all(requests).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
-        let waited = started.elapsed();
-        ensure(waited < Duration::from_millis(100), || format!("responses after {waited:?} in round {round}"))?;
-        ensure(answers.len() == 50, || "not all requests have responses".to_owned())?;
+        let elapsed = start.elapsed();
+        ensure(elapsed < Duration::from_millis(100), || format!("responses after {elapsed:?} in round {round}"))?;
+        ensure(responses.len() == 50, || "not all requests have responses".to_owned())?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
     let mut verbs: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
     for request in fixture.server.requests() {
-        let kind = if request.verb == Verb::Watch { "watches" } else { "requests" };
-        verbs.entry(request.connection).or_default().insert(kind);
+        let use_name = if request.verb == Verb::Watch { "watches" } else { "requests" };
+        verbs.entry(request.connection).or_default().insert(use_name);
     }
     ensure(verbs.values().all(|kinds| kinds.len() == 1), || format!("lists and watches share: {verbs:?}"))?;
     let reports = fixture.connection.connections();

@@ -5,17 +5,17 @@ use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 
 /// Adds a request to a path where it cannot succeed.
-pub fn places(builder: &mut ScriptBuilder) {
+pub fn add_invalid_path(builder: &mut ScriptBuilder) {
     let index = builder.kind();
     let kind = KINDS[index];
     let at = builder.collection(index);
     let object = builder.path_of(index, "a");
-    let nowhere = builder.path_of(index, "nowhere");
-    let number = builder.chance.below(27);
+    let missing_object = builder.path_of(index, "nowhere");
+    let number = builder.rng.below(27);
     let (option, method, path) = match number {
-        0 => ("missing object", "GET", nowhere),
-        1 => ("missing object", "DELETE", nowhere),
-        2 => ("missing object", "PATCH", nowhere),
+        0 => ("missing object", "GET", missing_object),
+        1 => ("missing object", "DELETE", missing_object),
+        2 => ("missing object", "PATCH", missing_object),
         3 => ("unknown resource", "GET", format!("{}/namespaces/{}/nothings", kind.root, builder.namespace)),
         4 => ("unknown resource", "POST", format!("{}/nothings", kind.root)),
         5 => ("unknown group", "GET", "/apis/nothing.example.com/v1/things".to_owned()),
@@ -40,13 +40,13 @@ pub fn places(builder: &mut ScriptBuilder) {
         24 => (
             "method of discovery",
             "POST",
-            builder.chance.pick(&["/api", "/api/v1", "/apis/coordination.k8s.io", "/apis/apps/v1"]).to_owned(),
+            builder.rng.pick(&["/api", "/api/v1", "/apis/coordination.k8s.io", "/apis/apps/v1"]).to_owned(),
         ),
         25 => ("other scope", "GET", format!("{}/{}/a", kind.root, kind.plural)),
         _ => ("missing namespace", "GET", format!("{}/namespaces/nowhere-at-all/{}", kind.root, kind.plural)),
     };
     // Cluster-scoped objects may belong to other scripts.
-    if !kind.namespaced && matches!(number, 15 | 19 | 20 | 25 | 26) {
+    if !kind.is_namespaced && matches!(number, 15 | 19 | 20 | 25 | 26) {
         return;
     }
     let mut step = Step::new("odd place", method, path).label(option);

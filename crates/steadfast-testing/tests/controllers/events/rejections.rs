@@ -94,7 +94,7 @@ async fn recorder_without_patch_creates_separate_events() -> Result<(), TestErro
 async fn dropped_events_are_logged_once_a_minute() -> Result<(), TestError> {
     let output = LogOutput::default();
     let _capture = output.capture();
-    let fixture = EventsFixture::with(EventSettings { queue: 10, ..EventSettings::default() }).await?;
+    let fixture = EventsFixture::with_settings(EventSettings { queue: 10, ..EventSettings::default() }).await?;
     fixture.server.faults().freeze(true);
     for number in 0..200 {
         fixture.note(&format!("a-{number}"), "it was changed");

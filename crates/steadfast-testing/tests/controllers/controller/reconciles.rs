@@ -14,11 +14,11 @@ use steadfast_testing::{TestError, config_map, kube_config, until};
 
 use super::{ControllerFixture, EventLog, Failure, SECOND, advance};
 
-/// Creates a fixture with the objects `bad` and `good`. The reconcile of the object `bad` runs the function `bad`.
-async fn world_with<F, Fut>(
+/// Creates a fixture with the objects `bad` and `good`. The reconcile of the object `bad` runs `reconcile_bad`.
+async fn fixture_with_bad_key<F, Fut>(
     log: &EventLog,
-    bad: F,
-    choose: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
+    reconcile_bad: F,
+    configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Result<(ControllerFixture, RunningController), TestError>
 where
     F: Fn() -> Fut + Send + Sync + 'static,
@@ -29,15 +29,16 @@ where
         fixture.server.create(&config_map(name, "1"))?;
     }
     let calls = log.clone();
-    let bad = Arc::new(bad);
-    let controller = choose(Controller::new(&fixture.factory, Scope::all()).on_diagnostic(log.notes()));
+    let reconcile_bad = Arc::new(reconcile_bad);
+    let controller =
+        configure(Controller::new(&fixture.factory, Scope::all()).on_diagnostic(log.diagnostic_callback()));
     let controller = controller.run(
         move |map: Arc<ConfigMap>, _: Arc<()>| {
-            let (name, bad) = (map.name_any(), bad.clone());
+            let (name, reconcile_bad) = (map.name_any(), reconcile_bad.clone());
             calls.record(format!("call {name}"));
             async move {
                 if name == "bad" {
-                    return bad().await;
+                    return reconcile_bad().await;
                 }
                 Ok(Action::await_change())
             }
@@ -50,12 +51,12 @@ where
 
 /// Changes the healthy object, and checks that a reconcile follows promptly.
 async fn assert_healthy_key_reconciled(fixture: &ControllerFixture, log: &EventLog) -> Result<(), TestError> {
-    let before = log.times("call good").len();
+    let calls_before = log.times("call good").len();
     for round in 0..5 {
         fixture.write("good", &format!("round {round}"))?;
         advance(Duration::from_millis(100)).await;
     }
-    assert_eq!(log.times("call good").len(), before + 5, "{:?}", log.all());
+    assert_eq!(log.times("call good").len(), calls_before + 5, "{:?}", log.all());
     Ok(())
 }
 
@@ -63,7 +64,8 @@ async fn assert_healthy_key_reconciled(fixture: &ControllerFixture, log: &EventL
 async fn failing_reconcile_is_retried_with_backoff() -> Result<(), TestError> {
     let log = EventLog::default();
     let (fixture, controller) =
-        world_with(&log, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
+        fixture_with_bad_key(&log, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1))
+            .await?;
     advance(1000 * SECOND).await;
     let calls = log.times("call bad");
     // The backoff doubles from 5 ms up to 1,000 s. The jitter shortens each delay by up to half. This bounds the number
@@ -86,7 +88,7 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), TestError> {
 async fn panicking_reconcile_counts_as_failed() -> Result<(), TestError> {
     let log = EventLog::default();
     let (fixture, controller) =
-        world_with(&log, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
+        fixture_with_bad_key(&log, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
     advance(60 * SECOND).await;
     let calls = log.times("call bad").len();
     assert!((10..=16).contains(&calls), "{calls}");
@@ -97,9 +99,9 @@ async fn panicking_reconcile_counts_as_failed() -> Result<(), TestError> {
 }
 
 /// Value that panics on drop.
-struct Bomb;
+struct PanicsOnDrop;
 
-impl Drop for Bomb {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         assert!(std::thread::panicking(), "in the drop");
     }
@@ -107,17 +109,17 @@ impl Drop for Bomb {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_drop_ends_no_worker() -> Result<(), TestError> {
-    for from_the_call in [true, false] {
+    for panics_in_call in [true, false] {
         let log = EventLog::default();
-        let bad = move || async move {
-            if from_the_call {
-                std::panic::panic_any(Bomb);
+        let reconcile_bad = move || async move {
+            if panics_in_call {
+                std::panic::panic_any(PanicsOnDrop);
             }
-            let _bomb = Bomb;
+            let _panics_on_drop = PanicsOnDrop;
             std::future::pending().await
         };
-        let choose = |controller: Controller<ConfigMap>| controller.concurrency(1).timeout(SECOND / 20);
-        let (fixture, controller) = world_with(&log, bad, choose).await?;
+        let configure = |controller: Controller<ConfigMap>| controller.concurrency(1).timeout(SECOND / 20);
+        let (fixture, controller) = fixture_with_bad_key(&log, reconcile_bad, configure).await?;
         advance(30 * SECOND).await;
         assert_healthy_key_reconciled(&fixture, &log).await?;
         let panics = log.times("reconcile of default/bad panicked").len();
@@ -130,8 +132,8 @@ async fn panicking_drop_ends_no_worker() -> Result<(), TestError> {
 #[tokio::test(start_paused = true)]
 async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), TestError> {
     let log = EventLog::default();
-    let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
-    let (fixture, controller) = world_with(&log, std::future::pending, choose).await?;
+    let configure = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
+    let (fixture, controller) = fixture_with_bad_key(&log, std::future::pending, configure).await?;
     advance(5 * SECOND).await;
     assert_eq!(controller.stats().running, 1);
     assert_healthy_key_reconciled(&fixture, &log).await?;
@@ -152,15 +154,15 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), TestError>
     for number in 0..20 {
         fixture.server.create(&config_map(&format!("m{number}"), "1"))?;
     }
-    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (now, peak) = (running.clone(), most.clone());
+    let (running, max_running) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (running_count, max_count) = (running.clone(), max_running.clone());
     let controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).concurrency(4).run(
         move |_, _| {
-            let (now, peak) = (now.clone(), peak.clone());
+            let (running_count, max_count) = (running_count.clone(), max_count.clone());
             async move {
-                peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                max_count.fetch_max(running_count.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 advance(SECOND).await;
-                now.fetch_sub(1, Ordering::SeqCst);
+                running_count.fetch_sub(1, Ordering::SeqCst);
                 Ok::<_, Failure>(Action::await_change())
             }
         },
@@ -172,7 +174,7 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), TestError>
         controller.queue().add(super::key("m0"));
     }
     advance(60 * SECOND).await;
-    assert_eq!(most.load(Ordering::SeqCst), 4);
+    assert_eq!(max_running.load(Ordering::SeqCst), 4);
     assert_eq!(controller.stats().succeeded, 21, "once each, and the first once more");
     Ok(())
 }
@@ -180,8 +182,8 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), TestError>
 #[tokio::test(start_paused = true)]
 async fn immediate_requeues_are_slowed_down() -> Result<(), TestError> {
     let log = EventLog::default();
-    let again = || async { Ok(Action::requeue(Duration::ZERO)) };
-    let (fixture, controller) = world_with(&log, again, |controller| controller.concurrency(1)).await?;
+    let requeue = || async { Ok(Action::requeue(Duration::ZERO)) };
+    let (fixture, controller) = fixture_with_bad_key(&log, requeue, |controller| controller.concurrency(1)).await?;
     advance(100 * SECOND).await;
     let calls = log.times("call bad").len();
     assert!((100..140).contains(&calls), "{calls} calls in a hundred seconds");
@@ -197,23 +199,24 @@ async fn error_policy_determines_requeue() -> Result<(), TestError> {
     fixture.server.create(&config_map("a", "1"))?;
     let log = EventLog::default();
     let calls = log.clone();
-    let _controller = Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).on_diagnostic(log.notes()).run(
-        move |map: Arc<ConfigMap>, _| {
-            calls.record("call");
-            async move { Err(Failure(map.data.as_ref().map_or_else(String::new, |data| data["value"].clone()))) }
-        },
-        |_, error: &Failure, _| if error.0 == "1" { Action::requeue(10 * SECOND) } else { Action::await_change() },
-        Arc::new(()),
-    )?;
+    let _controller =
+        Controller::<ConfigMap>::new(&fixture.factory, Scope::all()).on_diagnostic(log.diagnostic_callback()).run(
+            move |map: Arc<ConfigMap>, _| {
+                calls.record("call");
+                async move { Err(Failure(map.data.as_ref().map_or_else(String::new, |data| data["value"].clone()))) }
+            },
+            |_, error: &Failure, _| if error.0 == "1" { Action::requeue(10 * SECOND) } else { Action::await_change() },
+            Arc::new(()),
+        )?;
     advance(25 * SECOND).await;
     assert_eq!(log.times("call").len(), 3);
     assert!(log.take().contains(&"reconcile of default/a failed: 1; 1 in a row, retry in 10.0s".to_owned()));
     fixture.write("a", "2")?;
     advance(100 * SECOND).await;
-    let then = log.take();
-    assert_eq!(then[..2], ["call", "reconcile of default/a failed: 2; 1 in a row, no retry until a change"]);
+    let events = log.take();
+    assert_eq!(events[..2], ["call", "reconcile of default/a failed: 2; 1 in a row, no retry until a change"]);
     // The error policy awaits a change. Only the change and pending requeues may lead to further reconciles.
-    assert!(then.len() <= 4, "{then:?}");
+    assert!(events.len() <= 4, "{events:?}");
     Ok(())
 }
 
@@ -229,17 +232,19 @@ fn blocking_reconcile_is_reported_and_replaced() -> Result<(), TestError> {
         let connection = Connection::new(kube_config(&server).await?)?;
         let factory = InformerFactory::new(&connection);
         let log = EventLog::default();
-        let (calls, (release, released)) = (log.clone(), std::sync::mpsc::channel::<()>());
-        let released = Arc::new(parking_lot::Mutex::new(released));
-        let controller =
-            Controller::<ConfigMap>::new(&factory, Scope::all()).concurrency(1).on_diagnostic(log.notes()).run(
+        let (calls, (release, release_receiver)) = (log.clone(), std::sync::mpsc::channel::<()>());
+        let release_receiver = Arc::new(parking_lot::Mutex::new(release_receiver));
+        let controller = Controller::<ConfigMap>::new(&factory, Scope::all())
+            .concurrency(1)
+            .on_diagnostic(log.diagnostic_callback())
+            .run(
                 move |map: Arc<ConfigMap>, _| {
-                    let (calls, released) = (calls.clone(), released.clone());
+                    let (calls, release_receiver) = (calls.clone(), release_receiver.clone());
                     async move {
                         calls.record(format!("call {}", map.name_any()));
                         if map.name_any() == "bad" {
                             // Blocks until the test ends.
-                            released.lock().recv().unwrap_or_default();
+                            release_receiver.lock().recv().unwrap_or_default();
                         }
                         Ok::<_, Failure>(Action::await_change())
                     }
@@ -251,10 +256,10 @@ fn blocking_reconcile_is_reported_and_replaced() -> Result<(), TestError> {
         until(limit, || controller.stats().blocked == 1).await?;
         until(limit, || !log.times("reconcile of default/bad has blocked its thread").is_empty()).await?;
         for round in 0..20 {
-            let before = log.times("call good").len();
+            let calls_before = log.times("call good").len();
             let patch = serde_json::json!({ "data": { "value": round.to_string() } });
             server.merge_patch("configmaps", "default", "good", patch)?;
-            until(limit, || log.times("call good").len() > before).await?;
+            until(limit, || log.times("call good").len() > calls_before).await?;
         }
         assert_eq!(log.times("call bad").len(), 1);
         release.send(())?;

@@ -6,7 +6,7 @@ pub struct SeededRng(u64);
 
 impl SeededRng {
     /// Creates the generator of a seed.
-    pub fn of(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
     }
 

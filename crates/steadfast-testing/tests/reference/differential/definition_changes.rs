@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
-use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
-use crate::differential::family::Family;
 use crate::differential::reads::TABLE;
-use crate::differential::script::{Reading, SENTINEL, Script, Step, Until};
+use crate::differential::rng::SeededRng;
+use crate::differential::script::{ReadMode, ResponseCondition, SENTINEL, Script, Step};
+use crate::differential::script_family::ScriptFamily;
 use crate::differential::servers::Embedded;
 
-const CHANGES: Family = Family {
+const CHANGES: ScriptFamily = ScriptFamily {
     name: "scripts of definitions that change",
     script,
     count: 16,
-    pairs: 25,
-    one: "STEADFAST_CHANGES_SCRIPT",
+    min_pairs: 25,
+    seed_variable: "STEADFAST_CHANGES_SCRIPT",
 };
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const MERGE: &str = "application/merge-patch+json";
@@ -30,34 +30,34 @@ const MERGE: &str = "application/merge-patch+json";
 #[derive(Clone)]
 struct Version {
     name: &'static str,
-    served: bool,
-    deprecated: bool,
-    status: bool,
+    is_served: bool,
+    is_deprecated: bool,
+    has_status: bool,
     /// Default of a field, if any.
     default: Option<&'static str>,
 }
 
 impl Version {
     fn new(name: &'static str) -> Self {
-        Self { name, served: true, deprecated: false, status: false, default: None }
+        Self { name, is_served: true, is_deprecated: false, has_status: false, default: None }
     }
 }
 
 struct ScriptBuilder {
-    chance: SeededRng,
+    rng: SeededRng,
     seed: u64,
     namespace: String,
     steps: Vec<Step>,
     versions: Vec<Version>,
     /// Index of the storage version.
-    storage: usize,
+    storage_index: usize,
     /// Versions with stored objects.
-    stored: Vec<&'static str>,
+    stored_versions: Vec<&'static str>,
     short_names: Vec<&'static str>,
     /// Number of changes of the definition.
     changes: usize,
     /// `true` if a watch is open that the next change of the definition ends.
-    watches: bool,
+    has_watch: bool,
 }
 
 impl ScriptBuilder {
@@ -73,18 +73,19 @@ impl ScriptBuilder {
         format!("{DEFINITIONS}/things.{}", self.group())
     }
 
-    fn things(&self, version: &str) -> String {
+    fn collection_path(&self, version: &str) -> String {
         format!("/apis/{}/{version}/namespaces/{}/things", self.group(), self.namespace)
     }
 
-    fn served(&mut self) -> &'static str {
-        let served: Vec<&'static str> = self.versions.iter().filter(|one| one.served).map(|one| one.name).collect();
-        self.chance.pick(&served)
+    fn pick_served_version(&mut self) -> &'static str {
+        let served: Vec<&'static str> =
+            self.versions.iter().filter(|version| version.is_served).map(|version| version.name).collect();
+        self.rng.pick(&served)
     }
 
     /// Returns the value of `versions` in the definition.
-    fn versions(&self) -> Value {
-        let of = |(place, version): (usize, &Version)| {
+    fn versions_json(&self) -> Value {
+        let version_json = |(index, version): (usize, &Version)| {
             let mut text = json!({"type": "string"});
             if let Some(default) = version.default {
                 text["default"] = default.into();
@@ -96,156 +97,164 @@ impl ScriptBuilder {
             let schema = json!({"type": "object", "properties": {
                 "spec": {"type": "object", "properties": fields}, "status": status,
             }});
-            let mark = format!("Change {}", self.changes);
-            let mut one = json!({
-                "name": version.name, "served": version.served, "storage": place == self.storage,
+            let column_name = format!("Change {}", self.changes);
+            let mut entry = json!({
+                "name": version.name, "served": version.is_served, "storage": index == self.storage_index,
                 "schema": {"openAPIV3Schema": schema},
                 "additionalPrinterColumns": [
-                    {"name": mark, "type": "string", "jsonPath": ".spec.text"},
+                    {"name": column_name, "type": "string", "jsonPath": ".spec.text"},
                     {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
                 ],
             });
-            if version.deprecated {
-                one["deprecated"] = true.into();
+            if version.is_deprecated {
+                entry["deprecated"] = true.into();
             }
-            if version.status {
-                one["subresources"] = json!({"status": {}});
+            if version.has_status {
+                entry["subresources"] = json!({"status": {}});
             }
-            one
+            entry
         };
-        self.versions.iter().enumerate().map(of).collect()
+        self.versions.iter().enumerate().map(version_json).collect()
     }
 
-    fn define(&mut self) {
+    fn add_definition(&mut self) {
         let group = self.group();
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("things.{group}")},
             "spec": {
-                "group": group, "scope": "Namespaced", "versions": self.versions(),
+                "group": group, "scope": "Namespaced", "versions": self.versions_json(),
                 "names": {"plural": "things", "kind": "Thing", "shortNames": self.short_names},
             },
         });
         self.push(Step::new("define", "POST", DEFINITIONS.to_owned()).json(&definition).label("definition"));
-        self.settle();
+        self.wait_until_served();
     }
 
     /// Waits until the definition is served as specified, and reads everything that it serves.
-    fn settle(&mut self) {
+    fn wait_until_served(&mut self) {
         let versions = self.versions.clone();
-        let mark = format!("Change {}", self.changes);
-        for version in versions.iter().filter(|version| version.served) {
-            let mut step = Step::new("list", "GET", self.things(version.name)).label("table after a change");
+        let column_name = format!("Change {}", self.changes);
+        for version in versions.iter().filter(|version| version.is_served) {
+            let mut step = Step::new("list", "GET", self.collection_path(version.name)).label("table after a change");
             step.accept = TABLE;
-            step.until = Some(Until::Has(mark.clone()));
-            step.after_watches = true;
+            step.condition = Some(ResponseCondition::Has(column_name.clone()));
+            step.waits_for_watches = true;
             self.push(step);
             let path = format!("/apis/{}/{}", self.group(), version.name);
             let mut step = Step::new("discovery", "GET", path).label("version served");
             // Discovery is complete only when the entries before the names are listed.
             let names: String = self.short_names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(",");
             let names = if names.is_empty() { "\"things\"".to_owned() } else { format!("\"shortNames\":[{names}]") };
-            let status =
-                if version.status { Until::Has("things/status".into()) } else { Until::Lacks("things/status".into()) };
-            step.until = Some(Until::Both(Box::new(Until::Has(names)), Box::new(status)));
+            let status = if version.has_status {
+                ResponseCondition::Has("things/status".into())
+            } else {
+                ResponseCondition::Lacks("things/status".into())
+            };
+            step.condition = Some(ResponseCondition::Both(Box::new(ResponseCondition::Has(names)), Box::new(status)));
             if self.short_names.is_empty() {
-                step.until =
-                    step.until.map(|one| Until::Both(Box::new(one), Box::new(Until::Lacks("shortNames".into()))));
+                step.condition = step.condition.map(|condition| {
+                    ResponseCondition::Both(
+                        Box::new(condition),
+                        Box::new(ResponseCondition::Lacks("shortNames".into())),
+                    )
+                });
             }
             self.push(step);
         }
-        for version in versions.iter().filter(|version| !version.served) {
-            let mut step = Step::new("list", "GET", self.things(version.name)).label("version not served");
-            step.until = Some(Until::Code(404));
+        for version in versions.iter().filter(|version| !version.is_served) {
+            let mut step = Step::new("list", "GET", self.collection_path(version.name)).label("version not served");
+            step.condition = Some(ResponseCondition::Code(404));
             self.push(step);
             let path = format!("/apis/{}/{}", self.group(), version.name);
             let mut step = Step::new("discovery", "GET", path).label("version not served");
-            step.until = Some(Until::Code(404));
+            step.condition = Some(ResponseCondition::Code(404));
             self.push(step);
         }
         let mut step = Step::new("discovery", "GET", format!("/apis/{}", self.group())).label("group");
-        let mut until = Until::Code(200);
+        let mut condition = ResponseCondition::Code(200);
         for version in &versions {
             let text = format!("/{}\"", version.name);
-            let is = if version.served { Until::Has(text) } else { Until::Lacks(text) };
-            until = Until::Both(Box::new(until), Box::new(is));
+            let is_listed =
+                if version.is_served { ResponseCondition::Has(text) } else { ResponseCondition::Lacks(text) };
+            condition = ResponseCondition::Both(Box::new(condition), Box::new(is_listed));
         }
-        step.until = Some(until);
+        step.condition = Some(condition);
         self.push(step);
-        self.watches = false;
+        self.has_watch = false;
     }
 
     /// Adds a change of the definition, and reads its effects.
-    fn change(&mut self) {
+    fn add_change(&mut self) {
         self.changes += 1;
         let mut option = "columns";
-        match self.chance.below(9) {
+        match self.rng.below(9) {
             0 | 1 if self.versions.len() < 4 => {
                 let name = ["v1", "v2", "v1beta1", "v3alpha1"][self.versions.len()];
                 let mut version = Version::new(name);
-                version.default = self.chance.pick(&[None, Some("given")]);
+                version.default = self.rng.pick(&[None, Some("given")]);
                 self.versions.push(version);
                 option = "version added";
             }
             2 | 3 => {
-                self.storage = self.chance.below(self.versions.len());
-                let name = self.versions[self.storage].name;
-                if !self.stored.contains(&name) {
-                    self.stored.push(name);
+                self.storage_index = self.rng.below(self.versions.len());
+                let name = self.versions[self.storage_index].name;
+                if !self.stored_versions.contains(&name) {
+                    self.stored_versions.push(name);
                 }
                 option = "storage";
             }
             4 if self.versions.len() > 1 => {
-                let place = self.chance.below(self.versions.len());
-                let served = self.versions[place].served;
-                if !served || self.versions.iter().filter(|one| one.served).count() > 1 {
-                    self.versions[place].served = !served;
+                let index = self.rng.below(self.versions.len());
+                let is_served = self.versions[index].is_served;
+                if !is_served || self.versions.iter().filter(|version| version.is_served).count() > 1 {
+                    self.versions[index].is_served = !is_served;
                     option = "served";
                 }
             }
             5 => {
-                let place = self.chance.below(self.versions.len());
-                self.versions[place].deprecated = !self.versions[place].deprecated;
+                let index = self.rng.below(self.versions.len());
+                self.versions[index].is_deprecated = !self.versions[index].is_deprecated;
                 option = "deprecated";
             }
             6 => {
-                let place = self.chance.below(self.versions.len());
-                self.versions[place].status = !self.versions[place].status;
+                let index = self.rng.below(self.versions.len());
+                self.versions[index].has_status = !self.versions[index].has_status;
                 option = "subresource";
             }
             7 => {
-                let place = self.chance.below(self.versions.len());
-                self.versions[place].default = self.chance.pick(&[None, Some("other")]);
+                let index = self.rng.below(self.versions.len());
+                self.versions[index].default = self.rng.pick(&[None, Some("other")]);
                 option = "default";
             }
             8 => {
-                self.short_names = self.chance.pick(&[&["th"][..], &["tg", "ti"], &[]]).to_vec();
+                self.short_names = self.rng.pick(&[&["th"][..], &["tg", "ti"], &[]]).to_vec();
                 option = "short names";
             }
             _ => {}
         }
-        let spec = json!({"versions": self.versions(), "names": {"shortNames": self.short_names}});
+        let spec = json!({"versions": self.versions_json(), "names": {"shortNames": self.short_names}});
         let mut step = Step::new("change", "PATCH", self.definition_path()).json(&json!({"spec": spec})).label(option);
         step.content_type = MERGE;
         // The rest of the response depends on the progress of the controllers.
         step.accept = crate::differential::reads::METADATA;
-        step.code_only = true;
+        step.compares_code_only = true;
         self.push(step);
-        self.settle();
+        self.wait_until_served();
     }
 
     /// Adds a change that is rejected.
-    fn refused(&mut self) {
-        let mut versions = self.versions();
-        let all = versions.as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
-        match self.chance.below(4) {
-            0 => all[0]["additionalPrinterColumns"][1]["jsonPath"] = "size".into(),
-            1 => all[0]["schema"]["openAPIV3Schema"]["type"] = "string".into(),
-            2 => all[0]["name"] = "V1".into(),
+    fn add_rejected_change(&mut self) {
+        let mut versions = self.versions_json();
+        let entries = versions.as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
+        match self.rng.below(4) {
+            0 => entries[0]["additionalPrinterColumns"][1]["jsonPath"] = "size".into(),
+            1 => entries[0]["schema"]["openAPIV3Schema"]["type"] = "string".into(),
+            2 => entries[0]["name"] = "V1".into(),
             _ => {
                 // Replaces a version that has stored objects by another one.
-                let stored = self.stored[0];
-                for version in all.iter_mut().filter(|version| version["name"] == stored) {
+                let stored = self.stored_versions[0];
+                for version in entries.iter_mut().filter(|version| version["name"] == stored) {
                     version["name"] = "v9".into();
                 }
             }
@@ -253,17 +262,17 @@ impl ScriptBuilder {
         let mut step = Step::new("change", "PATCH", self.definition_path()).label("refused");
         step = step.json(&json!({"spec": {"versions": versions}}));
         step.content_type = MERGE;
-        step.code_only = true;
+        step.compares_code_only = true;
         self.push(step);
     }
 
-    fn thing(&mut self, version: &str, name: &str) -> Value {
-        let mut spec = json!({"size": self.chance.below(9)});
-        if self.chance.percent(50) {
+    fn object(&mut self, version: &str, name: &str) -> Value {
+        let mut spec = json!({"size": self.rng.below(9)});
+        if self.rng.percent(50) {
             spec["text"] = "own".into();
         }
         for field in ["v1", "v2"] {
-            if self.chance.percent(50) {
+            if self.rng.percent(50) {
                 spec[field] = field.into();
             }
         }
@@ -271,20 +280,20 @@ impl ScriptBuilder {
             "apiVersion": format!("{}/{version}", self.group()), "kind": "Thing",
             "metadata": {"name": name}, "spec": spec,
         });
-        if self.chance.percent(30) {
+        if self.rng.percent(30) {
             thing["status"] = json!({"phase": "Given"});
         }
         thing
     }
 
-    fn write(&mut self) {
-        let version = self.served();
-        let name = self.chance.pick(&["a", "b", "c"]);
-        let (path, thing) = (self.things(version), self.thing(version, name));
+    fn add_write(&mut self) {
+        let version = self.pick_served_version();
+        let name = self.rng.pick(&["a", "b", "c"]);
+        let (path, thing) = (self.collection_path(version), self.object(version, name));
         let at = format!("{path}/{name}");
         let mut change = Step::new("patch", "PATCH", at.clone()).json(&json!({"spec": {"size": self.changes}}));
         change.content_type = MERGE;
-        let step = match self.chance.below(6) {
+        let step = match self.rng.below(6) {
             0..3 => Step::new("create", "POST", path).json(&thing).label("thing"),
             3 => change.label("thing"),
             4 => Step { path: format!("{at}/status"), body: r#"{"status":{"phase":"B"}}"#.into(), ..change }
@@ -294,11 +303,11 @@ impl ScriptBuilder {
         self.push(step);
     }
 
-    fn read(&mut self) {
-        let version = self.served();
-        let path = self.things(version);
-        let name = self.chance.pick(&["a", "b", "c"]);
-        let mut step = match self.chance.below(4) {
+    fn add_read(&mut self) {
+        let version = self.pick_served_version();
+        let path = self.collection_path(version);
+        let name = self.rng.pick(&["a", "b", "c"]);
+        let mut step = match self.rng.below(4) {
             0 => Step::new("get", "GET", format!("{path}/{name}")).label("thing"),
             1 => {
                 let resource_path = format!("/apis/{}/{version}/things", self.group());
@@ -306,57 +315,59 @@ impl ScriptBuilder {
             }
             _ => Step::new("list", "GET", path).label("things"),
         };
-        if self.chance.percent(25) {
+        if self.rng.percent(25) {
             step.accept = TABLE;
         }
         self.push(step);
     }
 
     /// Adds a watch that the next change ends.
-    fn watch(&mut self) {
-        let path = self.things(self.versions.iter().find(|one| one.served).map_or("v1", |one| one.name));
+    fn add_watch(&mut self) {
+        let path = self.collection_path(
+            self.versions.iter().find(|version| version.is_served).map_or("v1", |version| version.name),
+        );
         let mut step = Step::new("watch", "GET", path.clone()).query("watch=1").query("timeoutSeconds=60");
-        step.reading = Reading::UntilSentinel;
+        step.read_mode = ReadMode::UntilSentinel;
         step.wait_for_watch_cache = Some(path);
-        step = if self.chance.percent(50) { step.query("resourceVersion=0") } else { step };
-        self.watches = true;
+        step = if self.rng.percent(50) { step.query("resourceVersion=0") } else { step };
+        self.has_watch = true;
         self.push(step.label("ended by a change"));
     }
 
     /// Adds the deletion of the definition, with its objects.
-    fn end(&mut self, held: bool) {
-        let version = self.served();
-        let path = self.things(version);
-        if held {
-            let mut thing = self.thing(version, "held");
+    fn add_deletion(&mut self, has_finalizer: bool) {
+        let version = self.pick_served_version();
+        let path = self.collection_path(version);
+        if has_finalizer {
+            let mut thing = self.object(version, "held");
             thing["metadata"]["finalizers"] = json!(["steadfast.dev/held"]);
             self.push(Step::new("create", "POST", path.clone()).json(&thing).label("finalizers"));
         }
-        if self.chance.percent(50) {
-            self.watch();
+        if self.rng.percent(50) {
+            self.add_watch();
         }
         let (at, group) = (self.definition_path(), self.group());
         let mut wrong_uid = Step::new("undefine", "DELETE", at.clone()).query("uid=another").label("wrong uid");
-        wrong_uid.code_only = true;
+        wrong_uid.compares_code_only = true;
         self.push(wrong_uid);
         let mut step = Step::new("undefine", "DELETE", at.clone()).label("definition");
-        step.code_only = true;
+        step.compares_code_only = true;
         self.push(step);
-        if held {
+        if has_finalizer {
             let mut step = Step::new("get", "GET", format!("{path}/held")).label("terminating");
-            step.until = Some(Until::Has("deletionTimestamp".into()));
+            step.condition = Some(ResponseCondition::Has("deletionTimestamp".into()));
             self.push(step);
-            let late_object = self.thing(version, "late");
+            let late_object = self.object(version, "late");
             self.push(Step::new("create", "POST", path.clone()).json(&late_object).label("while terminating"));
             let mut change = Step::new("patch", "PATCH", format!("{path}/held")).label("finalizers");
             change = change.json(&json!({"metadata": {"finalizers": null}}));
             change.content_type = MERGE;
             self.push(change);
         }
-        for (verb, place) in [("get", at), ("list", path), ("discovery", format!("/apis/{group}"))] {
-            let mut step = Step::new(verb, "GET", place).label("gone");
-            step.until = Some(Until::Code(404));
-            step.after_watches = verb == "discovery";
+        for (verb, path_to_check) in [("get", at), ("list", path), ("discovery", format!("/apis/{group}"))] {
+            let mut step = Step::new(verb, "GET", path_to_check).label("gone");
+            step.condition = Some(ResponseCondition::Code(404));
+            step.waits_for_watches = verb == "discovery";
             self.push(step);
         }
     }
@@ -364,47 +375,47 @@ impl ScriptBuilder {
 
 /// Returns the script of a seed.
 fn script(seed: u64) -> Script {
-    let chance = SeededRng::of(seed ^ 0x00C4_A6E5);
+    let rng = SeededRng::new(seed ^ 0x00C4_A6E5);
     let mut builder = ScriptBuilder {
-        chance,
+        rng,
         seed,
         namespace: format!("changes-{seed}"),
         steps: Vec::new(),
         versions: vec![Version::new("v1")],
-        storage: 0,
-        stored: vec!["v1"],
+        storage_index: 0,
+        stored_versions: vec!["v1"],
         short_names: vec!["th"],
         changes: 0,
-        watches: false,
+        has_watch: false,
     };
     let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
     builder
         .push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object).label("namespace"));
-    builder.define();
-    for _ in 0..3 + builder.chance.below(3) {
-        for _ in 0..2 + builder.chance.below(3) {
-            builder.write();
-            if builder.chance.percent(60) {
-                builder.read();
+    builder.add_definition();
+    for _ in 0..3 + builder.rng.below(3) {
+        for _ in 0..2 + builder.rng.below(3) {
+            builder.add_write();
+            if builder.rng.percent(60) {
+                builder.add_read();
             }
         }
-        if builder.chance.percent(30) {
-            builder.refused();
+        if builder.rng.percent(30) {
+            builder.add_rejected_change();
         }
-        if builder.chance.percent(40) {
-            builder.watch();
-            builder.write();
+        if builder.rng.percent(40) {
+            builder.add_watch();
+            builder.add_write();
         }
-        builder.change();
-        builder.read();
+        builder.add_change();
+        builder.add_read();
     }
-    if builder.chance.percent(60) {
-        let has_finalizer = builder.chance.percent(25);
-        builder.end(has_finalizer);
+    if builder.rng.percent(60) {
+        let has_finalizer = builder.rng.percent(25);
+        builder.add_deletion(has_finalizer);
     } else {
-        builder.watch();
-        let version = builder.served();
-        let (path, last) = (builder.things(version), builder.thing(version, SENTINEL));
+        builder.add_watch();
+        let version = builder.pick_served_version();
+        let (path, last) = (builder.collection_path(version), builder.object(version, SENTINEL));
         builder.push(Step::new("create", "POST", path).json(&last).label("last of all"));
     }
     Script { seed, steps: builder.steps }
@@ -414,17 +425,17 @@ fn script(seed: u64) -> Script {
 async fn changed_definitions_are_served_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = TestServer::of(&reference.kube_config().await?)?;
-    CHANGES.run(&embedded.site, &theirs).await
+    let theirs = TestServer::from_config(&reference.kube_config().await?)?;
+    CHANGES.run(&embedded.test_server, &theirs).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_definition_change_mutant_is_detected() -> Result<(), TestError> {
-    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    let (first, second) = (Embedded::start(1).await?, Embedded::start(2).await?);
     crate::differential::run_and_assert_mutants_detected(
-        crate::differential::mutants::CHANGING,
-        &one.site,
-        &other.site,
+        crate::differential::mutants::DEFINITION_CHANGE_MUTANTS,
+        &first.test_server,
+        &second.test_server,
         (1..=20).map(script),
     )
     .await

@@ -14,9 +14,9 @@ async fn secrets_need_explicit_permission() -> Result<(), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
     let checkpoint = Checkpoint::open(folder.file())?;
-    let rejected = factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
+    let error = factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
     assert_eq!(
-        rejected.to_string(),
+        error.to_string(),
         "secrets cannot be kept in a checkpoint: Secrets are written to disk only on request; omit the checkpoint, or \
          request it with `including_secrets`"
     );
@@ -37,14 +37,14 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), TestError> {
         |factory: &InformerFactory| factory.builder::<Lazy<ConfigMap>>(Scope::all()).checkpoint(&checkpoint).start();
     let first = build(&factory)?;
     assert_eq!(build(&factory)?.name(), first.name(), "both requests return the same informer");
-    let without = factory.informer::<Lazy<ConfigMap>>(Scope::all()).expect_err("the second request has no checkpoint");
-    assert!(without.to_string().contains("checkpoint"), "{without}");
-    let elsewhere = InformerFactory::new(factory.connection());
-    let twice = build(&elsewhere).expect_err("two informers must not write one file");
+    let error = factory.informer::<Lazy<ConfigMap>>(Scope::all()).expect_err("the second request has no checkpoint");
+    assert!(error.to_string().contains("checkpoint"), "{error}");
+    let other_factory = InformerFactory::new(factory.connection());
+    let twice = build(&other_factory).expect_err("two informers must not write one file");
     assert!(matches!(twice, InformerError::Checkpoint { why: CheckpointUnsupported::InUse, .. }), "{twice}");
     factory.shutdown();
-    build(&elsewhere)?;
-    let changed = elsewhere
+    build(&other_factory)?;
+    let changed = other_factory
         .builder::<Lazy<ConfigMap>>(Scope::namespace("shop"))
         .checkpoint(&checkpoint)
         .transform(|object| object);
@@ -57,9 +57,9 @@ fn locked_file_names_its_owner() -> Result<(), TestError> {
     let folder = Folder::new("held")?;
     let path = folder.file();
     let open_checkpoint = Checkpoint::open(&path)?;
-    let rejected = Checkpoint::open(&path).expect_err("the file is locked");
-    assert!(matches!(&rejected, CheckpointError::Held { .. }));
-    assert!(rejected.to_string().contains(&format!("process {}", std::process::id())), "{rejected}");
+    let error = Checkpoint::open(&path).expect_err("the file is locked");
+    assert!(matches!(&error, CheckpointError::Held { .. }));
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     drop(open_checkpoint);
     Checkpoint::open(&path)?;
     Ok(())
@@ -91,7 +91,7 @@ fn invalid_checkpoint_is_renamed_and_kept() -> Result<(), TestError> {
 
 #[test]
 fn missing_folder_is_reported() {
-    let rejected = Checkpoint::open("/nowhere/at/all/file").expect_err("the folder does not exist");
-    assert!(matches!(&rejected, CheckpointError::Io { .. }));
-    assert!(rejected.to_string().contains("/nowhere/at/all/file"), "{rejected}");
+    let error = Checkpoint::open("/nowhere/at/all/file").expect_err("the folder does not exist");
+    assert!(matches!(&error, CheckpointError::Io { .. }));
+    assert!(error.to_string().contains("/nowhere/at/all/file"), "{error}");
 }

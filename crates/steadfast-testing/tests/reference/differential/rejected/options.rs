@@ -1,12 +1,12 @@
 //! Options of reads.
 
 use crate::differential::generate::ScriptBuilder;
-use crate::differential::script::{Reading, Step};
+use crate::differential::script::{ReadMode, Step};
 
 /// Adds a list or a watch with invalid or unusual options.
-pub fn options(builder: &mut ScriptBuilder) {
+pub fn add_odd_options(builder: &mut ScriptBuilder) {
     let index = builder.kind();
-    let (option, query) = builder.chance.pick(&[
+    let (option, query) = builder.rng.pick(&[
         ("bad limit", "limit=many"),
         ("bad limit", "limit=1.5"),
         ("negative limit", "limit=-1"),
@@ -59,11 +59,11 @@ pub fn options(builder: &mut ScriptBuilder) {
     let step = Step::new("odd options", "GET", format!("{}?{query}", builder.collection(index))).label(option);
     let step = if query.contains("labelSelector=") { step } else { builder.limit_to_own_objects(index, step) };
     let step = if query.contains("watch") && !query.contains("watch=false") && !query.contains("watch=0") {
-        Step { reading: Reading::Events, ..step }
+        Step { read_mode: ReadMode::Events, ..step }
     } else {
         step
     };
-    if query.contains("labelSelector=&") && !crate::differential::kinds::KINDS[index].namespaced {
+    if query.contains("labelSelector=&") && !crate::differential::kinds::KINDS[index].is_namespaced {
         return;
     }
     builder.push(step);

@@ -9,7 +9,7 @@ use crate::differential::script::Step;
 const TOO_LARGE: usize = 3 * 1024 * 1024 + 1;
 
 /// Adds a request with an invalid body, or for an unsupported representation.
-pub fn bodies(builder: &mut ScriptBuilder) {
+pub fn add_invalid_body(builder: &mut ScriptBuilder) {
     let index = builder.kind();
     let at = builder.collection(index);
     let object = builder.path_of(index, "a");
@@ -28,7 +28,7 @@ pub fn bodies(builder: &mut ScriptBuilder) {
     let merge = "application/merge-patch+json";
     let strategic = "application/strategic-merge-patch+json";
     let operations = "application/json-patch+json";
-    let request = match builder.chance.below(26) {
+    let request = match builder.rng.below(26) {
         0 => step("no JSON", "POST", &at, json, "{\"kind\":"),
         1 => step("no JSON", "PUT", &object, json, "nonsense"),
         2 => step("no JSON", "PATCH", &object, merge, "{"),
@@ -48,13 +48,13 @@ pub fn bodies(builder: &mut ScriptBuilder) {
         16 => step("unknown patch", "PATCH", &object, json, "{}"),
         17 => step("unknown patch", "PATCH", &object, "text/plain", "{}"),
         18 => {
-            let fresh = builder.object(index, "bad");
-            let body = fresh.to_string();
+            let object = builder.object(index, "bad");
+            let body = object.to_string();
             step("no content type", "POST", &at, "", &body).query("dryRun=All")
         }
         19 => {
-            let fresh = builder.object(index, "bad").to_string();
-            step("content type with a parameter", "POST", &at, "application/json; charset=utf-8", &fresh)
+            let object = builder.object(index, "bad").to_string();
+            step("content type with a parameter", "POST", &at, "application/json; charset=utf-8", &object)
                 .query("dryRun=All")
         }
         20 => get("text/html"),
@@ -62,9 +62,9 @@ pub fn bodies(builder: &mut ScriptBuilder) {
         22 => get("application/json;as=Nonsense;v=v1;g=meta.k8s.io"),
         23 => get("application/json;as=Table;v=v9;g=meta.k8s.io"),
         24 => {
-            let mut fresh = builder.object(index, "bad");
-            fresh["metadata"]["annotations"] = json!({"a": ""});
-            let body = fresh.to_string().replace("\"a\":\"\"", &too_large());
+            let mut object = builder.object(index, "bad");
+            object["metadata"]["annotations"] = json!({"a": ""});
+            let body = object.to_string().replace("\"a\":\"\"", &too_large());
             step("too large", "POST", &at, json, &body)
         }
         _ => {

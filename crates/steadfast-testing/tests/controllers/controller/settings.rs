@@ -20,38 +20,39 @@ fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunErro
 async fn invalid_settings_are_rejected_with_advice() -> Result<(), TestError> {
     let fixture = ControllerFixture::new().await?;
     let controller = || Controller::<ConfigMap>::new(&fixture.factory, Scope::all());
-    let refused = |controller| start(controller).map(drop).map_err(|error| error.to_string());
+    let start_error = |controller| start(controller).map(drop).map_err(|error| error.to_string());
     assert_eq!(
-        refused(controller().concurrency(0)),
+        start_error(controller().concurrency(0)),
         Err("cannot start the controller: concurrency is 0; set concurrency to 1 or more".into())
     );
     assert_eq!(
-        refused(controller().timeout(Duration::ZERO)),
+        start_error(controller().timeout(Duration::ZERO)),
         Err("cannot start the controller: timeout is 0; set timeout to more than 0, or to `None`".into())
     );
-    let nodes = refused(controller().owns::<Node>(Scope::namespace("default")));
+    let nodes = start_error(controller().owns::<Node>(Scope::namespace("default")));
     assert!(
         nodes.is_err_and(|error| error.contains("nodes")),
         "a namespace scope is invalid for a cluster-scoped kind"
     );
-    let in_a = || Controller::<ConfigMap>::new(&fixture.factory, Scope::namespace("a"));
+    let in_namespace_a = || Controller::<ConfigMap>::new(&fixture.factory, Scope::namespace("a"));
     assert_eq!(
-        refused(in_a().owns::<Secret>(Scope::namespace("b"))),
+        start_error(in_namespace_a().owns::<Secret>(Scope::namespace("b"))),
         Err("cannot start the controller: secrets in namespace b cannot be owned by configmaps in namespace a: a \
              namespaced owner is in the namespace of its children; request both in the same scope, or use `watches` with a \
              custom mapping"
             .into())
     );
     assert!(
-        refused(in_a().owns::<Node>(Scope::all())).is_err_and(|error| error.contains("nodes in all namespaces cannot"))
+        start_error(in_namespace_a().owns::<Node>(Scope::all()))
+            .is_err_and(|error| error.contains("nodes in all namespaces cannot"))
     );
-    assert_eq!(refused(in_a().owns::<Secret>(Scope::all())), Ok(()));
-    assert_eq!(refused(controller().owns::<Secret>(Scope::namespace("b"))), Ok(()));
+    assert_eq!(start_error(in_namespace_a().owns::<Secret>(Scope::all())), Ok(()));
+    assert_eq!(start_error(controller().owns::<Secret>(Scope::namespace("b"))), Ok(()));
     let factory = fixture.factory.clone();
-    let outside = std::thread::spawn(move || start(Controller::new(&factory, Scope::all())).map(drop));
-    assert_eq!(outside.join().ok(), Some(Err(RunError::NoRuntime)));
+    let outside_runtime = std::thread::spawn(move || start(Controller::new(&factory, Scope::all())).map(drop));
+    assert_eq!(outside_runtime.join().ok(), Some(Err(RunError::NoRuntime)));
     fixture.factory.shutdown();
-    assert!(refused(controller()).is_err_and(|error| error.contains("shut down")), "the factory was shut down");
+    assert!(start_error(controller()).is_err_and(|error| error.contains("shut down")), "the factory was shut down");
     Ok(())
 }
 
@@ -81,8 +82,8 @@ async fn controller_type_selects_cached_form() -> Result<(), TestError> {
         Arc::new(()),
     )?;
     advance(SECOND).await;
-    let mut all = log.all();
-    all.sort_unstable();
-    assert_eq!(all, ["dynamic a", "lazy Ok(\"a\")"]);
+    let mut entries = log.all();
+    entries.sort_unstable();
+    assert_eq!(entries, ["dynamic a", "lazy Ok(\"a\")"]);
     Ok(())
 }

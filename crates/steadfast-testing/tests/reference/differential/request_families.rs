@@ -1,13 +1,13 @@
 //! Families of requests. Each adds its own requests to a script.
 
 use crate::differential::generate::ScriptBuilder;
-use crate::differential::{discovery, events, namespaces, patches, reads, refused, watches, writes};
+use crate::differential::{discovery, events, namespaces, patches, reads, rejected, watches, writes};
 
 /// Adds one or several requests to a script.
-pub type Family = fn(&mut ScriptBuilder);
+pub type RequestFamily = fn(&mut ScriptBuilder);
 
 /// Families with their relative weights.
-pub const FAMILIES: &[(usize, Family)] = &[
+pub const FAMILIES: &[(usize, RequestFamily)] = &[
     (15, writes::create),
     (11, writes::update),
     (9, patches::patch),
@@ -21,23 +21,23 @@ pub const FAMILIES: &[(usize, Family)] = &[
     (2, discovery::discovery),
     (2, namespaces::add_lifecycle),
     (4, events::add_lifecycle),
-    (8, refused::options),
-    (5, refused::places),
-    (9, refused::objects),
-    (4, refused::bodies),
-    (4, refused::deletions),
-    (4, refused::types),
-    (3, refused::duplicates),
+    (8, rejected::add_odd_options),
+    (5, rejected::add_invalid_path),
+    (9, rejected::add_invalid_object),
+    (4, rejected::add_invalid_body),
+    (4, rejected::add_odd_deletion),
+    (4, rejected::add_wrong_type),
+    (3, rejected::add_duplicate_fields),
 ];
 
 /// Adds the requests of a random family.
 pub fn add(builder: &mut ScriptBuilder) {
     let total = FAMILIES.iter().map(|(weight, _)| weight).sum();
-    let mut drawn = builder.chance.below(total);
-    for (weight, family) in FAMILIES {
-        if drawn < *weight {
-            return family(builder);
+    let mut remaining_weight = builder.rng.below(total);
+    for (weight, add_requests) in FAMILIES {
+        if remaining_weight < *weight {
+            return add_requests(builder);
         }
-        drawn -= weight;
+        remaining_weight -= weight;
     }
 }

@@ -118,11 +118,11 @@ async fn hanging_credential_source_queues_no_requests() -> Outcome {
         .environment(environment_of(&server))
         .loader(std::future::pending::<Result<kube::Config, ConnectError>>)
         .build()?;
-    let started = Instant::now();
+    let start = Instant::now();
     let mut requests = Vec::new();
     for _ in 0..20 {
         let connection = connection.clone();
-        requests.push(tokio::spawn(async move { (list_pods(&connection).await, started.elapsed()) }));
+        requests.push(tokio::spawn(async move { (list_pods(&connection).await, start.elapsed()) }));
         sleep(Duration::from_millis(500)).await;
     }
     for (number, request) in requests.into_iter().enumerate() {

@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 use crate::differential::generate::ScriptBuilder;
-use crate::differential::kinds::{COMMON, KINDS};
+use crate::differential::kinds::{COMMON_KINDS, KINDS};
 use crate::differential::script::Step;
 
 /// Adds a creation with one error, or with a value that looks like one.
-pub fn objects(builder: &mut ScriptBuilder) {
+pub fn add_invalid_object(builder: &mut ScriptBuilder) {
     // Kinds with further validation on a real server are excluded: see "no schemas" in the documentation.
-    let index = builder.chance.below(COMMON);
+    let index = builder.rng.below(COMMON_KINDS);
     let at = builder.collection(index);
     let mut object = builder.object(index, "bad");
-    let mut number = builder.chance.below(52);
+    let mut number = builder.rng.below(52);
     // The path supplies the kind and version of a custom resource that lacks them.
-    if KINDS[index].custom && matches!(number, 44 | 45) {
+    if KINDS[index].is_custom && matches!(number, 44 | 45) {
         number = 42;
     }
     let (option, field, value) = wrong_metadata(number);
@@ -64,8 +64,8 @@ pub fn objects(builder: &mut ScriptBuilder) {
 fn wrong_metadata(number: usize) -> (&'static str, &'static str, Value) {
     let name = |length: usize| "n".repeat(length);
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "an-owner"});
-    let mut two = owner.clone();
-    two["controller"] = true.into();
+    let mut controller = owner.clone();
+    controller["controller"] = true.into();
     match number {
         0 => ("invalid name", "name", "Not_Valid".into()),
         1 => ("invalid name", "name", "-a".into()),
@@ -105,7 +105,7 @@ fn wrong_metadata(number: usize) -> (&'static str, &'static str, Value) {
         31 => (
             "two controllers",
             "ownerReferences",
-            json!([two, {"apiVersion": "v1", "kind": "ConfigMap", "name": "p", "uid": "q", "controller": true}]),
+            json!([controller, {"apiVersion": "v1", "kind": "ConfigMap", "name": "p", "uid": "q", "controller": true}]),
         ),
         32 => (
             "owner that must not be",

@@ -6,22 +6,27 @@ use serde_json::{Value, json};
 use steadfast_testing::TestError;
 use steadfast_testing::reference::Reference;
 
-use crate::differential::chance::SeededRng;
 use crate::differential::client::TestServer;
 use crate::differential::definitions::{self, GROUP, POOL_SIZE};
-use crate::differential::family::Family;
 use crate::differential::mutants::Mutant;
+use crate::differential::rng::SeededRng;
 use crate::differential::schemas;
 use crate::differential::script::{Script, Step};
+use crate::differential::script_family::ScriptFamily;
 use crate::differential::servers::Embedded;
 
-const CUSTOMS: Family =
-    Family { name: "scripts of custom resources", script, count: 100, pairs: 36, one: "STEADFAST_CUSTOM_SCRIPT" };
+const CUSTOM_RESOURCES: ScriptFamily = ScriptFamily {
+    name: "scripts of custom resources",
+    script,
+    count: 100,
+    min_pairs: 36,
+    seed_variable: "STEADFAST_CUSTOM_SCRIPT",
+};
 const NAMES: &[&str] = &["a", "b"];
 const MERGE: &str = "application/merge-patch+json";
 
 struct ScriptBuilder {
-    chance: SeededRng,
+    rng: SeededRng,
     namespace: String,
     number: u64,
     steps: Vec<Step>,
@@ -31,26 +36,26 @@ struct ScriptBuilder {
 
 impl ScriptBuilder {
     fn version(&mut self) -> &'static str {
-        self.chance.pick(&["v1", "v1", "v2"])
+        self.rng.pick(&["v1", "v1", "v2"])
     }
 
     fn path(&self, version: &str) -> String {
         format!("/apis/{GROUP}/{version}/namespaces/{}/pool{}s", self.namespace, self.number)
     }
 
-    fn part(&mut self, version: &str, part: &str) -> Value {
-        let wrong = self.chance.pick(&[0, 0, 0, 0, 0, 0, 0, 3, 8]);
+    fn random_part(&mut self, version: &str, part: &str) -> Value {
+        let wrong_percent = self.rng.pick(&[0, 0, 0, 0, 0, 0, 0, 3, 8]);
         let schema = definitions::schema_of(self.number, version);
-        schemas::value(&mut self.chance, &schema["properties"][part], wrong)
+        schemas::value(&mut self.rng, &schema["properties"][part], wrong_percent)
     }
 
     fn object(&mut self, version: &str, name: &str) -> Value {
         let mut object = json!({
             "apiVersion": format!("{GROUP}/{version}"), "kind": definitions::kind(self.number),
-            "metadata": {"name": name}, "spec": self.part(version, "spec"),
+            "metadata": {"name": name}, "spec": self.random_part(version, "spec"),
         });
-        if self.chance.percent(30) {
-            object["status"] = self.part(version, "status");
+        if self.rng.percent(30) {
+            object["status"] = self.random_part(version, "status");
         }
         object
     }
@@ -62,7 +67,7 @@ impl ScriptBuilder {
 
     /// Adds a random option to a step: the treatment of unknown fields, a dry run, or none.
     fn strictness(&mut self, step: Step) -> Step {
-        match self.chance.below(6) {
+        match self.rng.below(6) {
             0 => step.query("fieldValidation=Strict").label("strict"),
             1 => step.query("fieldValidation=Ignore").label("ignore"),
             2 => step.query("fieldValidation=Warn").label("warn"),
@@ -72,83 +77,83 @@ impl ScriptBuilder {
     }
 
     fn create(&mut self) {
-        let (version, name) = (self.version(), self.chance.pick(NAMES));
+        let (version, name) = (self.version(), self.rng.pick(NAMES));
         let object = self.object(version, name);
         let mut step = Step::new("create", "POST", self.path(version)).json(&object);
-        if self.chance.percent(5) {
+        if self.rng.percent(5) {
             step.body = step.body.replacen("\"spec\":{", "\"spec\":{\"zz\":1,\"zz\":2,", 1);
         }
         let step = self.strictness(step);
         self.push(name, step);
     }
 
-    fn run_one_script(&mut self) -> &'static str {
-        let nth = self.chance.below(self.objects.len());
-        self.objects.iter().nth(nth).map_or("a", |&name| name)
+    fn pick_object(&mut self) -> &'static str {
+        let index = self.rng.below(self.objects.len());
+        self.objects.iter().nth(index).map_or("a", |&name| name)
     }
 
     fn change(&mut self) {
-        let (version, name) = (self.version(), self.run_one_script());
-        let place = format!("{}/{name}", self.path(version));
+        let (version, name) = (self.version(), self.pick_object());
+        let path = format!("{}/{name}", self.path(version));
         // The change needs the version of this object. A list would yield the version of a random object.
-        self.steps.push(Step::new("get", "GET", place.clone()).label("plain"));
+        self.steps.push(Step::new("get", "GET", path.clone()).label("plain"));
         let last = self.steps.len() - 1;
-        let step = match self.chance.below(8) {
+        let step = match self.rng.below(8) {
             0..3 => {
                 let mut object = self.object(version, name);
                 object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
-                Step::new("update", "PUT", place).json(&object)
+                Step::new("update", "PUT", path).json(&object)
             }
             3 => {
                 let mut object = self.object(version, name);
                 object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
-                object["status"] = self.part(version, "status");
-                Step::new("update status", "PUT", format!("{place}/status")).json(&object)
+                object["status"] = self.random_part(version, "status");
+                Step::new("update status", "PUT", format!("{path}/status")).json(&object)
             }
             4 => {
-                let body = json!({"status": self.part(version, "status"), "spec": {"a": "ignored"}});
-                patch("patch status", format!("{place}/status"), &body)
+                let body = json!({"status": self.random_part(version, "status"), "spec": {"a": "ignored"}});
+                patch("patch status", format!("{path}/status"), &body)
             }
             5 => {
-                let operations = json!([{"op": "add", "path": "/spec/b", "value": self.part(version, "spec")}]);
-                let mut step = patch("patch", place, &operations);
+                let operations = json!([{"op": "add", "path": "/spec/b", "value": self.random_part(version, "spec")}]);
+                let mut step = patch("patch", path, &operations);
                 step.content_type = "application/json-patch+json";
                 step
             }
-            _ => patch("patch", place, &json!({"spec": self.part(version, "spec")})),
+            _ => patch("patch", path, &json!({"spec": self.random_part(version, "spec")})),
         };
         let step = self.strictness(step);
         self.push(name, step);
     }
 
     fn scale(&mut self) {
-        let (version, name) = (self.version(), self.run_one_script());
-        let place = format!("{}/{name}", self.path(version));
-        self.steps.push(Step::new("get", "GET", place.clone()).label("plain"));
-        let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
+        let (version, name) = (self.version(), self.pick_object());
+        let path = format!("{}/{name}", self.path(version));
+        self.steps.push(Step::new("get", "GET", path.clone()).label("plain"));
+        let (last, path) = (self.steps.len() - 1, format!("{path}/scale"));
         // A random number nearly always changes the scale. A real server may treat an unchanged scale as a change,
         // because of its managers.
-        let replicas = if self.chance.percent(15) { json!(-1) } else { self.chance.below(100_000).into() };
+        let replicas = if self.rng.percent(15) { json!(-1) } else { self.rng.below(100_000).into() };
         let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
                            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
-        let step = match self.chance.below(6) {
-            0 | 1 => Step::new("get scale", "GET", place).label("plain"),
-            2 => Step::new("update scale", "PUT", place).json(&scale).label("plain"),
+        let step = match self.rng.below(6) {
+            0 | 1 => Step::new("get scale", "GET", path).label("plain"),
+            2 => Step::new("update scale", "PUT", path).json(&scale).label("plain"),
             3 => {
                 let mut scale = scale;
                 scale["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
-                Step::new("update scale", "PUT", place).json(&scale).label("version")
+                Step::new("update scale", "PUT", path).json(&scale).label("version")
             }
-            4 => patch("patch scale", place, &json!({"metadata": {"resourceVersion": "1"}})).label("stale version"),
-            _ => patch("patch scale", place, &json!({"spec": {"replicas": replicas}})).label("plain"),
+            4 => patch("patch scale", path, &json!({"metadata": {"resourceVersion": "1"}})).label("stale version"),
+            _ => patch("patch scale", path, &json!({"spec": {"replicas": replicas}})).label("plain"),
         };
         self.steps.push(step);
     }
 
     fn read(&mut self) {
-        let (version, name) = (self.version(), self.run_one_script());
+        let (version, name) = (self.version(), self.pick_object());
         let path = self.path(version);
-        let step = match self.chance.below(5) {
+        let step = match self.rng.below(5) {
             0 | 1 => Step::new("get", "GET", format!("{path}/{name}")).label("plain"),
             2 => Step::new("list", "GET", path).label("plain"),
             3 => {
@@ -170,29 +175,29 @@ fn patch(verb: &'static str, path: String, body: &Value) -> Step {
 
 /// Returns the script of a seed.
 fn script(seed: u64) -> Script {
-    let mut chance = SeededRng::of(seed.wrapping_add(77_000));
-    let number = chance.below(POOL_SIZE as usize) as u64;
+    let mut rng = SeededRng::new(seed.wrapping_add(77_000));
+    let number = rng.below(POOL_SIZE as usize) as u64;
     let namespace = format!("customs-{seed}");
-    let mut builder = ScriptBuilder { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
+    let mut builder = ScriptBuilder { rng, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
     let namespace_object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": builder.namespace}});
     builder.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&namespace_object));
     for _ in 0..4 {
         builder.create();
     }
     for _ in 0..20 {
-        match builder.chance.below(100) {
+        match builder.rng.below(100) {
             0..14 => builder.create(),
             14..52 => builder.change(),
             52..64 => builder.scale(),
             64..91 => builder.read(),
             91..95 => {
-                let step = definitions::random_definition_attempt(&mut builder.chance);
+                let step = definitions::random_definition_attempt(&mut builder.rng);
                 builder.steps.push(step);
             }
             _ => {
-                let (version, name) = (builder.version(), builder.run_one_script());
-                let place = format!("{}/{name}", builder.path(version));
-                builder.steps.push(Step::new("delete", "DELETE", place).label("plain"));
+                let (version, name) = (builder.version(), builder.pick_object());
+                let path = format!("{}/{name}", builder.path(version));
+                builder.steps.push(Step::new("delete", "DELETE", path).label("plain"));
             }
         }
     }
@@ -203,10 +208,10 @@ fn script(seed: u64) -> Script {
 async fn custom_resources_behave_equally() -> Result<(), TestError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = TestServer::of(&reference.kube_config().await?)?;
-    definitions::prepare(&embedded.site).await?;
+    let theirs = TestServer::from_config(&reference.kube_config().await?)?;
+    definitions::prepare(&embedded.test_server).await?;
     definitions::prepare(&theirs).await?;
-    CUSTOMS.run(&embedded.site, &theirs).await
+    CUSTOM_RESOURCES.run(&embedded.test_server, &theirs).await
 }
 
 /// Mutants that only scripts with schemas detect.
@@ -291,8 +296,14 @@ const MUTANTS: &[Mutant] = &[
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_custom_resource_mutant_is_detected() -> Result<(), TestError> {
-    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
-    definitions::prepare(&one.site).await?;
-    definitions::prepare(&other.site).await?;
-    crate::differential::run_and_assert_mutants_detected(MUTANTS, &one.site, &other.site, (1..=40).map(script)).await
+    let (first, second) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    definitions::prepare(&first.test_server).await?;
+    definitions::prepare(&second.test_server).await?;
+    crate::differential::run_and_assert_mutants_detected(
+        MUTANTS,
+        &first.test_server,
+        &second.test_server,
+        (1..=40).map(script),
+    )
+    .await
 }

@@ -7,16 +7,16 @@ use crate::differential::kinds::KINDS;
 use crate::differential::script::Step;
 
 /// Adds an object of a built-in kind, or a patch, with a value of a wrong type.
-pub fn types(builder: &mut ScriptBuilder) {
-    let wrong = wrong_values();
-    let (kind, place, value, option) = wrong[builder.chance.below(wrong.len())].clone();
-    let index = KINDS.iter().position(|of| of.kind == kind).unwrap_or_default();
-    let by_patch = builder.chance.percent(40) && !place.contains("/0");
+pub fn add_wrong_type(builder: &mut ScriptBuilder) {
+    let wrong_values = wrong_values();
+    let (kind, pointer, value, option) = wrong_values[builder.rng.below(wrong_values.len())].clone();
+    let index = KINDS.iter().position(|known_kind| known_kind.kind == kind).unwrap_or_default();
+    let by_patch = builder.rng.percent(40) && !pointer.contains("/0");
     let step = if by_patch {
         // The existence of the object does not affect the comparison.
-        let patch = place.rsplit('/').filter(|key| !key.is_empty()).fold(value, |inner, key| json!({key: inner}));
+        let patch = pointer.rsplit('/').filter(|key| !key.is_empty()).fold(value, |inner, key| json!({key: inner}));
         let mut step = Step::new("odd type", "PATCH", builder.path_of(index, "a")).json(&patch).label("patch");
-        step.content_type = match builder.chance.below(2) {
+        step.content_type = match builder.rng.below(2) {
             // With this patch type, a real server truncates a number that is too large.
             0 if option != "number too large" => "application/strategic-merge-patch+json",
             _ => "application/merge-patch+json",
@@ -24,9 +24,9 @@ pub fn types(builder: &mut ScriptBuilder) {
         step
     } else {
         let mut object = builder.object(index, "bad");
-        if let Some(field) = object.pointer_mut(place) {
+        if let Some(field) = object.pointer_mut(pointer) {
             *field = value;
-        } else if let Some((parent, key)) = place.rsplit_once('/')
+        } else if let Some((parent, key)) = pointer.rsplit_once('/')
             && let Some(parent) = object.pointer_mut(parent)
         {
             parent[key] = value;
@@ -79,15 +79,15 @@ fn wrong_values() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Adds an object or a patch with a repeated field.
-pub fn duplicates(builder: &mut ScriptBuilder) {
+pub fn add_duplicate_fields(builder: &mut ScriptBuilder) {
     let index = builder.kind();
-    let (option, query) = builder.chance.pick(&[
+    let (option, query) = builder.rng.pick(&[
         ("warned", ""),
         ("strict", "fieldValidation=Strict"),
         ("ignored", "fieldValidation=Ignore"),
     ]);
     let twice = "\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"}";
-    let (what, method, path, content_type, body) = match builder.chance.below(5) {
+    let (what, method, path, content_type, body) = match builder.rng.below(5) {
         0 | 1 => {
             let mut object = builder.object(index, "bad");
             object["metadata"]["annotations"] = json!({});
@@ -98,12 +98,12 @@ pub fn duplicates(builder: &mut ScriptBuilder) {
             let body = format!("{{\"metadata\":{{{twice}}}}}");
             ("merge patch", "PATCH", builder.path_of(index, "a"), "application/merge-patch+json", body)
         }
-        3 if !KINDS[index].custom => {
+        3 if !KINDS[index].is_custom => {
             let body = format!("{{\"metadata\":{{{twice}}}}}");
             ("strategic patch", "PATCH", builder.path_of(index, "a"), "application/strategic-merge-patch+json", body)
         }
         _ => {
-            let field = builder.chance.pick(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
+            let field = builder.rng.pick(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
             let path = "\"path\":\"/metadata/labels/extra\"";
             let body = format!("[{{\"op\":\"add\",{field},{path},\"value\":\"yes\"}}]");
             ("JSON patch", "PATCH", builder.path_of(index, "a"), "application/json-patch+json", body)

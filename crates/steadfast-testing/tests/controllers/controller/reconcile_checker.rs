@@ -17,33 +17,36 @@ use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStat
 use super::own_writes::{child_controller_of, context_of, ensure_children};
 use super::{SECOND, advance};
 
-struct ManualReconciles {
+struct CheckerFixture {
     server: Arc<ApiServer>,
-    calls: ReconcileChecker,
+    checker: ReconcileChecker,
     maps: Api<ConfigMap>,
 }
 
-impl ManualReconciles {
+impl CheckerFixture {
     async fn new() -> Result<Self, TestError> {
         let server = Arc::new(ApiServer::builder().in_memory().start().await?);
         server.create(&config_map("a", "1"))?;
         let connection = InMemory::default().connection(&server).await?;
         let maps = Api::namespaced(connection.client(), "default");
-        Ok(Self { calls: ReconcileChecker::of(&server, "configmaps"), server, maps })
+        Ok(Self { checker: ReconcileChecker::of(&server, "configmaps"), server, maps })
     }
 
     /// Returns the current object.
-    async fn a(&self) -> Result<Arc<ConfigMap>, TestError> {
+    async fn read_a(&self) -> Result<Arc<ConfigMap>, TestError> {
         Ok(Arc::new(self.maps.get("a").await?))
     }
 
     /// Simulates a reconcile that writes nothing.
-    fn call(&self, map: Arc<ConfigMap>) -> impl Future<Output = ()> + use<> {
-        self.calls.watch(|_: Arc<ConfigMap>, (): ()| async {})(map, ())
+    fn reconcile(&self, map: Arc<ConfigMap>) -> impl Future<Output = ()> + use<> {
+        self.checker.watch(|_: Arc<ConfigMap>, (): ()| async {})(map, ())
     }
 
     /// Simulates a reconcile that writes to its own object.
-    fn writing_call(&self, map: Arc<ConfigMap>) -> impl Future<Output = Result<ConfigMap, kube::Error>> + use<> {
+    fn reconcile_with_write(
+        &self,
+        map: Arc<ConfigMap>,
+    ) -> impl Future<Output = Result<ConfigMap, kube::Error>> + use<> {
         let maps = self.maps.clone();
         let write = move |map: Arc<ConfigMap>, (): ()| {
             let maps = maps.clone();
@@ -52,24 +55,24 @@ impl ManualReconciles {
                 maps.patch(&map.name_any(), &PatchParams::default(), &patch).await
             }
         };
-        self.calls.watch(write)(map, ())
+        self.checker.watch(write)(map, ())
     }
 
     fn violation(&self) -> String {
-        self.calls.check().map_or_else(|error| error.to_string(), |checked| format!("nothing: {checked:?}"))
+        self.checker.check().map_or_else(|error| error.to_string(), |result| format!("nothing: {result:?}"))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn check_without_reconciles_fails() -> Result<(), TestError> {
-    assert_eq!(ManualReconciles::new().await?.violation(), "no reconcile ran, so nothing was checked");
+    assert_eq!(CheckerFixture::new().await?.violation(), "no reconcile ran, so nothing was checked");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_reconciles_of_key_are_detected() -> Result<(), TestError> {
-    let fixture = ManualReconciles::new().await?;
-    let (first, second) = (fixture.call(fixture.a().await?), fixture.call(fixture.a().await?));
+    let fixture = CheckerFixture::new().await?;
+    let (first, second) = (fixture.reconcile(fixture.read_a().await?), fixture.reconcile(fixture.read_a().await?));
     tokio::join!(first, second);
     assert_eq!(fixture.violation(), "default/a was reconciled concurrently");
     Ok(())
@@ -77,20 +80,20 @@ async fn concurrent_reconciles_of_key_are_detected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_after_stop_is_reported() -> Result<(), TestError> {
-    let fixture = ManualReconciles::new().await?;
-    fixture.call(fixture.a().await?).await;
-    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
-    fixture.calls.stopped();
-    fixture.call(fixture.a().await?).await;
+    let fixture = CheckerFixture::new().await?;
+    fixture.reconcile(fixture.read_a().await?).await;
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
+    fixture.checker.stopped();
+    fixture.reconcile(fixture.read_a().await?).await;
     assert_eq!(fixture.violation(), "default/a was reconciled after the controller was stopped");
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn unreconciled_change_is_detected() -> Result<(), TestError> {
-    let fixture = ManualReconciles::new().await?;
-    let before = fixture.a().await?;
-    fixture.call(before.clone()).await;
+    let fixture = CheckerFixture::new().await?;
+    let old_map = fixture.read_a().await?;
+    fixture.reconcile(old_map.clone()).await;
     fixture.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
     assert!(
         fixture
@@ -98,33 +101,33 @@ async fn unreconciled_change_is_detected() -> Result<(), TestError> {
             .starts_with("default/a was not reconciled after: configmaps default/a was written in version")
     );
     // This reconcile receives the object from before the change, so the change still needs a reconcile.
-    fixture.call(before).await;
+    fixture.reconcile(old_map).await;
     assert!(fixture.violation().starts_with("default/a was not reconciled after"));
-    fixture.call(fixture.a().await?).await;
-    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
+    fixture.reconcile(fixture.read_a().await?).await;
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
     // After a reconcile with a write, another client changes the object during the next reconcile. This change must
     // not count as an own write.
-    fixture.writing_call(fixture.a().await?).await?;
-    let (seen, server) = (fixture.a().await?, fixture.server.clone());
-    let others = move |_: Arc<ConfigMap>, (): ()| {
+    fixture.reconcile_with_write(fixture.read_a().await?).await?;
+    let (current_map, server) = (fixture.read_a().await?, fixture.server.clone());
+    let key_mapping = move |_: Arc<ConfigMap>, (): ()| {
         let server = server.clone();
         async move { server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "3" } })) }
     };
-    fixture.calls.watch(others)(seen.clone(), ()).await?;
-    fixture.call(seen).await;
-    fixture.call(fixture.a().await?).await;
-    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 7, writes: 1, changes: 1 });
+    fixture.checker.watch(key_mapping)(current_map.clone(), ()).await?;
+    fixture.reconcile(current_map).await;
+    fixture.reconcile(fixture.read_a().await?).await;
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 7, writes: 1, changes: 1 });
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
-    let fixture = ManualReconciles::new().await?;
-    let before = fixture.a().await?;
-    fixture.writing_call(before.clone()).await?;
-    fixture.call(fixture.a().await?).await;
-    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
-    fixture.call(before).await;
+    let fixture = CheckerFixture::new().await?;
+    let old_map = fixture.read_a().await?;
+    fixture.reconcile_with_write(old_map.clone()).await?;
+    fixture.reconcile(fixture.read_a().await?).await;
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
+    fixture.reconcile(old_map).await;
     assert!(
         fixture
             .violation()
@@ -135,15 +138,15 @@ async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
-    let fixture = ManualReconciles::new().await?;
-    let (before, maps) = (fixture.a().await?, fixture.maps.clone());
+    let fixture = CheckerFixture::new().await?;
+    let (old_map, maps) = (fixture.read_a().await?, fixture.maps.clone());
     let delete = move |map: Arc<ConfigMap>, (): ()| {
         let maps = maps.clone();
         async move { maps.delete(&map.name_any(), &DeleteParams::default()).await.map(drop) }
     };
-    fixture.calls.watch(delete)(before.clone(), ()).await?;
-    assert_eq!(fixture.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
-    fixture.call(before).await;
+    fixture.checker.watch(delete)(old_map.clone(), ()).await?;
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
+    fixture.reconcile(old_map).await;
     assert!(
         fixture
             .violation()
@@ -154,7 +157,7 @@ async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn only_triggering_changes_need_reconciles() -> Result<(), TestError> {
-    let ManualReconciles { server, maps, .. } = ManualReconciles::new().await?;
+    let CheckerFixture { server, maps, .. } = CheckerFixture::new().await?;
     let is_labelled =
         |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
     let calls = ReconcileChecker::following(&server, "configmaps", is_labelled);
@@ -168,14 +171,14 @@ async fn only_triggering_changes_need_reconciles() -> Result<(), TestError> {
 
 #[tokio::test(start_paused = true)]
 async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), TestError> {
-    let fixture = ManualReconciles::new().await?;
+    let fixture = CheckerFixture::new().await?;
     let informers = InformerFactory::new(&InMemory::default().connection(&fixture.server).await?);
     let maps = informers.informer::<ConfigMap>(Scope::all())?;
     maps.wait_for_sync(SECOND).await?;
-    fixture.calls.reads("configmaps", &maps);
+    fixture.checker.reads("configmaps", &maps);
     fixture.server.faults().lag(true);
-    fixture.writing_call(fixture.a().await?).await?;
-    let by_key = fixture.calls.watch(|_: ObjectKey, (): ()| async {});
+    fixture.reconcile_with_write(fixture.read_a().await?).await?;
+    let by_key = fixture.checker.watch(|_: ObjectKey, (): ()| async {});
     by_key(super::key("a"), ()).await;
     assert!(
         fixture

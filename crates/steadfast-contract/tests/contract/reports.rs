@@ -24,7 +24,7 @@ fn violation_names_clause_object_and_times() {
 #[test]
 fn stored_recordings_can_be_judged_later() {
     let mut scenario = Scenario::with_object_a();
-    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).settled().restore(5);
+    scenario.delete(6, "a", "u1").deliver(deleted("a", "u1", 5, 6)).settle().restore(5);
     let history: History = serde_json::from_str(&serde_json::to_string(&scenario.history).unwrap()).unwrap();
     let trace: Trace = serde_json::from_str(&serde_json::to_string(&scenario.trace).unwrap()).unwrap();
     assert_eq!((&history, &trace), (&scenario.history, &scenario.trace));
@@ -35,7 +35,7 @@ fn trace_of_several_types_is_judged_separately() {
     let mut scenario = Scenario::with_object_a();
     scenario.record(Record::informer("nodes", Scope::all())).record(Record::registered("n", "nodes"));
     let call = scenario.enter("n", added("node-1", "u9", 3), 0, StoreContent::NotRead);
-    scenario.record(Record::returned("n", call)).settled();
+    scenario.record(Record::returned("n", call)).settle();
     assert!(scenario.bounds.check(&scenario.history, &scenario.trace).is_err());
     let pods = scenario.trace.for_informers(|informer| informer == "pods");
     scenario.bounds.check(&scenario.history, &pods).unwrap();
@@ -73,9 +73,9 @@ fn contradictory_recordings_never_pass() {
         let error = check(&History::new(), &trace).unwrap_err();
         assert!(!error.malformed.is_empty(), "{trace:?}");
     }
-    let mut backwards = Scenario::with_object_a();
-    backwards.set(4, "b", "u2");
-    assert!(!backwards.report().malformed.is_empty());
+    let mut with_decreasing_version = Scenario::with_object_a();
+    with_decreasing_version.set(4, "b", "u2");
+    assert!(!with_decreasing_version.report().malformed.is_empty());
 }
 
 /// Returns the missing evidence of a scenario without violations.
@@ -94,26 +94,26 @@ fn only_settled_traces_with_changes_pass() {
     assert!(missing_evidence(&scenario).contains("has not settled"));
     scenario.record(Record::Settled);
     assert!(missing_evidence(&scenario).contains("has not settled"), "a trace without a quiet phase is unsettled too");
-    scenario.settled();
+    scenario.settle();
     assert!(scenario.report().passed(), "{:#?}", scenario.report());
 
     // A misspelt resource name has the same effect: no change ever happens to that resource.
     let mut empty = Scenario::with_object_a();
     (empty.history, empty.trace) = (History::new(), Trace::new());
     assert!(missing_evidence(&empty).contains("no informer was recorded"));
-    empty.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settled();
+    empty.record(Record::informer("pods", Scope::all())).record(Record::registered("h", "pods")).settle();
     assert!(missing_evidence(&empty).contains("its plural name is needed"));
 }
 
 #[test]
 fn informer_without_records_is_named() {
     let mut scenario = Scenario::with_object_a();
-    scenario.record(Record::informer("others", Scope::all())).settled();
+    scenario.record(Record::informer("others", Scope::all())).settle();
     assert!(missing_evidence(&scenario).contains("informer others: no content of its store"));
     scenario.record(Record::Snapshot { informer: "others".into(), objects: Vec::new(), tainted: Vec::new() });
     assert!(scenario.report().inconclusive.is_empty());
 
     let mut stopped = Scenario::with_object_a();
-    stopped.freshness(steadfast_contract::Freshness::Stopped).settled();
+    stopped.report_freshness(steadfast_contract::Freshness::Stopped).settle();
     assert!(missing_evidence(&stopped).contains("every informer was stopped"));
 }
