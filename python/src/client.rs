@@ -10,7 +10,7 @@ use steadfast::connection::SendError;
 use steadfast::transport::TransportError;
 use steadfast::unstable::cause::root_cause;
 
-use crate::errors::{class, exception};
+use crate::errors::{exception, python_class};
 
 /// Request to the API server.
 #[derive(Debug)]
