@@ -19,22 +19,22 @@ use crate::proxy::NetworkFaults;
 #[doc(hidden)]
 pub type TestError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Waits until `reached` returns `true`, and returns the elapsed time.
+/// Waits until `is_met` returns `true`, and returns the elapsed time.
 ///
 /// # Errors
 ///
-/// Returns an error if `reached` is not true within `limit`.
-pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, TestkitError> {
-    let started = Instant::now();
-    // Polls, because `reached` may inspect any state and nothing announces its changes. In virtual time, the interval
+/// Returns an error if `is_met` is not true within `limit`.
+pub async fn until(limit: Duration, is_met: impl Fn() -> bool) -> Result<Duration, TestkitError> {
+    let start = Instant::now();
+    // Polls, because `is_met` may inspect any state and nothing announces its changes. In virtual time, the interval
     // costs nothing.
-    while !reached() {
-        if started.elapsed() > limit {
+    while !is_met() {
+        if start.elapsed() > limit {
             return Err(format!("the condition was not met within {limit:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(started.elapsed())
+    Ok(start.elapsed())
 }
 
 /// Returns the client configuration from the kubeconfig of `server`, which names its first replica.
