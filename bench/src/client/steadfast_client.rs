@@ -11,7 +11,7 @@ use steadfast::{
 use tokio::time::{Duration, sleep, timeout};
 
 use super::cache::ClientCache;
-use super::form::CachedForm;
+use super::cached_form::CachedForm;
 use super::output::print_response;
 use super::progress::Progress;
 use super::request::{ClientArgs, SYNC_TIMEOUT};

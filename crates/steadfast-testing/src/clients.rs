@@ -19,16 +19,16 @@ use crate::proxy::NetworkFaults;
 #[doc(hidden)]
 pub type TestError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Waits until `is_met` returns `true`, and returns the elapsed time.
+/// Waits until `reached` returns `true`, and returns the elapsed time.
 ///
 /// # Errors
 ///
-/// Returns an error if `is_met` is not true within `limit`.
-pub async fn until(limit: Duration, is_met: impl Fn() -> bool) -> Result<Duration, TestkitError> {
+/// Returns an error if `reached` is not true within `limit`.
+pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, TestkitError> {
     let start = Instant::now();
-    // Polls, because `is_met` may inspect any state and nothing announces its changes. In virtual time, the interval
+    // Polls, because `reached` may inspect any state and nothing announces its changes. In virtual time, the interval
     // costs nothing.
-    while !is_met() {
+    while !reached() {
         if start.elapsed() > limit {
             return Err(format!("the condition was not met within {limit:?}").into());
         }

@@ -125,14 +125,14 @@ mod sealed {
 
     pub trait ReconcileArgument {
         /// True if the subject is a key. The object of the key may be missing.
-        const IS_BY_KEY: bool;
+        const BY_KEY: bool;
         fn key(&self) -> Key;
         fn version(&self) -> Option<u64>;
     }
 }
 
 impl<K: Resource> sealed::ReconcileArgument for Arc<K> {
-    const IS_BY_KEY: bool = false;
+    const BY_KEY: bool = false;
 
     fn key(&self) -> Key {
         let meta = self.meta();
@@ -145,7 +145,7 @@ impl<K: Resource> sealed::ReconcileArgument for Arc<K> {
 }
 
 impl sealed::ReconcileArgument for ObjectKey {
-    const IS_BY_KEY: bool = true;
+    const BY_KEY: bool = true;
 
     fn key(&self) -> Key {
         (self.namespace().map(str::to_owned), self.name().to_owned())
@@ -358,7 +358,7 @@ impl RunningReconcile {
         let start_revision = inner.server.revision();
         let call = Call {
             key: subject.key(),
-            is_by_key: S::IS_BY_KEY,
+            is_by_key: S::BY_KEY,
             version: subject.version(),
             read_caches,
             start_revision,

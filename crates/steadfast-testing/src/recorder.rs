@@ -203,7 +203,7 @@ impl Recorder {
         self.add(informer, name, &selection, |handler| handler.filter(move |object| predicate(object)), |_| {})
     }
 
-    /// Adds a handler to an observed informer, and runs `action` within each of its calls.
+    /// Adds a handler to an observed informer, and runs `act` within each of its calls.
     ///
     /// # Panics
     ///
@@ -212,9 +212,9 @@ impl Recorder {
         &self,
         informer: &Informer<K>,
         name: &str,
-        action: impl Fn(&Event<K>) + Send + Sync + 'static,
+        act: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> EventRecording<K> {
-        self.add(informer, name, &FilterAsSelector(None), |handler| handler, action)
+        self.add(informer, name, &FilterAsSelector(None), |handler| handler, act)
     }
 
     fn add<K: Cacheable>(

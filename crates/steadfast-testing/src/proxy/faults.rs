@@ -131,11 +131,11 @@ impl NetworkFaults {
         self.set_lasting(&format!("delay({delay:?})"), !delay.is_zero(), move |condition| condition.delay = delay);
     }
 
-    /// Delays each byte by a further random duration of up to `max_jitter`, in each direction. The seed selects the
+    /// Delays each byte by a further random duration of up to `most`, in each direction. The seed selects the
     /// duration. The order of bytes is kept.
-    pub fn jitter(&self, max_jitter: Duration) {
-        self.set_lasting(&format!("jitter({max_jitter:?})"), !max_jitter.is_zero(), move |condition| {
-            condition.jitter = max_jitter;
+    pub fn jitter(&self, most: Duration) {
+        self.set_lasting(&format!("jitter({most:?})"), !most.is_zero(), move |condition| {
+            condition.jitter = most;
         });
     }
 
@@ -148,11 +148,11 @@ impl NetworkFaults {
         });
     }
 
-    /// Drops a connection silently if no byte has passed for `max_idle`. Bytes that are sent later on this connection
+    /// Drops a connection silently if no byte has passed for `idle`. Bytes that are sent later on this connection
     /// are lost, also after [`heal`](Self::heal). `None` ends this fault.
-    pub fn drop_idle_after(&self, max_idle: Option<Duration>) {
-        self.set_lasting(&format!("drop_idle_after({max_idle:?})"), max_idle.is_some(), move |condition| {
-            condition.max_idle = max_idle;
+    pub fn drop_idle_after(&self, idle: Option<Duration>) {
+        self.set_lasting(&format!("drop_idle_after({idle:?})"), idle.is_some(), move |condition| {
+            condition.max_idle = idle;
         });
     }
 

@@ -24,7 +24,7 @@ impl Reference {
         Ok(revision)
     }
 
-    /// Kills all processes, and starts the etcd and the history on the [backup](Self::back_up) of `revision`. The API
+    /// Kills all processes, and starts the etcd and the history on the [backup](Self::back_up) of revision `to`. The
     /// servers must be [started again](Self::start_again).
     ///
     /// The etcd must not have been compacted, because the history is read from the first change.
@@ -32,8 +32,8 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if no backup exists, or if a process does not end or start.
-    pub async fn restore(&mut self, revision: u64) -> Result<(), TestkitError> {
-        self.undo(revision).await?;
+    pub async fn restore(&mut self, to: u64) -> Result<(), TestkitError> {
+        self.undo(to).await?;
         copy(&self.backup(), &self.folder.etcd())?;
         self.start_etcd_and_history().await
     }

@@ -69,22 +69,22 @@ impl Fixture {
         }
     }
 
-    /// Waits until `is_met` returns `true` for the server. A fault may hide a write from the caches. After one
+    /// Waits until `reached` returns `true` for the server. A fault may hide a write from the caches. After one
     /// minute, the caches list again and receive this write.
     ///
     /// # Errors
     ///
-    /// Returns an error with `condition` if the condition is not met within an hour of virtual time.
-    pub async fn until(&self, condition: &str, is_met: impl Fn(&ApiServer) -> bool) -> Result<(), TestkitError> {
+    /// Returns an error with `what` if the condition is not met within an hour of virtual time.
+    pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), TestkitError> {
         let started = Instant::now();
-        while !is_met(&self.server) {
+        while !reached(&self.server) {
             // The gap otherwise ends with the next write of the hidden object. This write may never occur, and the
             // condition could then never be reached.
             if started.elapsed() > GAP_TIMEOUT {
                 self.injector.end_gap();
             }
             if started.elapsed() > WAIT_TIMEOUT {
-                return Err(format!("not reached within an hour of virtual time: {condition}").into());
+                return Err(format!("not reached within an hour of virtual time: {what}").into());
             }
             sleep(POLL_INTERVAL).await;
         }
