@@ -25,7 +25,7 @@ impl Reference {
     }
 
     /// Kills all processes, and starts the etcd and the history on the [backup](Self::back_up) of revision `to`. The
-    /// servers must be [started again](Self::start_again).
+    /// API servers must be [started again](Self::start_again).
     ///
     /// The etcd must not have been compacted, because the history is read from the first change.
     ///
