@@ -98,7 +98,7 @@ fn signal_stops_server_cleanly() {
         signal(&server.child, name);
         let status = server.child.wait().expect("an exit status");
         let mut printed = String::new();
-        server.rest.read_to_string(&mut printed).expect("readable output");
+        server.stdout.read_to_string(&mut printed).expect("readable output");
         assert!(status.success(), "{name}: {status}");
         assert!(printed.starts_with("stopped at revision "), "{printed}");
         assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the shutdown removes the created kubeconfig");
@@ -189,7 +189,7 @@ fn manifests_are_read_from_input_and_folders() {
     let kubeconfig = temp_path("input.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
     let child = start_with_input(&["serve", "--kubeconfig", &kubeconfig, "-f", "-"], &[a, b].concat());
-    let server = RunningServer::ready(kubeconfig, child);
+    let server = RunningServer::wait_until_ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "3"), ["default/a", "default/b"]);
 }
 
@@ -198,7 +198,7 @@ fn manifests_are_read_from_input_and_folders() {
 fn kustomization_is_built_by_installed_tool() {
     use std::os::unix::fs::PermissionsExt;
 
-    use crate::run::start_with;
+    use crate::run::start_with_variables;
 
     let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [cm.yaml]\n";
     let overlay = folder("overlay", &[("kustomization.yaml", kustomization), ("cm.yaml", &config_map("default", "k"))]);
@@ -210,8 +210,8 @@ fn kustomization_is_built_by_installed_tool() {
     let path = format!("{tools}:/usr/bin:/bin");
     let kubeconfig = temp_path("kustomize.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
-    let child = start_with(&["serve", "--kubeconfig", &kubeconfig, "-k", &overlay], &[("PATH", &path)]);
-    let server = RunningServer::ready(kubeconfig, child);
+    let child = start_with_variables(&["serve", "--kubeconfig", &kubeconfig, "-k", &overlay], &[("PATH", &path)]);
+    let server = RunningServer::wait_until_ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "2"), ["default/k"]);
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 
-use crate::run::{RunningServer, finish, start, start_with, stderr_text, steadfast, temp_file};
+use crate::run::{RunningServer, finish, start, start_with_variables, stderr_text, steadfast, temp_file};
 
 fn lines(stdout: &[u8]) -> Vec<Value> {
     let parse = |line: &[u8]| serde_json::from_slice(line).expect("every line is JSON");
@@ -201,7 +201,7 @@ fn config_map(name: &str, value: &str) -> Value {
 fn times_have_local_offset_or_utc() {
     let arguments = ["watch", "ns", "--embedded", "--until", "1"];
     let printed = |more: &[&str]| {
-        let output = finish(start_with(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
+        let output = finish(start_with_variables(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
         assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
