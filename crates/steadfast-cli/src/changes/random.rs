@@ -130,8 +130,8 @@ fn printed_changes(kind: &Kind, old: &Value, new: &Value, content: Content) -> (
 #[test]
 fn applied_changes_return_new_object() {
     let kinds = [Kind::new("", "Pod"), Kind::new("coordination.k8s.io", "Lease"), Kind::new("", "Secret")];
-    let everything = Content { total_noise_count: true, secrets: true };
-    let without_noise_content = Content { total_noise_count: false, secrets: true };
+    let everything = Content { noise: true, secrets: true };
+    let without_noise_content = Content { noise: false, secrets: true };
     let (mut with_noise_count, mut reordered_count) = (0, 0);
     for seed in 0..SEED_COUNT {
         let random = &mut Random::new(seed);
