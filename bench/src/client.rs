@@ -16,8 +16,8 @@
 
 mod baseline;
 mod cache;
+mod cached_form;
 mod fault_client;
-mod form;
 mod kube_runtime_client;
 mod measure;
 mod output;
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
         return fault_client::run(config, args.library).await;
     }
     let progress = Progress::default();
-    let (started, used) = (Instant::now(), processor_time()?);
+    let (started, cpu_before) = (Instant::now(), processor_time()?);
     let widgets = widgets();
     let cache: Box<dyn ClientCache> = match (args.library, args.resource.as_str()) {
         (ClientLibrary::Steadfast, "pods") if args.lazy => {
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
         // The baseline has no cache, so no other command applies.
         (ClientLibrary::Baseline, _) => {
             let bytes = baseline::read(config, &args).await?;
-            let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
+            let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - cpu_before);
             print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
@@ -82,36 +82,36 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
             Box::new(kube_runtime_client::start::<DynamicObject>(config, widgets, &args, &progress).await?)
         }
     };
-    let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
+    let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - cpu_before);
     // A sync of too few objects would look fast.
     if cache.len() != args.expect {
         return Err(format!("the store has {} objects, not {}", cache.len(), args.expect).into());
     }
     print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "objects": cache.len() }));
-    let mut armed = 0.0;
+    let mut cpu_before = 0.0;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        match word {
+        let (command, argument) = line.split_once(' ').unwrap_or((&line, ""));
+        match command {
             "memory" => print_response(&memory()?),
             "reset-peak" => {
                 measure::reset_peak()?;
                 print_response(&json!({ "phase": "reset-peak" }));
             }
             "arm" => {
-                armed = arm(&progress)?;
+                cpu_before = arm(&progress)?;
                 print_response(&json!({ "phase": "arm" }));
             }
             "stall" | "go-on" => {
-                progress.stall(word == "stall");
-                print_response(&json!({ "phase": word }));
+                progress.set_stalled(command == "stall");
+                print_response(&json!({ "phase": command }));
             }
-            "reached" => print_response(&reached("reached", &progress, rest.parse()?, armed).await?),
+            "reached" => print_response(&wait_for_version("reached", &progress, argument.parse()?, cpu_before).await?),
             "until" => {
-                let armed = arm(&progress)?;
+                let cpu_before = arm(&progress)?;
                 // Reported before the wait, so that the writes start after the counters were reset.
                 print_response(&json!({ "phase": "armed" }));
-                print_response(&reached("until", &progress, rest.parse()?, armed).await?);
+                print_response(&wait_for_version("until", &progress, argument.parse()?, cpu_before).await?);
             }
             "fields" => {
                 let started = Instant::now();
@@ -127,19 +127,19 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
             "processor" => print_response(&json!({ "phase": "processor", "seconds": processor_time()? })),
             "kept" => {
                 let bytes = loop {
-                    let counts = cache.checkpoint_stats().ok_or("no checkpoint is written; pass --checkpoint")?;
+                    let stats = cache.checkpoint_stats().ok_or("no checkpoint is written; pass --checkpoint")?;
                     // The checkpoint is written in the background, after the sync.
-                    if counts.rows >= args.expect as u64 {
-                        break counts.bytes;
+                    if stats.rows >= args.expect as u64 {
+                        break stats.bytes;
                     }
                     sleep(Duration::from_millis(10)).await;
                 };
                 print_response(&json!({ "phase": "kept", "bytes": bytes }));
             }
             "reads" => {
-                let limit = Duration::from_secs_f64(rest.parse()?);
+                let limit = Duration::from_secs_f64(argument.parse()?);
                 // The reads block this thread for seconds. The runtime must move other tasks to other threads.
-                print_response(&tokio::task::block_in_place(|| measure::reads(&*cache, limit)));
+                print_response(&tokio::task::block_in_place(|| measure::measure_reads(&*cache, limit)));
             }
             _ => return Err(format!("unknown command: {line}").into()),
         }
@@ -165,16 +165,16 @@ fn arm(progress: &Progress) -> Result<f64, BenchError> {
 }
 
 /// Waits for an object with `version` or later.
-async fn reached(
+async fn wait_for_version(
     phase: &str,
     progress: &Progress,
     version: u64,
-    used_before: f64,
+    cpu_before: f64,
 ) -> Result<serde_json::Value, BenchError> {
     while progress.version() < version {
         sleep(Duration::from_millis(1)).await;
     }
     let mut response = progress.take_report(phase);
-    response["cpu"] = json!(processor_time()? - used_before);
+    response["cpu"] = json!(processor_time()? - cpu_before);
     Ok(response)
 }

@@ -22,13 +22,13 @@ use steadfast_testing::{Children, FaultSchedule, InMemory, config_map};
 use crate::BenchError;
 
 /// Required number of children per parent.
-const CHILDREN: usize = 3;
+const CHILDREN_PER_PARENT: usize = 3;
 
 /// Number of faults per run.
-const FAULTS: usize = 60;
+const FAULTS_PER_RUN: usize = 60;
 
 /// Limit of children that exist at once. A run ends at this limit, because its continuation would take minutes.
-const RUNAWAY_CHILDREN: usize = 1000;
+const RUNAWAY_CHILD_COUNT: usize = 1000;
 
 /// Counts surplus children, with each of both libraries.
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(crate) struct DuplicatesArgs {
 #[derive(Default)]
 struct Tally {
     /// Number of runs with a surplus child.
-    runs: u64,
+    runs_with_surplus: u64,
     /// Number of runs that were ended at the limit.
     runaways: u64,
     /// Highest number of children of one parent at once, in the runs that were not ended at the limit.
@@ -57,7 +57,10 @@ struct Tally {
 
 /// Executes all runs, and prints the results.
 pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
-    println!("{} runs, two parents with {CHILDREN} children each, {FAULTS} faults per run", args.seeds);
+    println!(
+        "{} runs, two parents with {CHILDREN_PER_PARENT} children each, {FAULTS_PER_RUN} faults per run",
+        args.seeds
+    );
     for (name, is_ours) in [("steadfast", true), ("kube-runtime", false)] {
         if args.ours && !is_ours {
             continue;
@@ -67,24 +70,24 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
             // Each run has its own clock, and therefore its own thread.
             let outcome = std::thread::scope(|scope| scope.spawn(|| run_seed(seed, is_ours)).join());
             let max_children = outcome.map_err(|_| format!("seed {seed} panicked"))??;
-            tally.runs += u64::from(max_children > CHILDREN);
-            if max_children >= RUNAWAY_CHILDREN {
+            tally.runs_with_surplus += u64::from(max_children > CHILDREN_PER_PARENT);
+            if max_children >= RUNAWAY_CHILD_COUNT {
                 tally.runaways += 1;
             } else {
                 tally.max_children = tally.max_children.max(max_children);
             }
         }
-        let Tally { runs, runaways, max_children } = tally;
+        let Tally { runs_with_surplus, runaways, max_children } = tally;
         println!(
-            "{name}: {runs} of them had a surplus child; {runaways} of these ended at {RUNAWAY_CHILDREN} children of one parent, \
-             the others had at most {max_children} at once"
+            "{name}: {runs_with_surplus} of them had a surplus child; {runaways} of these ended at \
+             {RUNAWAY_CHILD_COUNT} children of one parent, the others had at most {max_children} at once"
         );
     }
     Ok(())
 }
 
-/// Executes one run. Returns the highest number of children of one parent at once, or at least `RUNAWAY_CHILDREN` if
-/// the run was ended at the limit.
+/// Executes one run. Returns the highest number of children of one parent at once, or at least
+/// `RUNAWAY_CHILD_COUNT` if the run was ended at the limit.
 fn run_seed(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
@@ -115,7 +118,7 @@ fn run_seed(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
 
 async fn inject_faults(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), BenchError> {
     let mut faults = FaultSchedule::new(seed, server, network);
-    for step in 0..FAULTS {
+    for step in 0..FAULTS_PER_RUN {
         faults.inject_next().await;
         match faults.random(8) {
             0 => {
@@ -133,7 +136,7 @@ async fn inject_faults(seed: u64, server: &ApiServer, network: &NetworkFaults) -
             _ => {}
         }
         // The limit is checked after each step, as each surplus child makes the next reconciles slower.
-        if most_children(server) >= RUNAWAY_CHILDREN {
+        if most_children(server) >= RUNAWAY_CHILD_COUNT {
             return Ok(());
         }
     }
@@ -165,7 +168,7 @@ type Context = (Client, ChildCache);
 async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Result<(), kube::Error> {
     let uid = parent.uid().unwrap_or_default();
     let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| owner.uid == uid);
-    let own = match children {
+    let child_count = match children {
         ChildCache::Informer(pods) => match pods.lister() {
             Ok(lister) => lister.all().iter().filter(|pod| is_own(pod)).count(),
             // No lister exists before the sync: an unsynced cache would show no children.
@@ -175,7 +178,7 @@ async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Resu
     };
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     // The classic mistake: the cache may lack the children that an earlier reconcile has created.
-    for _ in own..CHILDREN {
+    for _ in child_count..CHILDREN_PER_PARENT {
         let mut child = steadfast_testing::pod("", "");
         child.metadata.name = None;
         child.metadata.generate_name = Some(format!("{}-", parent.name_any()));

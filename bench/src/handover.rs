@@ -19,7 +19,7 @@ use crate::median::median;
 const RECORD_BYTES: usize = 2048;
 
 /// Capacity of the channel in chunks.
-const CHANNEL_CAPACITY: usize = 16;
+const CHANNEL_CAPACITY_CHUNKS: usize = 16;
 
 /// Passes over a record, which cost about as much as the processing of an event.
 const PASSES_PER_RECORD: usize = 4;
@@ -41,7 +41,7 @@ pub(crate) struct HandoverArgs {
 /// Figures of one run.
 struct Figures {
     /// Processor time in seconds.
-    processor: f64,
+    cpu_seconds: f64,
     switches: i64,
     delays: Vec<Duration>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
             let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
             println!(
                 "| {pause} µs | {name} | {:.2} µs | {:.2} | {:.0} µs | {:.0} µs |",
-                median(runs, |run| run.processor * 1e6 / records),
+                median(runs, |run| run.cpu_seconds * 1e6 / records),
                 median(runs, |run| run.switches as f64 / records),
                 median(runs, |run| micros(run.delays[run.delays.len() / 2])),
                 median(runs, |run| micros(run.delays[run.delays.len() * 99 / 100])),
@@ -80,13 +80,13 @@ fn runtime() -> Result<Runtime, BenchError> {
 /// Sends and processes all records. With `uses_second_thread`, the socket's thread passes the records to another
 /// thread.
 fn measure(records: usize, pause: Duration, uses_second_thread: bool) -> Result<Figures, BenchError> {
-    let reader = runtime()?;
-    let (address, listener) = reader.block_on(async {
+    let socket_runtime = runtime()?;
+    let (address, listener) = socket_runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         Ok::<_, std::io::Error>((listener.local_addr()?, listener))
     })?;
     let started = Instant::now();
-    let (time_before, switches_before) = (processor_time()?, context_switches()?);
+    let (cpu_before, switches_before) = (processor_time()?, context_switches()?);
     let writer = std::thread::spawn(move || -> Result<(), std::io::Error> {
         use std::io::Write as _;
         let mut socket = std::net::TcpStream::connect(address)?;
@@ -101,67 +101,68 @@ fn measure(records: usize, pause: Duration, uses_second_thread: bool) -> Result<
         }
         socket.shutdown(std::net::Shutdown::Write)
     });
-    let mut processor = Processor { started, rest: Vec::new(), delays: Vec::with_capacity(records) };
-    let processed = if uses_second_thread {
-        let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);
-        let processing = std::thread::spawn(move || -> Result<Processor, std::io::Error> {
+    let mut record_reader =
+        RecordReader { started, incomplete_record: Vec::new(), delays: Vec::with_capacity(records) };
+    let finished_reader = if uses_second_thread {
+        let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY_CHUNKS);
+        let reader_thread = std::thread::spawn(move || -> Result<RecordReader, std::io::Error> {
             Builder::new_current_thread().build()?.block_on(async {
                 while let Some(chunk) = chunks.recv().await {
-                    processor.take(&chunk);
+                    record_reader.read_chunk(&chunk);
                 }
             });
-            Ok(processor)
+            Ok(record_reader)
         });
-        reader.block_on(read(listener, async |chunk| drop(sender.send(chunk.to_vec()).await)))?;
+        socket_runtime.block_on(read(listener, async |chunk| drop(sender.send(chunk.to_vec()).await)))?;
         drop(sender);
-        processing.join().map_err(|_| "the processing thread panicked")??
+        reader_thread.join().map_err(|_| "the processing thread panicked")??
     } else {
-        reader.block_on(read(listener, async |chunk| processor.take(chunk)))?;
-        processor
+        socket_runtime.block_on(read(listener, async |chunk| record_reader.read_chunk(chunk)))?;
+        record_reader
     };
     writer.join().map_err(|_| "the writing thread panicked")??;
-    let (processor, switches) = (processor_time()? - time_before, context_switches()? - switches_before);
-    let mut delays = processed.delays;
+    let (cpu_seconds, switches) = (processor_time()? - cpu_before, context_switches()? - switches_before);
+    let mut delays = finished_reader.delays;
     delays.sort_unstable();
     if delays.len() != records {
         return Err(format!("{} of {records} records arrived", delays.len()).into());
     }
-    Ok(Figures { processor, switches, delays })
+    Ok(Figures { cpu_seconds, switches, delays })
 }
 
 /// Reads the accepted connection to its end.
-async fn read(listener: TcpListener, mut pass: impl AsyncFnMut(&[u8])) -> Result<(), std::io::Error> {
+async fn read(listener: TcpListener, mut on_chunk: impl AsyncFnMut(&[u8])) -> Result<(), std::io::Error> {
     let (mut socket, _): (TcpStream, _) = listener.accept().await?;
     socket.flush().await?;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match socket.read(&mut buffer).await? {
             0 => return Ok(()),
-            length => pass(&buffer[..length]).await,
+            length => on_chunk(&buffer[..length]).await,
         }
     }
 }
 
 /// Reader of the records.
-struct Processor {
+struct RecordReader {
     started: Instant,
-    rest: Vec<u8>,
+    incomplete_record: Vec<u8>,
     delays: Vec<Duration>,
 }
 
-impl Processor {
-    fn take(&mut self, chunk: &[u8]) {
-        self.rest.extend_from_slice(chunk);
-        let complete_bytes = self.rest.len() / RECORD_BYTES * RECORD_BYTES;
-        for record in self.rest[..complete_bytes].chunks_exact(RECORD_BYTES) {
+impl RecordReader {
+    fn read_chunk(&mut self, chunk: &[u8]) {
+        self.incomplete_record.extend_from_slice(chunk);
+        let complete_bytes = self.incomplete_record.len() / RECORD_BYTES * RECORD_BYTES;
+        for record in self.incomplete_record[..complete_bytes].chunks_exact(RECORD_BYTES) {
             let mut sum = 0_u64;
             for _ in 0..PASSES_PER_RECORD {
                 sum = std::hint::black_box(record).iter().fold(sum, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
             }
             std::hint::black_box(sum);
-            let sent = record[..8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
-            self.delays.push(self.started.elapsed().saturating_sub(Duration::from_nanos(sent)));
+            let sent_nanos = record[..8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+            self.delays.push(self.started.elapsed().saturating_sub(Duration::from_nanos(sent_nanos)));
         }
-        self.rest.drain(..complete_bytes);
+        self.incomplete_record.drain(..complete_bytes);
     }
 }

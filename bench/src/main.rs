@@ -65,7 +65,7 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Command::parse() {
+    let result = match Command::parse() {
         Command::Run(args) => run::run(args).await,
         Command::Report(args) => run::report(&args),
         Command::Soak(args) => run::soak(args).await,
@@ -78,7 +78,7 @@ async fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).await,
         Command::Client(args) => client::run(args).await,
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");

@@ -28,10 +28,10 @@ const MIN_RECONCILES: usize = 200_000;
 const SINGLE_KEY_RECONCILES: usize = 20_000;
 
 /// Number of writes per object in the row of reconciles that write.
-const WRITES: usize = 5;
+const WRITES_PER_OBJECT: usize = 5;
 
 /// Number of runs per row of delays; the table shows the median. A run has 100 changes, so its p99 is a single change.
-const RUNS: usize = 9;
+const RUNS_PER_DELAY_ROW: usize = 9;
 
 /// Timeout, longer than any measurement.
 const ROW_TIMEOUT: Duration = Duration::from_mins(2);
@@ -69,28 +69,28 @@ struct Row {
 pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
     std::fs::create_dir_all(&args.out)?;
     let out = args.out.canonicalize()?;
-    let [go, steadfast, kube_runtime] = build_programs(&out).await?;
+    let [go_program, steadfast, kube_runtime] = build_programs(&out).await?;
     let mut programs: Vec<(&str, PathBuf, &[&str])> = vec![
         ("steadfast", steadfast, &[]),
         ("kube-runtime", kube_runtime, &[]),
-        ("controller-runtime", go, &["reconcile"]),
+        ("controller-runtime", go_program, &["reconcile"]),
     ];
     if let Some(earlier) = &args.earlier {
         programs.insert(0, ("steadfast earlier", earlier.canonicalize()?, &[]));
     }
-    let mut table = String::from(
+    let mut throughput_table = String::from(
         "| | | reconciles per second | CPU time per reconcile | thread switches per reconcile | resident | without files | peak |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
-    let mut urgent = String::from("| | change to reconcile, p50 | p99 |\n|---|---|---|\n");
+    let mut delay_table = String::from("| | change to reconcile, p50 | p99 |\n|---|---|---|\n");
     let is_selected =
         |row: &Row| args.rows.is_empty() || args.rows.iter().any(|text| row.title.contains(text.as_str()));
     for row in rows(&args.keys).into_iter().filter(is_selected) {
-        let wanted = if row.measures_delay { RUNS } else { args.runs.max(1) };
-        let mut measured: Vec<Vec<Vec<Value>>> = vec![Vec::new(); programs.len()];
+        let run_count = if row.measures_delay { RUNS_PER_DELAY_ROW } else { args.runs.max(1) };
+        let mut runs_by_program: Vec<Vec<Vec<Value>>> = vec![Vec::new(); programs.len()];
         // The programs run in turn, so that a change of the machine's load affects all of them.
-        for _ in 0..wanted {
-            for ((name, program, extra_args), runs) in programs.iter().zip(&mut measured) {
+        for _ in 0..run_count {
+            for ((name, program, extra_args), runs) in programs.iter().zip(&mut runs_by_program) {
                 let run = run_row(&out, &row, program, extra_args).await.map_err(|error| format!("{name}: {error}"))?;
                 if let Some(responses) = run {
                     eprintln!("{}, {name}: {responses:?}", row.title);
@@ -98,20 +98,20 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
                 }
             }
         }
-        for ((name, ..), runs) in programs.iter().zip(&measured) {
-            let table = if row.measures_delay { &mut urgent } else { &mut table };
+        for ((name, ..), runs) in programs.iter().zip(&runs_by_program) {
+            let table = if row.measures_delay { &mut delay_table } else { &mut throughput_table };
             // A row that times out has no result at all, because a median of fewer runs would not be comparable.
-            if runs.len() < wanted {
+            if runs.len() < run_count {
                 writeln!(table, "| {} | {name} | not in {} s |", row.title, ROW_TIMEOUT.as_secs())?;
             } else if row.measures_delay {
                 let (p50, p99) = (median_and_range(runs, "p50_us"), median_and_range(runs, "p99_us"));
                 writeln!(table, "| {}, {name} | {p50} | {p99} |", row.title)?;
             } else {
-                writeln!(table, "| {} | {name} | {} |", row.title, figures(runs))?;
+                writeln!(table, "| {} | {name} | {} |", row.title, throughput_cells(runs))?;
             }
         }
     }
-    println!("{table}\n{urgent}");
+    println!("{throughput_table}\n{delay_table}");
     Ok(())
 }
 
@@ -136,20 +136,21 @@ fn phase_field(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
 }
 
 /// Returns the reconciles per second, the cost of each, and the memory: the median of each figure over `runs`.
-fn figures(runs: &[Vec<Value>]) -> String {
+fn throughput_cells(runs: &[Vec<Value>]) -> String {
     // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
     // differs.
-    let calls = |run: &[Value]| {
+    let reconcile_count = |run: &[Value]| {
         let written = phase_field(run, "calls", "writes").filter(|written| *written > 0.0);
         written.or_else(|| phase_field(run, "calls", "calls")).unwrap_or_default()
     };
-    let each = |run: &[Value], field| phase_field(run, "calls", field).unwrap_or_default() / calls(run);
+    let per_reconcile =
+        |run: &[Value], field| phase_field(run, "calls", field).unwrap_or_default() / reconcile_count(run);
     let megabytes = |field| median(runs, |run| phase_field(run, "memory", field).unwrap_or_default() / 1e6);
     format!(
         "{:.0} | {:.2} µs | {:.2} | {:.1} MB | {:.1} MB | {:.1} MB",
-        median(runs, |run| 1.0 / each(run, "seconds")),
-        median(runs, |run| each(run, "processor") * 1e6),
-        median(runs, |run| each(run, "switches")),
+        median(runs, |run| 1.0 / per_reconcile(run, "seconds")),
+        median(runs, |run| per_reconcile(run, "processor") * 1e6),
+        median(runs, |run| per_reconcile(run, "switches")),
         megabytes("resident"),
         megabytes("own"),
         megabytes("peak"),
@@ -158,9 +159,9 @@ fn figures(runs: &[Vec<Value>]) -> String {
 
 /// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
 fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
-    let mut all: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
-    all.sort_by(f64::total_cmp);
-    match (all.first(), all.get(all.len() / 2), all.last()) {
+    let mut values: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
+    values.sort_by(f64::total_cmp);
+    match (values.first(), values.get(values.len() / 2), values.last()) {
         (Some(min), Some(middle), Some(max)) => {
             format!("{:.2} ms ({:.2} to {:.2})", middle / 1e3, min / 1e3, max / 1e3)
         }
@@ -170,14 +171,14 @@ fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
 
 /// Builds the programs with the settings of this one: for controller-runtime, Steadfast and kube-runtime.
 async fn build_programs(out: &Path) -> Result<[PathBuf; 3], BenchError> {
-    let go = out.join("bench-go");
+    let go_program = out.join("bench-go");
     let mut build = Command::new("go");
-    build.args(["build", "-C", "bench/go", "-o"]).arg(&go).arg(".");
+    build.args(["build", "-C", "bench/go", "-o"]).arg(&go_program).arg(".");
     if !build.status().await?.success() {
         return Err("building bench/go failed (it needs Go)".into());
     }
-    let this = std::env::current_exe()?;
-    let programs = this.parent().ok_or("the program has no folder")?;
+    let current_program = std::env::current_exe()?;
+    let programs = current_program.parent().ok_or("the program has no folder")?;
     let target = programs.parent().ok_or("the program is not in a target folder")?;
     let mut build = Command::new("cargo");
     build.args(["build", "--manifest-path", "bench/Cargo.toml", "--package", "steadfast-bench-controllers"]);
@@ -188,12 +189,12 @@ async fn build_programs(out: &Path) -> Result<[PathBuf; 3], BenchError> {
     if !build.status().await?.success() {
         return Err("building bench/controllers failed".into());
     }
-    Ok([go, programs.join("controller-steadfast"), programs.join("controller-kube-runtime")])
+    Ok([go_program, programs.join("controller-steadfast"), programs.join("controller-kube-runtime")])
 }
 
 fn rows(keys: &[usize]) -> Vec<Row> {
     let argument = |name: &str, value: usize| vec![format!("--{name}"), value.to_string()];
-    let plain = keys.iter().map(|&keys| {
+    let idle = keys.iter().map(|&keys| {
         let rounds = if keys == 1 { SINGLE_KEY_RECONCILES } else { MIN_RECONCILES.div_ceil(keys) };
         let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
         Row { title: format!("{keys} keys"), keys, arguments, measures_delay: false }
@@ -210,26 +211,27 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         }
     });
     // A larger number of keys would only prolong the rows with waits.
-    let max = keys.iter().copied().max().unwrap_or(1).min(10_000);
+    let max_keys = keys.iter().copied().max().unwrap_or(1).min(10_000);
     let waiting = Row {
-        title: format!("{max} keys, each reconcile waits 10 ms, 1,000 at a time"),
-        keys: max,
+        title: format!("{max_keys} keys, each reconcile waits 10 ms, 1,000 at a time"),
+        keys: max_keys,
         arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
         measures_delay: false,
     };
     let urgent = Row {
-        title: format!("{max} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
-        keys: max,
-        arguments: [argument("urgent", max.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
+        title: format!("{max_keys} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
+        keys: max_keys,
+        arguments: [argument("urgent", max_keys.min(100)), argument("concurrency", 10), argument("wait-us", 1000)]
+            .concat(),
         measures_delay: true,
     };
     let written = Row {
-        title: format!("{max} keys, each written {WRITES} times by its reconciles, 16 at a time"),
-        keys: max,
-        arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
+        title: format!("{max_keys} keys, each written {WRITES_PER_OBJECT} times by its reconciles, 16 at a time"),
+        keys: max_keys,
+        arguments: [argument("writes", WRITES_PER_OBJECT), argument("concurrency", 16)].concat(),
         measures_delay: false,
     };
-    plain.chain(outside).chain([waiting, written, urgent]).collect()
+    idle.chain(outside).chain([waiting, written, urgent]).collect()
 }
 
 /// Runs a process to its end, and returns its output lines.

@@ -48,7 +48,7 @@ enum ControllerLibrary {
 /// Injected fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InjectedFault {
-    Nothing,
+    NoFault,
     /// The third source is permanently rejected.
     Refusal,
     /// The controller has seven working sources, and all connections are reset at each change.
@@ -67,8 +67,8 @@ impl InjectedFault {
 
 /// Delay from each change to its reconcile; `None` without a reconcile.
 struct Delays {
-    of_objects: Vec<Option<Duration>>,
-    of_owned: Vec<Option<Duration>>,
+    objects: Vec<Option<Duration>>,
+    owned_pods: Vec<Option<Duration>>,
 }
 
 /// Executes all runs, and prints the results.
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &RejectedArgs) -> Result<(), BenchError> {
         "a controller of config maps that owns pods and secrets: {changes} config maps are changed and {changes} pods created, in turn"
     );
     for (name, library, fault) in [
-        ("kube-runtime, no rejection", ControllerLibrary::KubeRuntime, InjectedFault::Nothing),
+        ("kube-runtime, no rejection", ControllerLibrary::KubeRuntime, InjectedFault::NoFault),
         ("kube-runtime, secrets rejected", ControllerLibrary::KubeRuntime, InjectedFault::Refusal),
         ("steadfast, secrets rejected", ControllerLibrary::Steadfast, InjectedFault::Refusal),
         (
@@ -93,16 +93,16 @@ pub(crate) fn run(args: &RejectedArgs) -> Result<(), BenchError> {
         ),
     ] {
         println!("{name}:");
-        for every in fault.change_intervals() {
+        for interval in fault.change_intervals() {
             // Each run has its own clock, and therefore its own thread.
             let result =
-                std::thread::scope(|scope| scope.spawn(|| run_scenario(library, fault, *every, changes)).join());
-            let delays = result.map_err(|_| format!("{name}, each {every:?}: panicked"))??;
+                std::thread::scope(|scope| scope.spawn(|| run_scenario(library, fault, *interval, changes)).join());
+            let delays = result.map_err(|_| format!("{name}, each {interval:?}: panicked"))??;
             println!(
                 "  one change every {} s: config maps {}; pods {}",
-                every.as_secs(),
-                summarize(delays.of_objects),
-                summarize(delays.of_owned)
+                interval.as_secs(),
+                summarize(delays.objects),
+                summarize(delays.owned_pods)
             );
         }
     }
@@ -111,14 +111,14 @@ pub(crate) fn run(args: &RejectedArgs) -> Result<(), BenchError> {
 
 /// Formats the median, the maximum, and the number of changes without a reconcile.
 fn summarize(delays: Vec<Option<Duration>>) -> String {
-    let all = delays.len();
+    let total = delays.len();
     let mut delays: Vec<_> = delays.into_iter().flatten().collect();
     delays.sort_unstable();
-    let seconds = |at: usize| delays.get(at).map_or(0.0, Duration::as_secs_f64);
+    let seconds = |index: usize| delays.get(index).map_or(0.0, Duration::as_secs_f64);
     let (median, max) = (seconds(delays.len() / 2), seconds(delays.len().saturating_sub(1)));
-    let lost = all - delays.len();
-    let lost = if lost > 0 { format!(", {lost} without a reconcile") } else { String::new() };
-    format!("{median:.1} s (maximum {max:.1}){lost}")
+    let lost_count = total - delays.len();
+    let lost_text = if lost_count > 0 { format!(", {lost_count} without a reconcile") } else { String::new() };
+    format!("{median:.1} s (maximum {max:.1}){lost_text}")
 }
 
 /// Times of the reconciles, by object.
@@ -132,18 +132,18 @@ impl ReconcileTimes {
     }
 
     /// Returns the delay from `since` to the first reconcile of `name` that started after it.
-    fn after(&self, name: &str, since: Instant) -> Option<Duration> {
+    fn delay_since(&self, name: &str, since: Instant) -> Option<Duration> {
         let calls = self.0.lock();
         // Reconciles that started before the change do not count, even if they end later.
         calls.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
     }
 }
 
-/// Executes one run with a change every `every`.
+/// Executes one run with a change every `interval`.
 fn run_scenario(
     library: ControllerLibrary,
     fault: InjectedFault,
-    every: Duration,
+    interval: Duration,
     count: usize,
 ) -> Result<Delays, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
@@ -166,8 +166,8 @@ fn run_scenario(
         // The retries of the rejected source have reached their maximum delay before the first change.
         tokio::time::sleep(BACKOFF_GROWTH_TIME).await;
 
-        let (mut changed, mut made) = (Vec::new(), Vec::new());
-        let disturb = || {
+        let (mut changed_at, mut created_at) = (Vec::new(), Vec::new());
+        let reset_connections = || {
             if fault == InjectedFault::Reset {
                 server.faults().reset();
             }
@@ -175,22 +175,22 @@ fn run_scenario(
         for (object, owner) in objects.iter().zip(&owners) {
             // Each object is changed once, so that the next reconcile of the object belongs to the change. A reset
             // right before the change hides the change until all watches are open again.
-            disturb();
+            reset_connections();
             server.merge_patch("configmaps", "default", object, serde_json::json!({ "data": { "value": "after" } }))?;
-            changed.push(Instant::now());
-            tokio::time::sleep(every).await;
-            disturb();
+            changed_at.push(Instant::now());
+            tokio::time::sleep(interval).await;
+            reset_connections();
             server.create(&pod_of(owner))?;
-            made.push(Instant::now());
-            tokio::time::sleep(every).await;
+            created_at.push(Instant::now());
+            tokio::time::sleep(interval).await;
         }
         tokio::time::sleep(FINAL_WAIT).await;
         running.abort();
 
         let delays = |names: &[String], since: &[Instant]| {
-            names.iter().zip(since).map(|(name, since)| calls.after(name, *since)).collect()
+            names.iter().zip(since).map(|(name, since)| calls.delay_since(name, *since)).collect()
         };
-        Ok(Delays { of_objects: delays(&objects, &changed), of_owned: delays(&owners, &made) })
+        Ok(Delays { objects: delays(&objects, &changed_at), owned_pods: delays(&owners, &created_at) })
     })
 }
 

@@ -42,21 +42,21 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), BenchError> {
     let workspace = Workspace::prepare(&args.out, args.seed, args.earlier.clone()).await?;
     // The file keeps the results of parts that are not in this run.
     let mut results = Results::read(&workspace.out)?;
-    let mut missed = Vec::new();
+    let mut failures = Vec::new();
     for part in &args.parts {
-        let done = match part {
+        let result = match part {
             Part::Replayed => replayed::run(&args, &workspace, &mut results).await,
             Part::Real => real::run(&args, &workspace, &mut results).await,
             Part::Faults => faults::run(&args, &workspace, &mut results).await,
         };
-        if let Err(error) = done {
+        if let Err(error) = result {
             // A failed part must not discard the results of the others.
             workspace.say(&format!("not measured: {error}"));
-            missed.push(error.to_string());
+            failures.push(error.to_string());
         }
         results.write(&workspace.out)?;
     }
     report::write(&results, &workspace.out, &args.write)?;
     workspace.say(&format!("everything is in {}", args.out.display()));
-    if missed.is_empty() { Ok(()) } else { Err(missed.join("; ").into()) }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
 }

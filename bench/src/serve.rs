@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Maximum number of bytes of a response that are prepared ahead of its reader.
-const WINDOW: u32 = 16 << 20;
+const WINDOW_BYTES: u32 = 16 << 20;
 
 /// Serves until the process is killed. Prints one line when it is ready: the address of its control socket.
 pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
         socket.set_nodelay(true)?;
         let (collection, tls) = (collection.clone(), tls.clone());
         let mut cuts = collection.cuts();
-        let served = async move {
+        let serving = async move {
             let service = service_fn(move |request| {
                 let collection = collection.clone();
                 async move { Ok::<_, Infallible>(responses::respond_to(&collection, &request)) }
@@ -65,8 +65,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
             let mut builder = Builder::new(TokioExecutor::new());
             builder
                 .http2()
-                .initial_stream_window_size(WINDOW)
-                .initial_connection_window_size(WINDOW)
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(WINDOW_BYTES)
                 .max_frame_size(1 << 20);
             builder.http2().max_send_buf_size(1 << 20).max_concurrent_streams(100);
             // A disconnected client is not an error.
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
         tokio::spawn(async move {
             // A cut drops the connection without a GOAWAY, as after a crash.
             tokio::select! {
-                () = served => {}
+                () = serving => {}
                 _ = cuts.changed() => {}
             }
         });

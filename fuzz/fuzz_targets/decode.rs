@@ -15,15 +15,15 @@ use steadfast_core::record::Identity;
 fuzz_target!(|input: &[u8]| {
     let record = Bytes::copy_from_slice(input);
     let value = serde_json::from_slice::<Value>(&record).ok();
-    item(&record, value.as_ref());
-    event(&record, value.as_ref());
+    check_item(&record, value.as_ref());
+    check_event(&record, value.as_ref());
     if let Some(status) = steadfast_core::decode::status(Encoding::Json, &record) {
         let failure = steadfast_core::reflector::Failure::from_status(&status, None);
         assert!(failure.why.len() <= 4096, "the text of a failure must be short");
     }
 });
 
-fn item(item: &Bytes, value: Option<&Value>) {
+fn check_item(item: &Bytes, value: Option<&Value>) {
     match list_item(Encoding::Json, &item.clone().into(), None) {
         Ok(object) => {
             if let Some(value) = value {
@@ -40,7 +40,7 @@ fn item(item: &Bytes, value: Option<&Value>) {
     }
 }
 
-fn event(record: &Bytes, value: Option<&Value>) {
+fn check_event(record: &Bytes, value: Option<&Value>) {
     let Some(value) = value else {
         drop(watch_record(Encoding::Json, record, None));
         return;
@@ -57,8 +57,8 @@ fn event(record: &Bytes, value: Option<&Value>) {
             assert_eq!(value["type"], "BOOKMARK");
             let metadata = &object["metadata"];
             assert_eq!(metadata["resourceVersion"], bookmark.version.as_str());
-            let ends = metadata["annotations"]["k8s.io/initial-events-end"] == "true";
-            assert_eq!(bookmark.initial_events_end, ends);
+            let is_end_of_initial_events = metadata["annotations"]["k8s.io/initial-events-end"] == "true";
+            assert_eq!(bookmark.initial_events_end, is_end_of_initial_events);
         }
         Ok(WatchRecord::Error(status)) => {
             assert_eq!(value["type"], "ERROR");
@@ -112,19 +112,19 @@ fn check_decoded_forms(object: &RawObject, value: Option<&Value>) {
         assert_error_has_message(Pod::decode(object, &mut decoder));
         assert_error_has_message(PartialObjectMeta::<ConfigMap>::decode(object, &mut decoder));
         assert_error_has_message(DynamicObject::decode(object, &mut decoder));
-        let read = decoder.decode::<Value>(object);
+        let decoded = decoder.decode::<Value>(object);
         let Some(value) = value else {
             continue;
         };
-        let mut read = read.expect("serde_json reads the whole object");
-        let mut wanted = value.clone();
+        let mut decoded = decoded.expect("serde_json reads the whole object");
+        let mut expected = value.clone();
         if !keep_managed_fields {
             // If `managedFields` occurs more than once in an object, only the last is removed.
-            for value in [&mut read, &mut wanted] {
+            for value in [&mut decoded, &mut expected] {
                 value["metadata"].as_object_mut().expect("the object has a name").remove("managedFields");
             }
         }
-        assert_eq!(read, wanted);
+        assert_eq!(decoded, expected);
     }
 }
 

@@ -18,47 +18,47 @@ fuzz_target!(|input: &[u8]| {
     let body = Bytes::copy_from_slice(body);
     let (uncut, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
 
-    let (records, ended) = lines(limit, &body, &uncut);
-    let again = lines(limit, &body, &cut);
-    assert_same((&records, ended), (&again.0, again.1));
+    let (records, result) = frame_lines(limit, &body, &uncut);
+    let reframed = frame_lines(limit, &body, &cut);
+    assert_same((&records, result), (&reframed.0, reframed.1));
     for record in &records {
         let StreamRecord::Complete(record) = record else { continue };
         assert!(record.len() <= limit && !record.contains(&b'\n'));
     }
-    let lengths = body.split(|byte| *byte == b'\n');
-    let buffered = lines(usize::MAX, &body, &uncut).0;
-    let long = lengths.filter(|line| line.len() > limit).count();
+    let body_lines = body.split(|byte| *byte == b'\n');
+    let buffered_records = frame_lines(usize::MAX, &body, &uncut).0;
+    let overlong_count = body_lines.filter(|line| line.len() > limit).count();
     if body.ends_with(b"\n") {
-        assert_eq!(records.iter().filter(|record| matches!(record, StreamRecord::Overlong(_))).count(), long);
+        assert_eq!(records.iter().filter(|record| matches!(record, StreamRecord::Overlong(_))).count(), overlong_count);
     }
-    if records.len() == buffered.len() {
-        records.iter().zip(&buffered).for_each(|(record, buffered)| assert_same_identity(record, buffered));
+    if records.len() == buffered_records.len() {
+        records.iter().zip(&buffered_records).for_each(|(record, buffered)| assert_same_identity(record, buffered));
     }
 
-    let (parts, ended) = list(limit, &body, &uncut);
-    let again = list(limit, &body, &cut);
-    assert_same((&parts, ended), (&again.0, again.1));
-    agrees_with_serde(&body, &parts, ended);
+    let (parts, result) = frame_list(limit, &body, &uncut);
+    let reframed = frame_list(limit, &body, &cut);
+    assert_same((&parts, result), (&reframed.0, reframed.1));
+    assert_equals_serde(&body, &parts, result);
 });
 
 /// Checks for the same records and the same end. If the body is truncated, the byte count in the error may depend on
 /// the pieces.
 fn assert_same<T: PartialEq + std::fmt::Debug>(
-    (uncut, ended): (&Vec<T>, Result<(), FrameError>),
-    (cut, cut_ended): (&Vec<T>, Result<(), FrameError>),
+    (uncut, result): (&Vec<T>, Result<(), FrameError>),
+    (cut, cut_result): (&Vec<T>, Result<(), FrameError>),
 ) {
-    match (ended, cut_ended) {
+    match (result, cut_result) {
         // If a value is malformed and too long, the error depends on which defect is detected first.
         (Err(FrameError::TooLarge { .. }), Err(_)) | (Err(_), Err(FrameError::TooLarge { .. })) => {}
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. })) => assert_eq!(uncut, cut),
-        (ended, cut_ended) => {
-            assert_eq!(ended, cut_ended);
+        (result, cut_result) => {
+            assert_eq!(result, cut_result);
             assert_eq!(uncut, cut);
         }
     }
 }
 
-fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<StreamRecord>, Result<(), FrameError>) {
+fn frame_lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<StreamRecord>, Result<(), FrameError>) {
     let mut framer = LineFramer::new(limit);
     let mut records = Vec::new();
     for chunk in chunks(body, cuts) {
@@ -77,8 +77,12 @@ fn assert_same_identity(skipped: &StreamRecord, buffered: &StreamRecord) {
     }
     let (kind, identity) = match decode::watch_record(Encoding::Json, buffered, None) {
         Ok(WatchRecord::Object { kind, object }) => {
-            let uncut = object.identity;
-            let identity = PartialIdentity { key: Some(uncut.key), uid: Some(uncut.uid), version: Some(uncut.version) };
+            let full_identity = object.identity;
+            let identity = PartialIdentity {
+                key: Some(full_identity.key),
+                uid: Some(full_identity.uid),
+                version: Some(full_identity.version),
+            };
             (Some(kind), identity)
         }
         Ok(_) => return,
@@ -93,7 +97,7 @@ fn assert_same_identity(skipped: &StreamRecord, buffered: &StreamRecord) {
     assert_eq!((error.kind, with_given_version(*error.identity)), (kind, with_given_version(identity)));
 }
 
-fn list(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<ListPart>, Result<(), FrameError>) {
+fn frame_list(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<ListPart>, Result<(), FrameError>) {
     let mut framer = ListFramer::new(limit);
     let mut parts = Vec::new();
     for chunk in chunks(body, cuts) {
@@ -120,21 +124,21 @@ fn chunks(body: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
 }
 
 /// Checks that a complete list has the items that `serde_json` reads.
-fn agrees_with_serde(body: &[u8], parts: &[ListPart], ended: Result<(), FrameError>) {
+fn assert_equals_serde(body: &[u8], parts: &[ListPart], result: Result<(), FrameError>) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
     if !value.is_object() {
-        assert!(ended.is_err(), "a list that is not an object");
+        assert!(result.is_err(), "a list that is not an object");
         return;
     }
-    if ended.is_err() || parts.iter().any(|part| matches!(part, ListPart::Overlong(_))) {
+    if result.is_err() || parts.iter().any(|part| matches!(part, ListPart::Overlong(_))) {
         return;
     }
     let items = parts.iter().filter_map(|part| match part {
         ListPart::Item(item) => Some(serde_json::from_slice::<Value>(item).expect("serde_json reads each item")),
         _ => None,
     });
-    let wanted = value["items"].as_array().cloned().unwrap_or_default();
-    assert_eq!(items.collect::<Vec<_>>(), wanted);
+    let expected = value["items"].as_array().cloned().unwrap_or_default();
+    assert_eq!(items.collect::<Vec<_>>(), expected);
     match parts.last() {
         Some(ListPart::End { kind, .. }) => assert_eq!(kind.as_deref(), value["kind"].as_str()),
         Some(ListPart::Status(_)) => assert_eq!(value["kind"], "Status"),

@@ -42,9 +42,10 @@ fn assert_no_secret(error: &ConnectError) {
 
 /// Checks that the error for an unreadable file quotes nothing from it, because the text may be a token.
 fn assert_no_quote(text: &str, error: ConnectError) {
-    let usual = ConnectError::from(Kubeconfig::from_yaml("[").expect_err("the text is not a kubeconfig")).to_string();
+    let generic_message =
+        ConnectError::from(Kubeconfig::from_yaml("[").expect_err("the text is not a kubeconfig")).to_string();
     let message = format!("{error}\n{error:?}");
-    for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !usual.contains(word)) {
+    for word in text.split_ascii_whitespace().filter(|word| word.len() >= 12 && !generic_message.contains(word)) {
         assert!(!message.contains(word), "{message}");
     }
 }
@@ -52,8 +53,8 @@ fn assert_no_quote(text: &str, error: ConnectError) {
 /// Inserts a secret into each field that can contain one. Some inserted secrets are invalid in a header.
 fn insert_secrets(file: &mut Kubeconfig, length: usize) {
     let secret = if length % 2 == 0 { SECRET.to_owned() } else { format!("{SECRET}\n") };
-    for named in &mut file.auth_infos {
-        let Some(user) = &mut named.auth_info else { continue };
+    for entry in &mut file.auth_infos {
+        let Some(user) = &mut entry.auth_info else { continue };
         for field in [&mut user.token, &mut user.password] {
             if field.is_some() {
                 *field = Some(secret.clone().into());
@@ -63,8 +64,8 @@ fn insert_secrets(file: &mut Kubeconfig, length: usize) {
             user.client_key_data = Some(secret.clone().into());
         }
     }
-    for named in &mut file.clusters {
-        let Some(proxy) = named.cluster.as_mut().and_then(|cluster| cluster.proxy_url.as_mut()) else { continue };
+    for entry in &mut file.clusters {
+        let Some(proxy) = entry.cluster.as_mut().and_then(|cluster| cluster.proxy_url.as_mut()) else { continue };
         if let Some((scheme, rest)) = proxy.split_once("://") {
             *proxy = format!("{scheme}://user:{secret}@{rest}");
         }
@@ -73,16 +74,16 @@ fn insert_secrets(file: &mut Kubeconfig, length: usize) {
 
 /// Removes fields that run programs or read files of this machine.
 fn remove_side_effects(file: &mut Kubeconfig) {
-    for named in &mut file.auth_infos {
-        let Some(user) = &mut named.auth_info else { continue };
+    for entry in &mut file.auth_infos {
+        let Some(user) = &mut entry.auth_info else { continue };
         user.exec = None;
         user.auth_provider = None;
         user.token_file = None;
         user.client_certificate = None;
         user.client_key = None;
     }
-    for named in &mut file.clusters {
-        if let Some(cluster) = &mut named.cluster {
+    for entry in &mut file.clusters {
+        if let Some(cluster) = &mut entry.cluster {
             cluster.certificate_authority = None;
         }
     }

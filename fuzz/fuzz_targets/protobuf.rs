@@ -20,7 +20,7 @@ use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord
 use steadfast_core::frame::{FrameError, Item, ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::protobuf::{MessageId, decode};
 
-const KINDS: [(&str, &str); 5] = [
+const MESSAGE_KINDS: [(&str, &str); 5] = [
     ("v1", "Pod"),
     ("v1", "Secret"),
     ("v1", "PodList"),
@@ -34,44 +34,44 @@ fuzz_target!(|input: &[u8]| {
     let body = Bytes::copy_from_slice(body);
     let (uncut, cut) = ([body.len().max(1)], [usize::from(cut % 16) + 1, usize::from(cut / 16) + 1]);
 
-    let records = stream(limit, &body, &uncut);
-    same(&records, &stream(limit, &body, &cut));
+    let records = frame_stream(limit, &body, &uncut);
+    assert_same(&records, &frame_stream(limit, &body, &cut));
     for record in records.0 {
         match record {
-            StreamRecord::Complete(record) => event(&record),
+            StreamRecord::Complete(record) => check_event(&record),
             StreamRecord::Overlong(record) => drop(decode::overlong(&record, None)),
         }
     }
-    let parts = list(limit, &body, &uncut);
-    same(&parts, &list(limit, &body, &cut));
+    let parts = frame_list(limit, &body, &uncut);
+    assert_same(&parts, &frame_list(limit, &body, &cut));
     for part in parts.0 {
         match part {
-            ListPart::Item(part) => item(&part),
+            ListPart::Item(part) => check_item(&part),
             ListPart::Overlong(part) => drop(decode::overlong(&part, None)),
             _ => {}
         }
     }
-    event(&body);
-    let (api_version, kind) = KINDS[usize::from(*kind) % KINDS.len()];
-    item(&Item::of_message(body.clone(), MessageId::of_kind(api_version, kind).expect("the kind is built in")));
+    check_event(&body);
+    let (api_version, kind) = MESSAGE_KINDS[usize::from(*kind) % MESSAGE_KINDS.len()];
+    check_item(&Item::of_message(body.clone(), MessageId::of_kind(api_version, kind).expect("the kind is built in")));
     drop(decode::status(Encoding::Protobuf, &body));
     drop(decode::continue_token(Encoding::Protobuf, &body));
 });
 
-type Cut<T> = (Vec<T>, Result<(), FrameError>);
+type FramingResult<T> = (Vec<T>, Result<(), FrameError>);
 
 /// Checks for the same records and the same end. If the body breaks off, the amount of buffered data may depend on the
 /// pieces.
-fn same<T: PartialEq + Debug>(one: &Cut<T>, other: &Cut<T>) {
-    match (one.1, other.1) {
+fn assert_same<T: PartialEq + Debug>(first: &FramingResult<T>, second: &FramingResult<T>) {
+    match (first.1, second.1) {
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. }))
         | (Err(FrameError::Malformed { .. }), Err(FrameError::Malformed { .. })) => {}
-        (one, other) => assert_eq!(one, other),
+        (first, second) => assert_eq!(first, second),
     }
-    assert_eq!(one.0, other.0);
+    assert_eq!(first.0, second.0);
 }
 
-fn stream(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<StreamRecord> {
+fn frame_stream(limit: usize, body: &Bytes, cuts: &[usize]) -> FramingResult<StreamRecord> {
     let (mut framer, mut records) = (StreamFramer::new(Encoding::Protobuf, limit), Vec::new());
     for chunk in chunks(body, cuts) {
         framer.feed(chunk);
@@ -80,7 +80,7 @@ fn stream(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<StreamRecord> {
     (records, framer.finish())
 }
 
-fn list(limit: usize, body: &Bytes, cuts: &[usize]) -> Cut<ListPart> {
+fn frame_list(limit: usize, body: &Bytes, cuts: &[usize]) -> FramingResult<ListPart> {
     let (mut framer, mut parts) = (ItemFramer::new(Encoding::Protobuf, limit), Vec::new());
     for chunk in chunks(body, cuts) {
         framer.feed(chunk);
@@ -105,36 +105,36 @@ fn chunks(body: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
     chunks
 }
 
-fn event(record: &Bytes) {
+fn check_event(record: &Bytes) {
     match watch_record(Encoding::Protobuf, record, None) {
-        Ok(WatchRecord::Object { object, .. }) => kept(&object),
+        Ok(WatchRecord::Object { object, .. }) => check_trimmed(&object),
         Ok(_) => {}
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
-fn item(item: &Item) {
+fn check_item(item: &Item) {
     let id = item.message().expect("the item has a message");
-    as_in_json::<DynamicObject>(id, item);
-    as_in_json::<Pod>(id, item);
-    as_in_json::<ConfigMap>(id, item);
-    as_in_json::<Secret>(id, item);
-    as_in_json::<CustomResourceDefinition>(id, item);
+    check_equals_json::<DynamicObject>(id, item);
+    check_equals_json::<Pod>(id, item);
+    check_equals_json::<ConfigMap>(id, item);
+    check_equals_json::<Secret>(id, item);
+    check_equals_json::<CustomResourceDefinition>(id, item);
     match list_item(Encoding::Protobuf, item, None) {
-        Ok(object) => kept(&object),
+        Ok(object) => check_trimmed(&object),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
 /// Checks that the value in another form equals the value from its JSON.
-fn as_in_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
+fn check_equals_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
     let Ok(value) = decode::<Value>(id, bytes, true) else { return };
     let text = value.to_string();
     // An embedded object may add as many nesting levels again. The total may exceed the limit of `serde_json`.
-    let Ok(again) = serde_json::from_str::<Value>(&text) else { return };
-    assert_eq!(again, value);
+    let Ok(reparsed) = serde_json::from_str::<Value>(&text) else { return };
+    assert_eq!(reparsed, value);
     // If a map contains a key twice, JSON keeps the last value, and the form may reject the first one.
-    if decode::<Repeats>(id, bytes, true).is_ok_and(|Repeats(repeats)| repeats) {
+    if decode::<HasRepeatedKey>(id, bytes, true).is_ok_and(|HasRepeatedKey(is_repeated)| is_repeated) {
         return;
     }
     match (serde_json::from_str::<T>(&text), decode::<T>(id, bytes, true)) {
@@ -145,66 +145,66 @@ fn as_in_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u
 }
 
 /// Detector of maps with a repeated key.
-struct Repeats(bool);
+struct HasRepeatedKey(bool);
 
-impl<'de> Deserialize<'de> for Repeats {
+impl<'de> Deserialize<'de> for HasRepeatedKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(FindRepeats)
+        deserializer.deserialize_any(RepeatedKeyVisitor)
     }
 }
 
-struct FindRepeats;
+struct RepeatedKeyVisitor;
 
-impl<'de> Visitor<'de> for FindRepeats {
-    type Value = Repeats;
+impl<'de> Visitor<'de> for RepeatedKeyVisitor {
+    type Value = HasRepeatedKey;
 
     fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Repeats, A::Error> {
-        let (mut keys, mut repeats) = (HashSet::new(), false);
-        while let Some((key, Repeats(inside))) = map.next_entry::<String, Repeats>()? {
-            repeats |= inside || !keys.insert(key);
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<HasRepeatedKey, A::Error> {
+        let (mut keys, mut is_repeated) = (HashSet::new(), false);
+        while let Some((key, HasRepeatedKey(is_repeated_inside))) = map.next_entry::<String, HasRepeatedKey>()? {
+            is_repeated |= is_repeated_inside || !keys.insert(key);
         }
-        Ok(Repeats(repeats))
+        Ok(HasRepeatedKey(is_repeated))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Repeats, A::Error> {
-        let mut repeats = false;
-        while let Some(Repeats(inside)) = sequence.next_element()? {
-            repeats |= inside;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<HasRepeatedKey, A::Error> {
+        let mut is_repeated = false;
+        while let Some(HasRepeatedKey(is_repeated_inside)) = sequence.next_element()? {
+            is_repeated |= is_repeated_inside;
         }
-        Ok(Repeats(repeats))
+        Ok(HasRepeatedKey(is_repeated))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Repeats, E> {
-        Ok(Repeats(false))
+    fn visit_bool<E>(self, _: bool) -> Result<HasRepeatedKey, E> {
+        Ok(HasRepeatedKey(false))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Repeats, E> {
-        Ok(Repeats(false))
+    fn visit_i64<E>(self, _: i64) -> Result<HasRepeatedKey, E> {
+        Ok(HasRepeatedKey(false))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Repeats, E> {
-        Ok(Repeats(false))
+    fn visit_u64<E>(self, _: u64) -> Result<HasRepeatedKey, E> {
+        Ok(HasRepeatedKey(false))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Repeats, E> {
-        Ok(Repeats(false))
+    fn visit_f64<E>(self, _: f64) -> Result<HasRepeatedKey, E> {
+        Ok(HasRepeatedKey(false))
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Repeats, E> {
-        Ok(Repeats(false))
+    fn visit_str<E>(self, _: &str) -> Result<HasRepeatedKey, E> {
+        Ok(HasRepeatedKey(false))
     }
 
-    fn visit_unit<E>(self) -> Result<Repeats, E> {
-        Ok(Repeats(false))
+    fn visit_unit<E>(self) -> Result<HasRepeatedKey, E> {
+        Ok(HasRepeatedKey(false))
     }
 }
 
 /// Checks that the removal of `managedFields` leaves the rest unchanged.
-fn kept(object: &RawObject) {
+fn check_trimmed(object: &RawObject) {
     let trimmed = Decoder::default().decode::<Value>(object);
     let mut buffer = Vec::new();
     let compact = Bytes::copy_from_slice(object.compact(DecodeOptions::default(), &mut buffer));
@@ -212,13 +212,13 @@ fn kept(object: &RawObject) {
     let compact = RawObject { bytes: compact, managed_fields: None, ..object.clone() };
     let mut uncut = Decoder::new(DecodeOptions { keep_managed_fields: true });
     match (trimmed, uncut.decode::<Value>(&compact), uncut.decode::<Value>(object)) {
-        (Ok(trimmed), Ok(compact), all) => {
+        (Ok(trimmed), Ok(compact), full) => {
             assert_eq!(trimmed, compact);
-            if let Ok(mut all) = all {
-                if let Some(metadata) = all["metadata"].as_object_mut() {
+            if let Ok(mut full) = full {
+                if let Some(metadata) = full["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }
-                assert_eq!(trimmed, all);
+                assert_eq!(trimmed, full);
             }
         }
         (Err(_), Err(_), _) => {}

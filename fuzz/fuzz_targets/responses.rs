@@ -23,13 +23,13 @@ fuzz_target!(|input: &[u8]| {
         delta_relists: Some(seed % 3 > 0),
         ..ReflectorSettings::default()
     };
-    let mut run = Run {
+    let mut run = ReflectorRun {
         reflector: Reflector::new(settings, u64::from(*seed)),
         now: Instant::from_zero(Duration::from_secs(1)),
-        open: BTreeSet::new(),
+        open_requests: BTreeSet::new(),
         last_request: 0,
-        staging: false,
-        comparing: false,
+        is_staging: false,
+        is_comparing: false,
         version: None,
     };
     run.reflector.set_list_hints(ListHints { cached_objects: 2000, ..ListHints::default() });
@@ -38,31 +38,36 @@ fuzz_target!(|input: &[u8]| {
         run.respond(step[0], step[1]);
     }
     run.step(Input::Stop);
-    assert!(run.open.is_empty(), "open requests are cancelled at the end: {:?}", run.open);
+    assert!(run.open_requests.is_empty(), "open requests are cancelled at the end: {:?}", run.open_requests);
 });
 
-struct Run {
+struct ReflectorRun {
     reflector: Reflector,
     now: Instant,
-    open: BTreeSet<RequestId>,
+    open_requests: BTreeSet<RequestId>,
     last_request: u64,
-    staging: bool,
-    comparing: bool,
+    is_staging: bool,
+    is_comparing: bool,
     /// Version of the cache, ordered by its number.
     version: Option<ResourceVersion>,
 }
 
-impl Run {
+impl ReflectorRun {
     fn respond(&mut self, kind: u8, amount: u8) {
         // Selects mostly an open request, and sometimes a request that has ended or never existed.
         let id = match amount % 8 {
             0 => RequestId(u64::from(amount)),
-            _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
+            _ => self
+                .open_requests
+                .iter()
+                .nth(usize::from(amount) % self.open_requests.len().max(1))
+                .copied()
+                .unwrap_or(RequestId(1)),
         };
         match kind % 25 {
             0 => self.step(Input::Tick),
-            1 => self.wait(Duration::from_millis(u64::from(amount) * 10)),
-            2 => self.wait(Duration::from_secs(u64::from(amount))),
+            1 => self.advance_time(Duration::from_millis(u64::from(amount) * 10)),
+            2 => self.advance_time(Duration::from_secs(u64::from(amount))),
             3 => {
                 if let Some(at) = self.reflector.wake_at() {
                     self.now = self.now.max(at);
@@ -73,32 +78,35 @@ impl Run {
             6 | 7 => self.step(Input::Opened(id)),
             8 => self.step(Input::Reachable),
             9 => self.step(Input::SeekProof),
-            10 => self.end(id, Input::Ended(id)),
-            11 => self.end(id, Input::Failed(id, failure(amount))),
+            10 => self.finish_request(id, Input::Ended(id)),
+            11 => self.finish_request(id, Input::Failed(id, failure(amount))),
             12 => {
                 let token = (amount % 5 == 0).then(|| format!("token {}", amount / 64));
-                self.end(id, Input::ListEnded(id, ListMeta { version: version(amount), continue_token: token }));
+                self.finish_request(
+                    id,
+                    Input::ListEnded(id, ListMeta { version: version(amount), continue_token: token }),
+                );
             }
             13 => self.step(Input::Unidentified(id, "an object without metadata.name".into())),
             14 => {
                 let identity = identity(amount);
                 let verdict = self.reflector.list_item(self.now, id, &identity);
                 let differs = verdict == Verdict::StageUnchanged && amount % 3 > 0;
-                self.act(verdict);
+                self.apply_verdict(verdict);
                 if differs {
                     self.step(Input::Differs(id, identity));
                 }
             }
             15 => {
                 let status = status(amount);
-                self.open.remove(&id);
+                self.open_requests.remove(&id);
                 self.record(id, Record::Error(&status));
             }
             16 | 17 => {
                 let version = version(amount).unwrap_or_else(|| ResourceVersion::from("0"));
                 self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: kind % 25 == 17 }));
             }
-            18 => self.end(id, Input::Probed(id, version(amount), self.now)),
+            18 => self.finish_request(id, Input::Probed(id, version(amount), self.now)),
             19 => self.step(Input::Unsettled(id)),
             20 => self.step(Input::Settled(id)),
             21 => self.step(Input::Responsive(id, amount % 2 == 0)),
@@ -110,60 +118,60 @@ impl Run {
         }
     }
 
-    fn wait(&mut self, time: Duration) {
+    fn advance_time(&mut self, time: Duration) {
         self.now = self.now + time;
         self.step(Input::Tick);
     }
 
-    fn end(&mut self, id: RequestId, input: Input) {
-        self.open.remove(&id);
+    fn finish_request(&mut self, id: RequestId, input: Input) {
+        self.open_requests.remove(&id);
         self.step(input);
     }
 
     fn step(&mut self, input: Input) {
         let outputs = self.reflector.step(self.now, input);
-        self.perform(outputs);
+        self.apply_outputs(outputs);
     }
 
     fn record(&mut self, id: RequestId, record: Record<'_>) {
         let verdict = self.reflector.record(self.now, id, record);
-        self.act(verdict);
+        self.apply_verdict(verdict);
     }
 
-    fn act(&mut self, verdict: Verdict) {
+    fn apply_verdict(&mut self, verdict: Verdict) {
         match verdict {
-            Verdict::Perform(outputs) => self.perform(outputs),
+            Verdict::Perform(outputs) => self.apply_outputs(outputs),
             Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
-            Verdict::Compare => assert!(self.comparing, "compared without a comparison in progress"),
-            Verdict::Stage | Verdict::StageUnchanged => assert!(self.staging, "staged without a list in progress"),
+            Verdict::Compare => assert!(self.is_comparing, "compared without a comparison in progress"),
+            Verdict::Stage | Verdict::StageUnchanged => assert!(self.is_staging, "staged without a list in progress"),
             Verdict::Skip | Verdict::Older { .. } => {}
         }
         self.assert_never_older(false);
     }
 
-    fn perform(&mut self, outputs: Vec<Output>) {
+    fn apply_outputs(&mut self, outputs: Vec<Output>) {
         assert!(outputs.len() <= MAX_OUTPUTS, "{} outputs", outputs.len());
-        let (mut epoch_changed, mut judge) = (false, false);
+        let (mut epoch_changed, mut must_judge) = (false, false);
         for output in outputs {
             match output {
                 Output::Send(id, request) => {
                     assert!(id.0 > self.last_request, "a request number must not be reused");
                     self.last_request = id.0;
-                    self.open.insert(id);
+                    self.open_requests.insert(id);
                     assert_well_formed(&request);
                 }
-                Output::Cancel(id) => drop(self.open.remove(&id)),
-                Output::BeginStaging { .. } => self.staging = true,
-                Output::DropStaging => self.staging = false,
+                Output::Cancel(id) => drop(self.open_requests.remove(&id)),
+                Output::BeginStaging { .. } => self.is_staging = true,
+                Output::DropStaging => self.is_staging = false,
                 Output::Commit { new_epoch, .. } => {
-                    assert!(std::mem::take(&mut self.staging), "committed without staged objects");
+                    assert!(std::mem::take(&mut self.is_staging), "committed without staged objects");
                     epoch_changed |= new_epoch;
                 }
-                Output::BeginComparison => self.comparing = true,
-                Output::EndComparison => self.comparing = false,
+                Output::BeginComparison => self.is_comparing = true,
+                Output::EndComparison => self.is_comparing = false,
                 Output::JudgeComparison => {
-                    assert!(self.comparing, "judged without a comparison in progress");
-                    judge = true;
+                    assert!(self.is_comparing, "judged without a comparison in progress");
+                    must_judge = true;
                 }
                 Output::Diagnostic(diagnostic) => assert!(diagnostic.to_string().len() < 8192, "too long"),
                 Output::ReportDifferences
@@ -174,9 +182,9 @@ impl Run {
                 | Output::RememberFull { .. } => {}
             }
         }
-        assert!(self.open.len() <= 8, "too many open requests: {:?}", self.open);
+        assert!(self.open_requests.len() <= 8, "too many open requests: {:?}", self.open_requests);
         self.assert_never_older(epoch_changed);
-        if judge {
+        if must_judge {
             let count = usize::from(self.last_request % 3 == 0);
             self.step(Input::Judged(Differences { count, backwards: None }));
         }
@@ -187,8 +195,8 @@ impl Run {
     /// Checks that the version decreases only in a new epoch (C4).
     fn assert_never_older(&mut self, epoch_changed: bool) {
         let now = self.reflector.version().cloned();
-        if let (Some(before), Some(now), false) = (&self.version, &now, epoch_changed) {
-            assert!(!now.is_older_than(before), "the version went back from {before} to {now}");
+        if let (Some(previous_version), Some(now), false) = (&self.version, &now, epoch_changed) {
+            assert!(!now.is_older_than(previous_version), "the version went back from {previous_version} to {now}");
         }
         self.version = now;
     }
@@ -197,8 +205,8 @@ impl Run {
 /// Checks that a query contains only unreserved characters, for any version and token.
 fn assert_well_formed(request: &Request) {
     let query = request.query();
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%=&".contains(&byte);
-    assert!(query.bytes().all(fine), "{query}");
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%=&".contains(&byte);
+    assert!(query.bytes().all(is_unreserved), "{query}");
     assert!(query.matches("resourceVersion=").count() <= 1, "{query}");
 }
 

@@ -35,16 +35,16 @@ struct Inner {
     handle: Handle,
     /// Process that owns the thread. A forked child has no such thread.
     process: u32,
-    loops: Mutex<Vec<Arc<LoopQueue>>>,
+    loop_queues: Mutex<Vec<Arc<LoopQueue>>>,
     /// Ends the thread when dropped.
-    _running: oneshot::Sender<()>,
+    _stop_sender: oneshot::Sender<()>,
 }
 
 impl Bridge {
     /// Starts the thread.
     pub(crate) fn start() -> PyResult<Self> {
         let (handles, handle) = std::sync::mpsc::channel();
-        let (running, stopped) = oneshot::channel::<()>();
+        let (stop_sender, stop_receiver) = oneshot::channel::<()>();
         let run = move || {
             let runtime = match Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => runtime,
@@ -53,12 +53,13 @@ impl Bridge {
             if handles.send(Ok(runtime.handle().clone())).is_ok() {
                 runtime.spawn(logs::forward());
                 // The sender is only dropped, never used.
-                let _ = runtime.block_on(stopped);
+                let _ = runtime.block_on(stop_receiver);
             }
         };
         std::thread::Builder::new().name("steadfast-python".to_owned()).spawn(run)?;
         let handle = handle.recv().map_err(|_| PyRuntimeError::new_err("the thread steadfast-python has ended"))??;
-        let inner = Inner { handle, process: std::process::id(), loops: Mutex::default(), _running: running };
+        let inner =
+            Inner { handle, process: std::process::id(), loop_queues: Mutex::default(), _stop_sender: stop_sender };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -100,8 +101,8 @@ impl Bridge {
         let result = future.clone().unbind();
         let task = self.inner.handle.spawn(async move {
             // A panic in this task would otherwise leave the awaiting coroutine pending forever.
-            let finished = std::panic::AssertUnwindSafe(work).catch_unwind().await;
-            let convert: Convert = match finished {
+            let outcome = std::panic::AssertUnwindSafe(work).catch_unwind().await;
+            let convert: Convert = match outcome {
                 Ok(value) => Box::new(move |py| convert(py, value)),
                 Err(_) => Box::new(|_| Err(PyRuntimeError::new_err("steadfast_kube: internal error, see the log"))),
             };
@@ -125,15 +126,15 @@ impl Bridge {
         work: impl Future<Output = T> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Py<PyAny>> {
-        let (finished, mut result) = std::sync::mpsc::sync_channel(1);
-        let task = self.inner.handle.spawn(async move { drop(finished.send(work.await)) });
+        let (sender, mut receiver) = std::sync::mpsc::sync_channel(1);
+        let task = self.inner.handle.spawn(async move { drop(sender.send(work.await)) });
         loop {
             // A receiver cannot be shared between threads. The closure therefore takes it and returns it.
-            let (receiver, outcome) = py.detach(move || {
-                let outcome = result.recv_timeout(SIGNAL_CHECK_INTERVAL);
-                (result, outcome)
+            let (returned_receiver, outcome) = py.detach(move || {
+                let outcome = receiver.recv_timeout(SIGNAL_CHECK_INTERVAL);
+                (receiver, outcome)
             });
-            result = receiver;
+            receiver = returned_receiver;
             match outcome {
                 Ok(value) => return convert(py, value),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -150,10 +151,10 @@ impl Bridge {
 
     /// Returns the queue of an event loop.
     fn queue(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<Arc<LoopQueue>> {
-        if let Some(queue) = self.inner.loops.lock().iter().find(|queue| queue.event_loop.is(event_loop)) {
+        if let Some(queue) = self.inner.loop_queues.lock().iter().find(|queue| queue.event_loop.is(event_loop)) {
             return Ok(queue.clone());
         }
-        let known = self.inner.loops.lock().clone();
+        let queues = self.inner.loop_queues.lock().clone();
         let queue = Arc::new(LoopQueue {
             event_loop: event_loop.clone().unbind(),
             call_soon: event_loop.getattr("call_soon_threadsafe")?.unbind(),
@@ -165,10 +166,10 @@ impl Bridge {
             let closed = queue.event_loop.call_method0(py, "is_closed").and_then(|closed| closed.extract(py));
             closed.unwrap_or(true)
         };
-        let closed: Vec<_> = known.into_iter().filter(is_closed).collect();
-        let mut loops = self.inner.loops.lock();
-        loops.retain(|queue| !closed.iter().any(|closed| Arc::ptr_eq(closed, queue)));
-        loops.push(queue.clone());
+        let closed: Vec<_> = queues.into_iter().filter(is_closed).collect();
+        let mut loop_queues = self.inner.loop_queues.lock();
+        loop_queues.retain(|queue| !closed.iter().any(|closed| Arc::ptr_eq(closed, queue)));
+        loop_queues.push(queue.clone());
         Ok(queue)
     }
 }
@@ -177,14 +178,14 @@ impl Bridge {
 struct LoopQueue {
     event_loop: Py<PyAny>,
     call_soon: Py<PyAny>,
-    ready: Mutex<Ready>,
+    ready: Mutex<ReadyResults>,
 }
 
 #[derive(Default)]
-struct Ready {
+struct ReadyResults {
     results: Vec<(Py<PyAny>, Convert)>,
     /// True while a call in the event loop is scheduled, which takes all results.
-    scheduled: bool,
+    is_delivery_scheduled: bool,
 }
 
 impl LoopQueue {
@@ -193,7 +194,7 @@ impl LoopQueue {
         {
             let mut ready = self.ready.lock();
             ready.results.push((future, convert));
-            if std::mem::replace(&mut ready.scheduled, true) {
+            if std::mem::replace(&mut ready.is_delivery_scheduled, true) {
                 return;
             }
         }
@@ -206,10 +207,10 @@ impl LoopQueue {
         if !matches!(scheduled, Some(Ok(_))) {
             // The loop is closed: its futures cannot finish.
             let mut ready = self.ready.lock();
-            ready.scheduled = false;
-            let unused = std::mem::take(&mut ready.results);
+            ready.is_delivery_scheduled = false;
+            let undelivered = std::mem::take(&mut ready.results);
             drop(ready);
-            drop(unused);
+            drop(undelivered);
         }
     }
 
@@ -217,7 +218,7 @@ impl LoopQueue {
     fn deliver(&self, py: Python<'_>) {
         let results = {
             let mut ready = self.ready.lock();
-            ready.scheduled = false;
+            ready.is_delivery_scheduled = false;
             std::mem::take(&mut ready.results)
         };
         for (future, convert) in results {

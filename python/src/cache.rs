@@ -15,18 +15,18 @@ use crate::bridge::Bridge;
 use crate::errors::{self, State};
 use crate::object::{Cached, Object};
 use crate::stream::{EventStream, seconds_to_duration};
-use crate::tree::Tree;
-use crate::watching::{Values, View, Watching};
+use crate::tree::JsonTree;
+use crate::watching::{CacheView, InformerHandle, Values};
 
 /// Cache of one informer.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Cache {
     bridge: Bridge,
-    pub(crate) watching: Arc<Watching>,
+    pub(crate) informer_handle: Arc<InformerHandle>,
 }
 
 /// Outcome of a wait for the start of an informer.
-enum Wait {
+enum WaitOutcome {
     Done,
     /// The server has no such resource, or the deadline passed.
     NotStarted(State),
@@ -35,32 +35,34 @@ enum Wait {
 }
 
 impl Cache {
-    pub(crate) fn new(bridge: Bridge, watching: Arc<Watching>) -> Self {
-        Self { bridge, watching }
+    pub(crate) fn new(bridge: Bridge, informer_handle: Arc<InformerHandle>) -> Self {
+        Self { bridge, informer_handle }
     }
 
     /// Returns a snapshot of a synced cache.
-    fn view(&self, py: Python<'_>) -> PyResult<View> {
+    fn view(&self, py: Python<'_>) -> PyResult<CacheView> {
         self.bridge.check_process(py)?;
-        let missing = || errors::not_synced(py, &self.watching.display_name(), &self.watching.state());
-        self.watching.view().ok_or_else(missing)
+        let missing = || errors::not_synced(py, &self.informer_handle.display_name(), &self.informer_handle.state());
+        self.informer_handle.view().ok_or_else(missing)
     }
 
     /// Parses a key. A name without a namespace belongs to the informer's namespace, or to no namespace.
-    fn key(&self, view: &View, key: &str) -> ObjectKey {
+    fn key(&self, view: &CacheView, key: &str) -> ObjectKey {
         match key.split_once('/') {
             Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
-            None => match self.watching.request.scope.in_namespace().filter(|_| view.resource.served.namespaced) {
-                Some(namespace) => ObjectKey::namespaced(namespace, key),
-                None => ObjectKey::cluster(key),
-            },
+            None => {
+                match self.informer_handle.settings.scope.in_namespace().filter(|_| view.resource.served.namespaced) {
+                    Some(namespace) => ObjectKey::namespaced(namespace, key),
+                    None => ObjectKey::cluster(key),
+                }
+            }
         }
     }
 
     /// Returns the values of an index of a synced cache.
-    fn index(&self, py: Python<'_>, name: &str) -> PyResult<(View, Values)> {
+    fn index(&self, py: Python<'_>, name: &str) -> PyResult<(CacheView, Values)> {
         let view = self.view(py)?;
-        match self.watching.index(name) {
+        match self.informer_handle.index(name) {
             Ok(values) => Ok((view, values)),
             Err(names) => {
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -72,36 +74,39 @@ impl Cache {
     /// Runs a wait that starts once the informer has started, with one deadline for both.
     fn wait<F, R>(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool, wait: F) -> PyResult<Py<PyAny>>
     where
-        F: FnOnce(Informer<Lazy<Tree>>, Duration) -> R + Send + 'static,
+        F: FnOnce(Informer<Lazy<JsonTree>>, Duration) -> R + Send + 'static,
         R: Future<Output = Result<(), WaitError>> + Send,
     {
-        let watching = self.watching.clone();
+        let informer_handle = self.informer_handle.clone();
         let work = async move {
             let deadline = seconds_to_duration(timeout.unwrap_or(f64::MAX));
-            let begun = Instant::now();
-            let Ok(Some(started)) = tokio::time::timeout(deadline, watching.until_started()).await else {
-                return Wait::NotStarted(watching.state());
+            let start = Instant::now();
+            let Ok(Some(running_informer)) = tokio::time::timeout(deadline, informer_handle.until_started()).await
+            else {
+                return WaitOutcome::NotStarted(informer_handle.state());
             };
-            let left = deadline.saturating_sub(begun.elapsed());
-            let informer = started.informer.clone();
-            drop(started);
-            match select(pin!(wait(informer, left)), pin!(watching.until_ended())).await {
-                Either::Left((Ok(()), _)) => Wait::Done,
-                Either::Left((Err(error), _)) => Wait::Failed(error, watching.state()),
-                Either::Right(_) => Wait::Stopped,
+            let remaining = deadline.saturating_sub(start.elapsed());
+            let informer = running_informer.informer.clone();
+            drop(running_informer);
+            match select(pin!(wait(informer, remaining)), pin!(informer_handle.until_ended())).await {
+                Either::Left((Ok(()), _)) => WaitOutcome::Done,
+                Either::Left((Err(error), _)) => WaitOutcome::Failed(error, informer_handle.state()),
+                Either::Right(_) => WaitOutcome::Stopped,
             }
         };
-        let watching = self.watching.clone();
+        let informer_handle = self.informer_handle.clone();
         self.bridge.run(py, blocking, work, move |py, outcome| match outcome {
-            Wait::Done => Ok(py.None()),
-            Wait::NotStarted(state) => Err(errors::not_synced(py, &watching.display_name(), &state)),
-            Wait::Failed(error, state) => Err(errors::wait(py, &error, &state)),
-            Wait::Stopped => Err(errors::stopped(py, &format!("{} was stopped", watching.display_name()))),
+            WaitOutcome::Done => Ok(py.None()),
+            WaitOutcome::NotStarted(state) => Err(errors::not_synced(py, &informer_handle.display_name(), &state)),
+            WaitOutcome::Failed(error, state) => Err(errors::wait(py, &error, &state)),
+            WaitOutcome::Stopped => {
+                Err(errors::stopped(py, &format!("{} was stopped", informer_handle.display_name())))
+            }
         })
     }
 }
 
-fn objects<'a>(view: &View, objects: impl Iterator<Item = &'a Cached>) -> Vec<Object> {
+fn objects<'a>(view: &CacheView, objects: impl Iterator<Item = &'a Cached>) -> Vec<Object> {
     objects.map(|object| Object::new(object.clone(), view.resource.kind.clone())).collect()
 }
 
@@ -110,13 +115,13 @@ impl Cache {
     /// Resource and scope, for messages.
     #[getter]
     fn name(&self) -> String {
-        self.watching.display_name()
+        self.informer_handle.display_name()
     }
 
     /// `(api_version, kind, resource, group)` of the resource; `None` before its discovery.
     #[getter]
     fn resource(&self) -> Option<(String, String, String, String)> {
-        let resource = self.watching.resource()?;
+        let resource = self.informer_handle.resource()?;
         let resource = &resource.served.api_resource;
         let (version, kind) = (resource.api_version.clone(), resource.kind.clone());
         Some((version, kind, resource.plural.clone(), resource.group.clone()))
@@ -124,21 +129,21 @@ impl Cache {
 
     #[getter]
     fn ended(&self) -> bool {
-        self.watching.is_ended()
+        self.informer_handle.is_ended()
     }
 
     #[getter]
     fn namespace(&self) -> Option<&str> {
-        self.watching.request.scope.in_namespace()
+        self.informer_handle.settings.scope.in_namespace()
     }
 
     fn freshness(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.bridge.check_process(py)?;
-        self.watching.state().to_python(py)
+        self.informer_handle.state().to_python(py)
     }
 
     fn has_synced(&self) -> bool {
-        self.watching.view().is_some()
+        self.informer_handle.view().is_some()
     }
 
     fn get(&self, py: Python<'_>, key: &str) -> PyResult<Option<Object>> {
@@ -147,7 +152,7 @@ impl Cache {
         match view.snapshot.get_by_key(&key) {
             Lookup::Found(object) => Ok(Some(Object::new(object, view.resource.kind.clone()))),
             Lookup::Absent => Ok(None),
-            Lookup::Unknown { version } => Err(errors::unknown(py, &key, &version, None)),
+            Lookup::Unknown { version } => Err(errors::undecodable(py, &key, &version, None)),
         }
     }
 
@@ -195,32 +200,33 @@ impl Cache {
 
     fn stream(&self, py: Python<'_>) -> PyResult<EventStream> {
         self.bridge.check_process(py)?;
-        Ok(EventStream::new(self.bridge.clone(), self.watching.clone()))
+        Ok(EventStream::new(self.bridge.clone(), self.informer_handle.clone()))
     }
 
     #[pyo3(signature = (timeout=None, blocking=false))]
     fn synced(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let watching = self.watching.clone();
+        let informer_handle = self.informer_handle.clone();
         let work = async move {
             let deadline = seconds_to_duration(timeout.unwrap_or(f64::MAX));
-            let begun = Instant::now();
-            let Ok(Some(started)) = tokio::time::timeout(deadline, watching.until_started()).await else {
-                return Err(watching.state());
+            let start = Instant::now();
+            let Ok(Some(running_informer)) = tokio::time::timeout(deadline, informer_handle.until_started()).await
+            else {
+                return Err(informer_handle.state());
             };
-            let left = deadline.saturating_sub(begun.elapsed());
-            let informer = started.informer.clone();
-            drop(started);
-            match select(pin!(informer.wait_for_sync(left)), pin!(watching.until_ended())).await {
+            let remaining = deadline.saturating_sub(start.elapsed());
+            let informer = running_informer.informer.clone();
+            drop(running_informer);
+            match select(pin!(informer.wait_for_sync(remaining)), pin!(informer_handle.until_ended())).await {
                 Either::Left((synced, _)) => synced.map_err(|error| State::Informer(error.state)),
                 // An informer that was synced stays synced.
-                Either::Right(_) if watching.view().is_some() => Ok(()),
-                Either::Right(_) => Err(watching.state()),
+                Either::Right(_) if informer_handle.view().is_some() => Ok(()),
+                Either::Right(_) => Err(informer_handle.state()),
             }
         };
-        let watching = self.watching.clone();
+        let informer_handle = self.informer_handle.clone();
         self.bridge.run(py, blocking, work, move |py, synced| match synced {
             Ok(()) => Ok(py.None()),
-            Err(state) => Err(errors::not_synced(py, &watching.display_name(), &state)),
+            Err(state) => Err(errors::not_synced(py, &informer_handle.display_name(), &state)),
         })
     }
 
@@ -228,36 +234,40 @@ impl Cache {
     #[pyo3(signature = (version, timeout, blocking=false))]
     fn wait_for(&self, py: Python<'_>, version: &str, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
         let version = ResourceVersion::from(version);
-        self.wait(py, timeout, blocking, move |informer, left| async move {
-            informer.wait_for_version(&version, left).await
+        self.wait(py, timeout, blocking, move |informer, remaining| async move {
+            informer.wait_for_version(&version, remaining).await
         })
     }
 
     /// Counter of the changes of the cache and its freshness, for `changed`.
     fn changes(&self) -> u64 {
-        let changed = self.watching.started().map(|started| *started.informer.changed().borrow());
-        counter(*self.watching.moved().borrow(), changed)
+        let changed = self
+            .informer_handle
+            .running_informer()
+            .map(|running_informer| *running_informer.informer.changed().borrow());
+        counter(*self.informer_handle.progress().borrow(), changed)
     }
 
     /// Waits until the counter differs from `seen`, and returns true; or returns false after the timeout.
     #[pyo3(signature = (seen, timeout=None, blocking=false))]
     fn changed(&self, py: Python<'_>, seen: u64, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let watching = self.watching.clone();
+        let informer_handle = self.informer_handle.clone();
         let work = async move {
             let changed = async {
-                let mut moved = watching.moved();
+                let mut progress = informer_handle.progress();
                 loop {
-                    let count = *moved.borrow_and_update();
-                    let mut informer = watching.started().map(|started| started.informer.changed());
+                    let count = *progress.borrow_and_update();
+                    let mut informer =
+                        informer_handle.running_informer().map(|running_informer| running_informer.informer.changed());
                     let changed = informer.as_mut().map(|changed| *changed.borrow_and_update());
                     if counter(count, changed) != seen {
                         return;
                     }
                     match &mut informer {
                         Some(informer) => {
-                            let _ = select(pin!(moved.changed()), pin!(informer.changed())).await;
+                            let _ = select(pin!(progress.changed()), pin!(informer.changed())).await;
                         }
-                        None => drop(moved.changed().await),
+                        None => drop(progress.changed().await),
                     }
                 }
             };
@@ -274,24 +284,24 @@ impl Cache {
 
     /// Raises the error for a condition that did not hold in time.
     fn fail(&self, py: Python<'_>, message: &str) -> PyResult<()> {
-        let state = self.watching.state();
-        let message = format!("{}: {message}; {}", self.watching.display_name(), state.text());
+        let state = self.informer_handle.state();
+        let message = format!("{}: {message}; {}", self.informer_handle.display_name(), state.text());
         Err(errors::not_reached(py, &message, &state))
     }
 
     /// Memory of the cache in bytes.
     fn memory(&self) -> usize {
-        self.watching.started().map_or(0, |started| started.informer.memory().total())
+        self.informer_handle.running_informer().map_or(0, |running_informer| running_informer.informer.memory().total())
     }
 
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.bridge.check_process(py)?;
-        py.detach(|| self.watching.stop());
+        py.detach(|| self.informer_handle.stop());
         Ok(())
     }
 }
 
 /// Combines the counters of the request and of the library's informer, which ends earlier.
-fn counter(moved: u64, changed: Option<u64>) -> u64 {
-    (moved << 40) + changed.unwrap_or_default()
+fn counter(progress: u64, changed: Option<u64>) -> u64 {
+    (progress << 40) + changed.unwrap_or_default()
 }

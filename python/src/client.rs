@@ -10,7 +10,7 @@ use steadfast::connection::SendError;
 use steadfast::transport::TransportError;
 use steadfast::unstable::cause::root_cause;
 
-use crate::errors::{class, exception};
+use crate::errors::{exception, python_class};
 
 /// Request to the API server.
 #[derive(Debug)]
@@ -41,7 +41,8 @@ impl ApiRequest {
         if !self.body.is_empty() {
             request = request.header(http::header::CONTENT_TYPE, self.content_type.as_str());
         }
-        let failed = |why: String| RequestError::Failed(format!("cannot {} {}: {why}", self.method, self.path));
+        let failed =
+            |cause_text: String| RequestError::Failed(format!("cannot {} {}: {cause_text}", self.method, self.path));
         let request = request.body(self.body).map_err(|error| failed(error.to_string()))?;
         match client.request_text(request).await {
             Ok(text) => Ok(text.into_bytes()),
@@ -55,8 +56,8 @@ impl ApiRequest {
 /// Returns true if the client of a leader stopped the request.
 fn is_fenced(error: &kube::Error) -> bool {
     let is_fenced = |error: &(dyn Error + 'static)| {
-        let own = error.downcast_ref::<SendError>();
-        let transport = match own {
+        let send_error = error.downcast_ref::<SendError>();
+        let transport = match send_error {
             Some(SendError::Transport(error)) => Some(error),
             _ => error.downcast_ref::<TransportError>(),
         };

@@ -17,21 +17,21 @@ use crate::errors;
 use crate::logs;
 use crate::path::Path;
 use crate::recorder::Recorder;
-use crate::session::{Session, Target};
-use crate::watching::{Request, Watching};
+use crate::session::{ConnectionTarget, Session};
+use crate::watching::{InformerHandle, InformerSettings};
 
 /// Connection to one cluster, with the thread that serves Python.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Cluster {
     bridge: Bridge,
-    opened: Arc<Mutex<Opened>>,
+    state: Arc<Mutex<ClusterState>>,
 }
 
 #[derive(Default)]
-struct Opened {
+struct ClusterState {
     session: Option<Arc<Session>>,
-    watched: Vec<Arc<Watching>>,
-    closed: bool,
+    informer_handles: Vec<Arc<InformerHandle>>,
+    is_closed: bool,
 }
 
 #[pymethods]
@@ -40,7 +40,7 @@ impl Cluster {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
         logs::install(py)?;
-        Ok(Self { bridge: Bridge::start()?, opened: Arc::default() })
+        Ok(Self { bridge: Bridge::start()?, state: Arc::default() })
     }
 
     /// Opens the connection: reads the kubeconfig, and runs its credential plugin. The first request dials.
@@ -54,14 +54,14 @@ impl Cluster {
         token: Option<String>,
         blocking: bool,
     ) -> PyResult<Py<PyAny>> {
-        let opened = self.opened.clone();
-        let target = Target { kubeconfig, context, url, token };
+        let state = self.state.clone();
+        let target = ConnectionTarget { kubeconfig, context, url, token };
         let work = async move {
             let connection: Connection = target.connect().await?;
-            opened.lock().session = Some(Arc::new(Session::new(connection)));
+            state.lock().session = Some(Arc::new(Session::new(connection)));
             Ok::<_, String>(())
         };
-        self.bridge.run(py, blocking, work, |py, connected| match connected {
+        self.bridge.run(py, blocking, work, |py, result| match result {
             Ok(()) => Ok(py.None()),
             Err(message) => Err(errors::config(py, &message)),
         })
@@ -70,13 +70,13 @@ impl Cluster {
     /// The URL of the server.
     #[getter]
     fn server(&self) -> Option<String> {
-        self.opened.lock().session.as_ref().map(|session| session.connection.server().to_owned())
+        self.state.lock().session.as_ref().map(|session| session.connection.server().to_owned())
     }
 
     /// The namespace that the configuration names.
     #[getter]
     fn default_namespace(&self) -> Option<String> {
-        self.opened.lock().session.as_ref().map(|session| session.connection.default_namespace().to_owned())
+        self.state.lock().session.as_ref().map(|session| session.connection.default_namespace().to_owned())
     }
 
     /// Requests an informer. It starts after the discovery of its resource.
@@ -106,16 +106,16 @@ impl Cluster {
         }
         let parse = |(name, path): (String, String)| Path::parse(&path).map(|path| (name, path));
         let indexes = indexes.into_iter().map(parse).collect::<Result<_, _>>().map_err(PyValueError::new_err)?;
-        let request = Request { name: kind, scope, indexes, managed_fields, protobuf, memory_limit };
-        let watching = Watching::new(request);
+        let settings = InformerSettings { name: kind, scope, indexes, managed_fields, protobuf, memory_limit };
+        let informer_handle = InformerHandle::new(settings);
         let session = self.session(py)?;
         {
-            let mut opened = self.opened.lock();
-            opened.watched.retain(|watching| !watching.is_ended());
-            opened.watched.push(watching.clone());
+            let mut state = self.state.lock();
+            state.informer_handles.retain(|informer_handle| !informer_handle.is_ended());
+            state.informer_handles.push(informer_handle.clone());
         }
-        self.bridge.handle().spawn(watching.clone().run(session));
-        Ok(Cache::new(self.bridge.clone(), watching))
+        self.bridge.handle().spawn(informer_handle.clone().run(session));
+        Ok(Cache::new(self.bridge.clone(), informer_handle))
     }
 
     /// `(api_version, resource, namespaced)` of a resource, by any name that kubectl takes.
@@ -123,7 +123,7 @@ impl Cluster {
     fn resolve(&self, py: Python<'_>, kind: String, blocking: bool) -> PyResult<Py<PyAny>> {
         let session = self.session(py)?;
         let work = async move { session.resolve(&kind).await };
-        self.bridge.run(py, blocking, work, |py, resolved| match resolved {
+        self.bridge.run(py, blocking, work, |py, result| match result {
             Ok(resource) => {
                 let api_resource = resource.api_resource;
                 (api_resource.api_version, api_resource.plural, resource.namespaced).into_py_any(py)
@@ -197,15 +197,23 @@ impl Cluster {
         let session = self.session(py)?;
         let changes = changes.iter().map(|change| RelevantChange::parse(change)).collect::<Result<_, _>>();
         let changes = changes.map_err(PyValueError::new_err)?;
-        let settings =
-            ControllerSettings { name, concurrency, timeout, pause_when_stale, changes, resync, finalizer, deleted };
-        let watchings = |caches: &[Py<Cache>]| caches.iter().map(|cache| cache.get().watching.clone()).collect();
+        let settings = ControllerSettings {
+            name,
+            concurrency,
+            timeout,
+            pause_when_stale,
+            changes,
+            resync,
+            finalizer,
+            reconciles_deleted: deleted,
+        };
+        let handles = |caches: &[Py<Cache>]| caches.iter().map(|cache| cache.get().informer_handle.clone()).collect();
         Ok(Controller::start(
             self.bridge.clone(),
             session,
-            objects.watching.clone(),
-            watchings(&owned),
-            watchings(&read),
+            objects.informer_handle.clone(),
+            handles(&owned),
+            handles(&read),
             election.as_ref().map(Py::get),
             settings,
         ))
@@ -215,13 +223,13 @@ impl Cluster {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.bridge.check_process(py)?;
         py.detach(|| {
-            let (session, watched) = {
-                let mut opened = self.opened.lock();
-                opened.closed = true;
-                (opened.session.take(), std::mem::take(&mut opened.watched))
+            let (session, informer_handles) = {
+                let mut state = self.state.lock();
+                state.is_closed = true;
+                (state.session.take(), std::mem::take(&mut state.informer_handles))
             };
-            for watching in &watched {
-                watching.stop();
+            for informer_handle in &informer_handles {
+                informer_handle.stop();
             }
             if let Some(session) = session {
                 session.factory.shutdown();
@@ -235,21 +243,21 @@ impl Cluster {
     /// Returns the open connection.
     fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
         self.bridge.check_process(py)?;
-        let opened = self.opened.lock();
-        let session = opened.session.clone().filter(|_| !opened.closed);
-        drop(opened);
+        let state = self.state.lock();
+        let session = state.session.clone().filter(|_| !state.is_closed);
+        drop(state);
         session.ok_or_else(|| errors::stopped(py, "the informers are not open; use them within `async with` or `with`"))
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let mut opened = self.opened.lock();
+        let mut state = self.state.lock();
         if self.bridge.is_own_process() {
             return;
         }
         // A forked child has no threads of the library, and must not wait for them: their values are leaked.
-        std::mem::forget(opened.session.take());
-        std::mem::forget(std::mem::take(&mut opened.watched));
+        std::mem::forget(state.session.take());
+        std::mem::forget(std::mem::take(&mut state.informer_handles));
     }
 }

@@ -23,8 +23,8 @@ use crate::path::Path;
 use crate::reconcile::{Message, Reconciler};
 use crate::session::Session;
 use crate::stream::seconds_to_duration;
-use crate::tree::{Node, Tree};
-use crate::watching::{Resource, Started, Watching};
+use crate::tree::{JsonTree, Node};
+use crate::watching::{InformerHandle, Resource, RunningInformer};
 
 /// Settings of a controller.
 pub(crate) struct ControllerSettings {
@@ -40,7 +40,7 @@ pub(crate) struct ControllerSettings {
     pub(crate) resync: Option<f64>,
     pub(crate) finalizer: Option<String>,
     /// True if deleted objects are reconciled, too.
-    pub(crate) deleted: bool,
+    pub(crate) reconciles_deleted: bool,
 }
 
 /// Change of an object that enqueues it.
@@ -62,23 +62,23 @@ impl RelevantChange {
         })
     }
 
-    fn filter(self) -> ChangeFilter<Tree> {
+    fn filter(self) -> ChangeFilter<JsonTree> {
         match self {
             Self::Generation => ChangeFilter::of_generation(),
             Self::Labels => ChangeFilter::of_labels(),
             Self::Annotations => ChangeFilter::of_annotations(),
-            Self::Field(path) => ChangeFilter::of(move |tree: &Tree| values(tree, &path)),
+            Self::Field(path) => ChangeFilter::of(move |tree: &JsonTree| values_at(tree, &path)),
         }
     }
 }
 
 /// Returns the values of a path in an object.
-fn values(tree: &Tree, path: &Path) -> Vec<Node> {
-    let mut found = Vec::new();
+fn values_at(tree: &JsonTree, path: &Path) -> Vec<Node> {
+    let mut values = Vec::new();
     if let Some(node) = path.value(&tree.root) {
-        path.visit(node, &mut |node| found.push(node.clone()));
+        path.visit(node, &mut |node| values.push(node.clone()));
     }
-    found
+    values
 }
 
 /// Controller whose reconciles run in an event loop.
@@ -86,19 +86,19 @@ fn values(tree: &Tree, path: &Path) -> Vec<Node> {
 pub(crate) struct Controller {
     bridge: Bridge,
     messages: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Message>>>,
-    running: Arc<Running>,
+    state: Arc<ControllerState>,
 }
 
 /// The library's controller, from its start until its stop.
 #[derive(Default)]
-struct Running {
-    controller: Mutex<Phase>,
+struct ControllerState {
+    phase: Mutex<ControllerPhase>,
     /// True after the stop. Cancels a start that is in progress, and ends the messages.
-    stopped: watch::Sender<bool>,
+    is_stopped: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-enum Phase {
+enum ControllerPhase {
     /// Keys that were added before the start.
     Starting(Vec<ObjectKey>),
     Running(RunningController),
@@ -111,76 +111,79 @@ impl Controller {
     pub(crate) fn start(
         bridge: Bridge,
         session: Arc<Session>,
-        objects: Arc<Watching>,
-        owned: Vec<Arc<Watching>>,
-        read: Vec<Arc<Watching>>,
+        objects: Arc<InformerHandle>,
+        owned: Vec<Arc<InformerHandle>>,
+        read: Vec<Arc<InformerHandle>>,
         election: Option<&Election>,
         settings: ControllerSettings,
     ) -> Self {
         let (sender, messages) = mpsc::unbounded_channel();
-        let running = Arc::new(Running { controller: Mutex::new(Phase::Starting(Vec::new())), ..Running::default() });
+        let state = Arc::new(ControllerState {
+            phase: Mutex::new(ControllerPhase::Starting(Vec::new())),
+            ..ControllerState::default()
+        });
         let election = election.map(|election| election.election.clone());
-        let start = {
-            let running = running.clone();
+        let run = {
+            let state = state.clone();
             async move {
-                let Some(started) = objects.until_running().await else { return };
+                let Some(running_objects) = objects.until_running().await else { return };
                 let Some(owned) = all_running(&owned).await else { return };
                 let Some(read) = all_running(&read).await else { return };
                 let leader = Arc::new(OnceLock::new());
-                let ready =
+                let leadership =
                     election.map(|election| until_leader(election, leader.clone(), sender.clone(), Handle::current()));
                 let reconciler = Arc::new(Reconciler {
-                    objects: started.clone(),
+                    objects: running_objects.clone(),
                     connection: session.connection.clone(),
                     leader,
                     finalizer: settings.finalizer.clone(),
-                    deleted: settings.deleted,
+                    reconciles_deleted: settings.reconciles_deleted,
                     messages: sender.clone(),
                     calls: AtomicU64::new(0),
                 });
-                let mut controller = build(&session, &started, &owned, &read, settings);
-                if let Some(ready) = ready {
-                    controller = controller.start_after(ready);
+                let mut controller = build_controller(&session, &running_objects, &owned, &read, settings);
+                if let Some(leadership) = leadership {
+                    controller = controller.start_after(leadership);
                 }
                 let reconcile = |key, reconciler: Arc<Reconciler>| async move { reconciler.reconcile(key).await };
                 match controller.run_by_key(reconcile, back_off, reconciler) {
-                    Ok(controller) => running.set(controller),
+                    Ok(controller) => state.set_running(controller),
                     Err(error) => drop(sender.send(Message::Failed(error.to_string()))),
                 }
             }
         };
-        let mut stopped = running.stopped.subscribe();
+        let mut is_stopped = state.is_stopped.subscribe();
         bridge.handle().spawn(async move {
-            let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
+            let until_stopped = async { drop(is_stopped.wait_for(|is_stopped| *is_stopped).await) };
             tokio::select! {
                 biased;
-                () = stopped => {}
-                () = start => {}
+                () = until_stopped => {}
+                () = run => {}
             }
         });
-        Self { bridge, messages: Arc::new(tokio::sync::Mutex::new(messages)), running }
+        Self { bridge, messages: Arc::new(tokio::sync::Mutex::new(messages)), state }
     }
 }
 
-impl Running {
-    fn set(&self, controller: RunningController) {
-        let mut phase = self.controller.lock();
-        if let Phase::Starting(keys) = &mut *phase {
+impl ControllerState {
+    fn set_running(&self, controller: RunningController) {
+        let mut phase = self.phase.lock();
+        if let ControllerPhase::Starting(keys) = &mut *phase {
             for key in std::mem::take(keys) {
                 controller.queue().add(key);
             }
-            *phase = Phase::Running(controller);
+            *phase = ControllerPhase::Running(controller);
         }
     }
 }
 
 /// Waits until all informers have started. Returns `None` if one has ended.
-async fn all_running(informers: &[Arc<Watching>]) -> Option<Vec<Arc<Started>>> {
-    let mut started = Vec::new();
-    for watching in informers {
-        started.push(watching.until_running().await?);
+async fn all_running(informers: &[Arc<InformerHandle>]) -> Option<Vec<Arc<RunningInformer>>> {
+    let mut running_informers = Vec::new();
+    for informer_handle in informers {
+        running_informers.push(informer_handle.until_running().await?);
     }
-    Some(started)
+    Some(running_informers)
 }
 
 /// Waits for a term, and reports its end.
@@ -191,23 +194,23 @@ async fn until_leader(
     runtime: Handle,
 ) {
     let Some(term) = election.until_leader().await else { return std::future::pending().await };
-    let own = leader.get_or_init(|| term).clone();
+    let term = leader.get_or_init(|| term).clone();
     // The term is watched for as long as Python reads the messages.
     runtime.spawn(async move {
         tokio::select! {
-            () = own.lost() => drop(messages.send(Message::TermEnded)),
+            () = term.lost() => drop(messages.send(Message::TermEnded)),
             () = messages.closed() => {}
         }
     });
 }
 
-fn build(
+fn build_controller(
     session: &Session,
-    objects: &Started,
-    owned: &[Arc<Started>],
-    read: &[Arc<Started>],
+    objects: &RunningInformer,
+    owned: &[Arc<RunningInformer>],
+    read: &[Arc<RunningInformer>],
     settings: ControllerSettings,
-) -> LibraryController<Lazy<Tree>> {
+) -> LibraryController<Lazy<JsonTree>> {
     let resource = objects.resource();
     let mut source = Source::from(objects.informer.clone());
     if let Some(changes) = settings.changes.into_iter().map(RelevantChange::filter).reduce(ChangeFilter::or) {
@@ -228,7 +231,7 @@ fn build(
     }
     for owned in owned {
         let resource = resource.clone();
-        controller = controller.watches(owned.informer.clone(), move |child: &Cached| owners(child, &resource));
+        controller = controller.watches(owned.informer.clone(), move |child: &Cached| owner_keys(child, &resource));
         controller = controller.reads(&owned.informer);
     }
     for read in read {
@@ -238,11 +241,11 @@ fn build(
 }
 
 /// Returns the keys of the owners of an object among the objects of `resource`, in any version.
-fn owners(child: &Cached, resource: &Resource) -> Vec<ObjectKey> {
+fn owner_keys(child: &Cached, resource: &Resource) -> Vec<ObjectKey> {
     let references = child.read::<Vec<OwnerReference>>(&FieldPath::new("metadata").then("ownerReferences"));
     // The owner of an undecodable child is unknown. The next state of the child that can be decoded enqueues it.
     let references = references.ok().flatten().unwrap_or_default();
-    let of_kind = references.into_iter().filter(|reference| {
+    let owner_references = references.into_iter().filter(|reference| {
         let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         reference.kind == resource.served.api_resource.kind && group == resource.served.api_resource.group
     });
@@ -250,7 +253,7 @@ fn owners(child: &Cached, resource: &Resource) -> Vec<ObjectKey> {
         Some(namespace) => ObjectKey::namespaced(namespace, name),
         None => ObjectKey::cluster(name),
     };
-    of_kind.map(|reference| key(&reference.name)).collect()
+    owner_references.map(|reference| key(&reference.name)).collect()
 }
 
 #[pymethods]
@@ -258,14 +261,14 @@ impl Controller {
     /// Waits for the next message. Returns `None` after the stop.
     fn next(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let (messages, bridge) = (self.messages.clone(), self.bridge.clone());
-        let mut stopped = self.running.stopped.subscribe();
+        let mut is_stopped = self.state.is_stopped.subscribe();
         let work = async move {
             let mut messages = messages.lock().await;
-            let stopped = async { drop(stopped.wait_for(|stopped| *stopped).await) };
+            let until_stopped = async { drop(is_stopped.wait_for(|is_stopped| *is_stopped).await) };
             tokio::select! {
                 biased;
                 message = messages.recv() => message,
-                () = stopped => None,
+                () = until_stopped => None,
             }
         };
         self.bridge.run(py, false, work, |py, message| match message {
@@ -278,18 +281,18 @@ impl Controller {
     fn enqueue(&self, namespace: Option<&str>, name: &str) {
         let key =
             namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name));
-        match &mut *self.running.controller.lock() {
-            Phase::Starting(keys) => keys.push(key),
-            Phase::Running(controller) => controller.queue().add(key),
-            Phase::Stopped => {}
+        match &mut *self.state.phase.lock() {
+            ControllerPhase::Starting(keys) => keys.push(key),
+            ControllerPhase::Running(controller) => controller.queue().add(key),
+            ControllerPhase::Stopped => {}
         }
     }
 
     /// Counters and current state; `None` before the start and after the stop.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let (stats, queued) = match &*self.running.controller.lock() {
-            Phase::Running(controller) => (controller.stats(), controller.queue().len()),
-            Phase::Starting(_) | Phase::Stopped => return Ok(None),
+        let (stats, queued) = match &*self.state.phase.lock() {
+            ControllerPhase::Running(controller) => (controller.stats(), controller.queue().len()),
+            ControllerPhase::Starting(_) | ControllerPhase::Stopped => return Ok(None),
         };
         let counters = PyDict::new(py);
         counters.set_item("succeeded", stats.succeeded)?;
@@ -306,15 +309,15 @@ impl Controller {
     /// Starts no further reconcile, waits at most `timeout` seconds for the running ones, and cancels the rest. Returns
     /// the number of cancelled reconciles.
     fn stop(&self, py: Python<'_>, timeout: f64) -> PyResult<Py<PyAny>> {
-        let running = self.running.clone();
+        let state = self.state.clone();
         let work = async move {
-            let phase = std::mem::take(&mut *running.controller.lock());
+            let phase = std::mem::take(&mut *state.phase.lock());
             let cancelled = match phase {
-                Phase::Running(controller) => controller.stop(seconds_to_duration(timeout)).await.cancelled,
-                Phase::Starting(_) | Phase::Stopped => 0,
+                ControllerPhase::Running(controller) => controller.stop(seconds_to_duration(timeout)).await.cancelled,
+                ControllerPhase::Starting(_) | ControllerPhase::Stopped => 0,
             };
             // Last, since running reconciles end by messages.
-            running.stopped.send_replace(true);
+            state.is_stopped.send_replace(true);
             cancelled
         };
         self.bridge.run(py, false, work, |py, cancelled| cancelled.into_py_any(py))
@@ -327,8 +330,8 @@ impl Drop for Controller {
             return;
         }
         // Dropping the library's controller cancels its reconciles.
-        let phase = std::mem::take(&mut *self.running.controller.lock());
-        self.running.stopped.send_replace(true);
+        let phase = std::mem::take(&mut *self.state.phase.lock());
+        self.state.is_stopped.send_replace(true);
         self.bridge.handle().spawn(async move { drop(phase) });
     }
 }

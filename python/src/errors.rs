@@ -12,18 +12,18 @@ use crate::session::LookupFailure;
 pub(crate) const MODULE: &str = "steadfast_kube._types";
 
 /// Returns a class of the Python part of the package.
-macro_rules! class {
+macro_rules! python_class {
     ($py:expr, $name:literal) => {{
         static CLASS: pyo3::sync::PyOnceLock<Py<pyo3::types::PyType>> = pyo3::sync::PyOnceLock::new();
         CLASS.import($py, $crate::errors::MODULE, $name)
     }};
 }
-pub(crate) use class;
+pub(crate) use python_class;
 
 /// Creates an exception from its class and arguments.
 macro_rules! exception {
     ($py:expr, $name:literal, $arguments:expr) => {
-        class!($py, $name)
+        python_class!($py, $name)
             .and_then(|class| class.call1($arguments))
             .map_or_else(|error| error, |value| PyErr::from_value(value))
     };
@@ -34,7 +34,7 @@ pub(crate) use exception;
 pub(crate) fn not_synced(py: Python<'_>, name: &str, state: &State) -> PyErr {
     let message = format!("{name} is not synced: {}", state.text());
     match state.to_python(py) {
-        Ok(freshness) if state.is_unknown_kind() => exception!(py, "UnknownKind", (state.why(), freshness)),
+        Ok(freshness) if state.is_unknown_kind() => exception!(py, "UnknownKind", (state.reason(), freshness)),
         Ok(freshness) => exception!(py, "NotSynced", (message, freshness)),
         Err(error) => error,
     }
@@ -43,9 +43,10 @@ pub(crate) fn not_synced(py: Python<'_>, name: &str, state: &State) -> PyErr {
 /// Error of the lookup of a resource for a request.
 pub(crate) fn lookup(py: Python<'_>, failure: LookupFailure) -> PyErr {
     match failure {
-        LookupFailure::Request(why) => exception!(py, "RequestFailed", (why,)),
-        LookupFailure::Unknown(why) => {
-            let state = State::Discovering { unknown: true, doubt: Doubt::new(Duration::ZERO, why.as_str()) };
+        LookupFailure::Request(reason) => exception!(py, "RequestFailed", (reason,)),
+        LookupFailure::Unknown(reason) => {
+            let state =
+                State::Discovering { is_unknown_kind: true, doubt: Doubt::new(Duration::ZERO, reason.as_str()) };
             not_synced(py, "", &state)
         }
     }
@@ -75,9 +76,9 @@ pub(crate) fn config(py: Python<'_>, message: &str) -> PyErr {
     exception!(py, "ConfigError", (message,))
 }
 
-pub(crate) fn unknown(py: Python<'_>, key: &ObjectKey, version: &ResourceVersion, why: Option<&str>) -> PyErr {
-    let message = match why {
-        Some(why) => format!("{key} cannot be decoded: {why}"),
+pub(crate) fn undecodable(py: Python<'_>, key: &ObjectKey, version: &ResourceVersion, reason: Option<&str>) -> PyErr {
+    let message = match reason {
+        Some(reason) => format!("{key} cannot be decoded: {reason}"),
         None => format!("{key} at version {version} cannot be decoded; the next state that can be decoded replaces it"),
     };
     exception!(py, "Unknown", (message, key.to_string(), version.to_string()))
@@ -96,9 +97,9 @@ pub(crate) fn forked(py: Python<'_>, parent: u32) -> PyErr {
 #[derive(Clone, Debug)]
 pub(crate) enum State {
     Informer(Freshness),
-    /// The resource is not found yet. With `unknown`, the server responded that it has no such resource.
+    /// The resource is not found yet. With `is_unknown_kind`, the server responded that it has no such resource.
     Discovering {
-        unknown: bool,
+        is_unknown_kind: bool,
         doubt: Doubt,
     },
     /// The informers ended before the resource was found.
@@ -109,17 +110,17 @@ impl State {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Informer(freshness) => freshness.to_string(),
-            Self::Discovering { unknown: true, doubt } => format!("failed for {doubt}"),
-            Self::Discovering { unknown: false, doubt } => format!("starting for {doubt}"),
+            Self::Discovering { is_unknown_kind: true, doubt } => format!("failed for {doubt}"),
+            Self::Discovering { is_unknown_kind: false, doubt } => format!("starting for {doubt}"),
             Self::Ended(doubt) => format!("stopped for {doubt}"),
         }
     }
 
     fn is_unknown_kind(&self) -> bool {
-        matches!(self, Self::Discovering { unknown: true, .. })
+        matches!(self, Self::Discovering { is_unknown_kind: true, .. })
     }
 
-    fn why(&self) -> String {
+    fn reason(&self) -> String {
         match self {
             Self::Informer(freshness) => freshness.doubt().map(|doubt| doubt.why.to_string()).unwrap_or_default(),
             Self::Discovering { doubt, .. } | Self::Ended(doubt) => doubt.why.to_string(),
@@ -131,31 +132,31 @@ impl State {
             Self::Informer(Freshness::Fresh { version, age, tainted, polled, .. }) => {
                 let polled = match polled {
                     Some(polled) => {
-                        Some(class!(py, "Polled")?.call1((polled.every.as_secs_f64(), polled.why.to_string()))?)
+                        Some(python_class!(py, "Polled")?.call1((polled.every.as_secs_f64(), polled.why.to_string()))?)
                     }
                     None => None,
                 };
                 let version = version.as_ref().map(ToString::to_string);
                 let tainted = PyFrozenSet::new(py, tainted.iter().map(ToString::to_string))?;
                 let fields = (self.text(), age.as_secs_f64(), version, tainted, polled);
-                return Ok(class!(py, "Fresh")?.call1(fields)?.unbind());
+                return Ok(python_class!(py, "Fresh")?.call1(fields)?.unbind());
             }
-            Self::Informer(Freshness::Resuming(doubt)) => (class!(py, "Resuming")?, doubt),
-            Self::Informer(Freshness::Suspect(doubt)) => (class!(py, "Suspect")?, doubt),
-            Self::Informer(Freshness::Stale(doubt)) => (class!(py, "Stale")?, doubt),
-            Self::Informer(Freshness::Failed(doubt)) | Self::Discovering { unknown: true, doubt } => {
-                (class!(py, "Failed")?, doubt)
+            Self::Informer(Freshness::Resuming(doubt)) => (python_class!(py, "Resuming")?, doubt),
+            Self::Informer(Freshness::Suspect(doubt)) => (python_class!(py, "Suspect")?, doubt),
+            Self::Informer(Freshness::Stale(doubt)) => (python_class!(py, "Stale")?, doubt),
+            Self::Informer(Freshness::Failed(doubt)) | Self::Discovering { is_unknown_kind: true, doubt } => {
+                (python_class!(py, "Failed")?, doubt)
             }
-            Self::Informer(Freshness::Stopped(doubt)) | Self::Ended(doubt) => (class!(py, "Stopped")?, doubt),
-            Self::Informer(Freshness::Starting(doubt)) | Self::Discovering { unknown: false, doubt } => {
-                (class!(py, "Starting")?, doubt)
+            Self::Informer(Freshness::Stopped(doubt)) | Self::Ended(doubt) => (python_class!(py, "Stopped")?, doubt),
+            Self::Informer(Freshness::Starting(doubt)) | Self::Discovering { is_unknown_kind: false, doubt } => {
+                (python_class!(py, "Starting")?, doubt)
             }
             // The library may add states. Each of them is a doubt.
             Self::Informer(other) => {
                 let Some(doubt) = other.doubt() else {
                     return Err(pyo3::exceptions::PyRuntimeError::new_err(format!("unknown freshness: {other}")));
                 };
-                (class!(py, "Suspect")?, doubt)
+                (python_class!(py, "Suspect")?, doubt)
             }
         };
         Ok(class.call1(self.fields(py, doubt)?)?.unbind())
@@ -173,10 +174,10 @@ impl State {
         let now =
             datetime.getattr("datetime")?.call_method1("now", (datetime.getattr("timezone")?.getattr("utc")?,))?;
         // The arguments are days and seconds.
-        let lasting = datetime.getattr("timedelta")?.call1((0, doubt.lasting.as_secs_f64()))?;
+        let doubt_duration = datetime.getattr("timedelta")?.call1((0, doubt.lasting.as_secs_f64()))?;
         Ok((
             self.text(),
-            now.sub(lasting)?,
+            now.sub(doubt_duration)?,
             doubt.lasting.as_secs_f64(),
             doubt.why.to_string(),
             seconds(doubt.age),

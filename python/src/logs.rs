@@ -18,26 +18,26 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Maximum number of waiting messages. Further messages are dropped and counted.
-const MAX_WAITING: usize = 1024;
+const MAX_PENDING_MESSAGES: usize = 1024;
 
 /// Name of the Python logger.
 const LOGGER: &str = "steadfast_kube";
 
 /// Minimum level, as a number of Python's `logging`. 255 disables all messages.
-static MINIMUM: AtomicU8 = AtomicU8::new(u8::MAX);
+static MIN_LEVEL: AtomicU8 = AtomicU8::new(u8::MAX);
 
 static QUEUE: LazyLock<Queue> = LazyLock::new(Queue::default);
 
 #[derive(Default)]
 struct Queue {
-    waiting: Mutex<Waiting>,
-    filled: Notify,
+    pending: Mutex<PendingMessages>,
+    message_added: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingMessages {
     messages: VecDeque<Message>,
-    dropped: usize,
+    dropped_count: usize,
 }
 
 struct Message {
@@ -57,38 +57,40 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
 fn read_level(py: Python<'_>) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
     let level: u32 = logger.call_method0("getEffectiveLevel")?.extract()?;
-    MINIMUM.store(u8::try_from(level).unwrap_or(u8::MAX), Ordering::Relaxed);
+    MIN_LEVEL.store(u8::try_from(level).unwrap_or(u8::MAX), Ordering::Relaxed);
     Ok(())
 }
 
 /// Passes messages to Python's `logging` until the runtime ends.
 pub(crate) async fn forward() {
     loop {
-        QUEUE.filled.notified().await;
-        let waiting = std::mem::take(&mut *QUEUE.waiting.lock());
-        let passed = Python::try_attach(|py| {
-            if let Err(error) = pass(py, waiting) {
+        QUEUE.message_added.notified().await;
+        let pending = std::mem::take(&mut *QUEUE.pending.lock());
+        let result = Python::try_attach(|py| {
+            if let Err(error) = log_messages(py, pending) {
                 error.write_unraisable(py, None);
             }
         });
-        if passed.is_none() {
+        if result.is_none() {
             return;
         }
     }
 }
 
-fn pass(py: Python<'_>, waiting: Waiting) -> PyResult<()> {
+fn log_messages(py: Python<'_>, pending: PendingMessages) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
-    for Message { level, target, text } in waiting.messages {
+    for Message { level, target, text } in pending.messages {
         let extra = PyDict::new(py);
         extra.set_item("target", target)?;
-        let named = PyDict::new(py);
-        named.set_item("extra", extra)?;
-        logger.call_method("log", (level, "%s", text), Some(&named))?;
+        let keyword_arguments = PyDict::new(py);
+        keyword_arguments.set_item("extra", extra)?;
+        logger.call_method("log", (level, "%s", text), Some(&keyword_arguments))?;
     }
-    if waiting.dropped > 0 {
-        logger
-            .call_method1("warning", ("%s log messages were dropped: more than 1024 were waiting", waiting.dropped))?;
+    if pending.dropped_count > 0 {
+        logger.call_method1(
+            "warning",
+            ("%s log messages were dropped: more than 1024 were waiting", pending.dropped_count),
+        )?;
     }
     // The program may have changed the level since the last messages.
     read_level(py)
@@ -115,7 +117,7 @@ impl Subscriber for LogSubscriber {
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
-            && python_level(*metadata.level()) >= MINIMUM.load(Ordering::Relaxed)
+            && python_level(*metadata.level()) >= MIN_LEVEL.load(Ordering::Relaxed)
             && metadata.target().starts_with("steadfast")
     }
 
@@ -129,7 +131,7 @@ impl Subscriber for LogSubscriber {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
+        let mut text = MessageText::default();
         event.record(&mut text);
         let metadata = event.metadata();
         let message = Message {
@@ -137,14 +139,14 @@ impl Subscriber for LogSubscriber {
             target: metadata.target(),
             text: text.message + &text.fields,
         };
-        let mut waiting = QUEUE.waiting.lock();
-        if waiting.messages.len() < MAX_WAITING {
-            waiting.messages.push_back(message);
+        let mut pending = QUEUE.pending.lock();
+        if pending.messages.len() < MAX_PENDING_MESSAGES {
+            pending.messages.push_back(message);
         } else {
-            waiting.dropped += 1;
+            pending.dropped_count += 1;
         }
-        drop(waiting);
-        QUEUE.filled.notify_one();
+        drop(pending);
+        QUEUE.message_added.notify_one();
     }
 
     fn enter(&self, _: &Id) {}
@@ -154,12 +156,12 @@ impl Subscriber for LogSubscriber {
 
 /// Text of a message: the message itself, then its fields.
 #[derive(Default)]
-struct Text {
+struct MessageText {
     message: String,
     fields: String,
 }
 
-impl Visit for Text {
+impl Visit for MessageText {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.record_debug(field, &format_args!("{value}"));
     }

@@ -15,10 +15,10 @@ use steadfast::{Lazy, ObjectKey, ResourceVersion, Uid};
 
 use crate::errors;
 use crate::path::Path;
-use crate::tree::{Map, Node, Tree};
+use crate::tree::{JsonTree, Map, Node};
 
 /// Object in the cache.
-pub(crate) type Cached = steadfast::Object<Lazy<Tree>>;
+pub(crate) type Cached = steadfast::Object<Lazy<JsonTree>>;
 
 /// Type of an object. Items of a list do not contain it.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,12 +33,12 @@ pub(crate) struct Kind {
 /// no decoding.
 #[pyclass(frozen, mapping, weakref, module = "steadfast_kube", name = "Object")]
 pub(crate) struct Object {
-    source: Source,
+    source: ObjectSource,
     kind: Kind,
     root: OnceLock<Map>,
 }
 
-enum Source {
+enum ObjectSource {
     /// In the cached form.
     Cached(Cached),
     /// Restored from a pickle.
@@ -47,16 +47,16 @@ enum Source {
 
 impl Object {
     pub(crate) fn new(object: Cached, kind: Kind) -> Self {
-        Self { source: Source::Cached(object), kind, root: OnceLock::new() }
+        Self { source: ObjectSource::Cached(object), kind, root: OnceLock::new() }
     }
 
     fn identity(&self) -> (&ObjectKey, &Uid, &ResourceVersion) {
         match &self.source {
-            Source::Cached(object) => {
+            ObjectSource::Cached(object) => {
                 let identity = object.identity();
                 (&identity.key, &identity.uid, &identity.version)
             }
-            Source::Restored { key, uid, version } => (key, uid, version),
+            ObjectSource::Restored { key, uid, version } => (key, uid, version),
         }
     }
 
@@ -65,19 +65,19 @@ impl Object {
         if let Some(root) = self.root.get() {
             return Ok(root);
         }
-        let Source::Cached(object) = &self.source else {
+        let ObjectSource::Cached(object) = &self.source else {
             return Err(PyValueError::new_err("a restored object has no content"));
         };
         let decoded = py.detach(|| object.get().map(|tree| with_kind(&tree.root, &self.kind)));
         match decoded {
             // Another thread may have decoded the object in the meantime; both results are equal.
             Ok(root) => Ok(self.root.get_or_init(|| root)),
-            Err(error) => Err(errors::unknown(py, object.key(), object.version(), Some(&error.to_string()))),
+            Err(error) => Err(errors::undecodable(py, object.key(), object.version(), Some(&error.to_string()))),
         }
     }
 
     fn is_same_state(&self, other: &Self) -> bool {
-        matches!((&self.source, &other.source), (Source::Cached(one), Source::Cached(other)) if one.is(other))
+        matches!((&self.source, &other.source), (ObjectSource::Cached(one), ObjectSource::Cached(other)) if one.is(other))
     }
 }
 
@@ -126,13 +126,13 @@ impl Object {
     fn read(&self, py: Python<'_>, path: &str, default: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
         let path = Path::parse(path).map_err(PyValueError::new_err)?;
         let first = match (&self.source, self.root.get()) {
-            (Source::Cached(object), None) => {
-                let read = py.detach(|| object.read::<Node>(path.first()));
+            (ObjectSource::Cached(object), None) => {
+                let read = py.detach(|| object.read::<Node>(path.prefix()));
                 // A field of any form is a `Node`, so that the object itself is the cause of an error.
-                read.map_err(|error| errors::unknown(py, object.key(), object.version(), Some(&error.to_string())))?
+                read.map_err(|error| errors::undecodable(py, object.key(), object.version(), Some(&error.to_string())))?
             }
             (_, Some(root)) => path.value(root).filter(|node| **node != Node::Null).cloned(),
-            (Source::Restored { .. }, None) => None,
+            (ObjectSource::Restored { .. }, None) => None,
         };
         let mut found = Vec::new();
         if let Some(node) = &first {
@@ -235,7 +235,7 @@ impl Object {
     /// Creates an object from JSON, outside of any cache.
     #[staticmethod]
     fn from_json(py: Python<'_>, json: &[u8]) -> PyResult<Self> {
-        let tree: Tree = py
+        let tree: JsonTree = py
             .detach(|| serde_json::from_slice(json))
             .map_err(|error| PyValueError::new_err(format!("the JSON is not an object of Kubernetes: {error}")))?;
         let text = |name: &str| match tree.root.get(name) {
@@ -258,7 +258,7 @@ impl Object {
             version => ResourceVersion::from(version),
         };
         let root = OnceLock::from(with_kind(&tree.root, &kind));
-        Ok(Self { source: Source::Restored { key, uid, version }, kind, root })
+        Ok(Self { source: ObjectSource::Restored { key, uid, version }, kind, root })
     }
 }
 
@@ -373,8 +373,8 @@ impl Items {
             return Ok(views(py, &self.0)?.as_any().get_item(index)?.unbind());
         };
         let length = self.0.len().cast_signed();
-        let at = if index < 0 { index + length } else { index };
-        match usize::try_from(at).ok().and_then(|at| self.0.get(at)) {
+        let position = if index < 0 { index + length } else { index };
+        match usize::try_from(position).ok().and_then(|position| self.0.get(position)) {
             Some(node) => node.to_python(py),
             None => Err(PyIndexError::new_err(format!("index {index} of {length} elements"))),
         }

@@ -9,15 +9,15 @@ use crate::tree::{Map, Node};
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     /// Names up to the first list, which the library decodes without the rest of the object.
-    first: FieldPath,
-    rest: Vec<Step>,
+    prefix: FieldPath,
+    steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Member(String),
     /// Each element of a list, or each value of an object.
-    Each,
+    EachElement,
 }
 
 impl Path {
@@ -29,30 +29,30 @@ impl Path {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let steps = steps(text)?;
         let mut rest = &steps[..];
-        let mut first: Option<FieldPath> = None;
-        while let [Step::Member(name), after @ ..] = rest {
+        let mut prefix: Option<FieldPath> = None;
+        while let [Step::Member(name), following @ ..] = rest {
             // `FieldPath::new` would split a name that contains dots.
-            first = Some(match first {
+            prefix = Some(match prefix {
                 Some(path) => path.then(name),
                 None if name.contains('.') => return Err(format!("path {text:?} starts with a quoted name")),
                 None => FieldPath::new(name),
             });
-            rest = after;
+            rest = following;
         }
-        match first {
-            Some(first) => Ok(Self { first, rest: rest.to_vec() }),
+        match prefix {
+            Some(prefix) => Ok(Self { prefix, steps: rest.to_vec() }),
             None => Err(format!("path {text:?} must start with a field name, such as spec")),
         }
     }
 
     /// Returns the path up to the first list.
-    pub(crate) fn first(&self) -> &FieldPath {
-        &self.first
+    pub(crate) fn prefix(&self) -> &FieldPath {
+        &self.prefix
     }
 
-    /// Returns the value at [`first`](Self::first) in an object.
+    /// Returns the value at [`prefix`](Self::prefix) in an object.
     pub(crate) fn value<'a>(&self, root: &'a Map) -> Option<&'a Node> {
-        let (last, above) = self.first.names().split_last()?;
+        let (last, above) = self.prefix.names().split_last()?;
         let parent = above.iter().try_fold(root, |map, name| match map.get(name)? {
             Node::Map(inner) => Some(inner),
             _ => None,
@@ -60,25 +60,25 @@ impl Path {
         parent.get(last)
     }
 
-    /// Calls `found` for each value below `node`, the value at [`first`](Self::first).
-    pub(crate) fn visit<'a>(&self, node: &'a Node, found: &mut dyn FnMut(&'a Node)) {
-        visit(node, &self.rest, found);
+    /// Calls `on_value` for each value below `node`, the value at [`prefix`](Self::prefix).
+    pub(crate) fn visit<'a>(&self, node: &'a Node, on_value: &mut dyn FnMut(&'a Node)) {
+        visit(node, &self.steps, on_value);
     }
 
     /// Returns true if the path can lead to several values.
     pub(crate) fn is_plural(&self) -> bool {
-        !self.rest.is_empty()
+        !self.steps.is_empty()
     }
 }
 
-fn visit<'a>(node: &'a Node, steps: &[Step], found: &mut dyn FnMut(&'a Node)) {
-    let Some((step, rest)) = steps.split_first() else { return found(node) };
+fn visit<'a>(node: &'a Node, steps: &[Step], on_value: &mut dyn FnMut(&'a Node)) {
+    let Some((step, rest)) = steps.split_first() else { return on_value(node) };
     match (step, node) {
-        (Step::Each, Node::List(elements)) => elements.iter().for_each(|element| visit(element, rest, found)),
-        (Step::Each, Node::Map(map)) => map.members().iter().for_each(|(_, value)| visit(value, rest, found)),
+        (Step::EachElement, Node::List(elements)) => elements.iter().for_each(|element| visit(element, rest, on_value)),
+        (Step::EachElement, Node::Map(map)) => map.members().iter().for_each(|(_, value)| visit(value, rest, on_value)),
         (Step::Member(name), Node::Map(map)) => {
             if let Some(value) = map.get(name) {
-                visit(value, rest, found);
+                visit(value, rest, on_value);
             }
         }
         _ => {}
@@ -92,7 +92,7 @@ fn steps(text: &str) -> Result<Vec<Step>, String> {
         if let Some(inner) = rest.strip_prefix('[') {
             let error = || format!("path {text:?} has no closing ']' with [\"name\"] or [*]");
             let (step, after) = if let Some(after) = inner.strip_prefix("*]") {
-                (Step::Each, after)
+                (Step::EachElement, after)
             } else {
                 let quote = inner.chars().next().filter(|quote| matches!(quote, '"' | '\'')).ok_or_else(error)?;
                 let (name, after) = inner[1..].split_once(quote).ok_or_else(error)?;

@@ -21,12 +21,12 @@ use crate::bridge::Bridge;
 use crate::client::{ApiRequest, RequestError, response};
 use crate::object::{Cached, Kind, Object};
 use crate::stream::seconds_to_duration;
-use crate::watching::Started;
+use crate::watching::RunningInformer;
 
 /// Message of a controller to the event loop.
 pub(crate) enum Message {
     /// Run the reconcile function.
-    Call(StartedCall),
+    Call(PendingCall),
     /// The reconcile of this number has timed out, or the controller was stopped.
     Cancel(u64),
     /// The lease was lost. Reconciles must end.
@@ -39,9 +39,9 @@ impl Message {
     /// Returns `(name, content)`.
     pub(crate) fn into_python(self, py: Python<'_>, bridge: Bridge) -> PyResult<Py<PyAny>> {
         match self {
-            Self::Call(mut started) => {
-                let object = started.object.take().map(|object| Py::new(py, Object::new(object, started.kind.clone())));
-                let call = Call { bridge, object: object.transpose()?, started };
+            Self::Call(mut pending) => {
+                let object = pending.object.take().map(|object| Py::new(py, Object::new(object, pending.kind.clone())));
+                let call = Call { bridge, object: object.transpose()?, call: pending };
                 ("call", call.into_py_any(py)?).into_py_any(py)
             }
             Self::Cancel(id) => ("cancel", id).into_py_any(py),
@@ -52,7 +52,7 @@ impl Message {
 }
 
 /// Call of the reconcile function, not yet converted to Python.
-pub(crate) struct StartedCall {
+pub(crate) struct PendingCall {
     id: u64,
     key: ObjectKey,
     object: Option<Cached>,
@@ -60,14 +60,14 @@ pub(crate) struct StartedCall {
     cleanup: bool,
     fencing_token: Option<u64>,
     /// Taken by the first result.
-    outcome: Mutex<Option<oneshot::Sender<Result<Action, ReconcileError>>>>,
+    outcome_sender: Mutex<Option<oneshot::Sender<Result<Action, ReconcileError>>>>,
     requests: mpsc::UnboundedSender<PendingRequest>,
 }
 
 /// Request that waits for its reconcile to send it.
 struct PendingRequest {
     request: ApiRequest,
-    reply: oneshot::Sender<Result<Vec<u8>, RequestError>>,
+    response_sender: oneshot::Sender<Result<Vec<u8>, RequestError>>,
 }
 
 /// Failure of a reconcile, as text.
@@ -84,12 +84,12 @@ impl std::error::Error for ReconcileError {}
 
 /// Parts that all reconciles of a controller share.
 pub(crate) struct Reconciler {
-    pub(crate) objects: Arc<Started>,
+    pub(crate) objects: Arc<RunningInformer>,
     pub(crate) connection: Connection,
     /// Current term, if the controller needs one.
     pub(crate) leader: Arc<OnceLock<Leader>>,
     pub(crate) finalizer: Option<String>,
-    pub(crate) deleted: bool,
+    pub(crate) reconciles_deleted: bool,
     pub(crate) messages: mpsc::UnboundedSender<Message>,
     pub(crate) calls: AtomicU64,
 }
@@ -98,12 +98,12 @@ pub(crate) struct Reconciler {
 struct CancelOnDrop<'a> {
     messages: &'a mpsc::UnboundedSender<Message>,
     id: u64,
-    finished: bool,
+    is_finished: bool,
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.is_finished {
             drop(self.messages.send(Message::Cancel(self.id)));
         }
     }
@@ -114,7 +114,7 @@ impl Reconciler {
     pub(crate) async fn reconcile(&self, key: ObjectKey) -> Result<Action, ReconcileError> {
         let object = match self.objects.informer.snapshot().get_by_key(&key) {
             Lookup::Found(object) => object,
-            Lookup::Absent if self.deleted => return self.call(key, None, false).await,
+            Lookup::Absent if self.reconciles_deleted => return self.call(key, None, false).await,
             Lookup::Absent => return Ok(Action::await_change()),
             Lookup::Unknown { version } => {
                 return Err(ReconcileError(format!("the state of {key} at version {version} cannot be decoded")));
@@ -131,18 +131,18 @@ impl Reconciler {
         let api_resource = &self.objects.resource().served.api_resource;
         let decoded = object.get().map_err(|error| ReconcileError(format!("{key} cannot be decoded: {error}")))?;
         // The finalizer needs the metadata only.
-        let mut subject = DynamicObject::new(key.name(), api_resource);
-        subject.metadata = decoded.meta().clone();
+        let mut metadata_object = DynamicObject::new(key.name(), api_resource);
+        metadata_object.metadata = decoded.meta().clone();
         let api: Api<DynamicObject> = match key.namespace() {
             Some(namespace) => Api::namespaced_with(self.client(), namespace, api_resource),
             None => Api::all_with(self.client(), api_resource),
         };
-        let step = |event| {
+        let reconcile_step = |event| {
             let cleanup = matches!(event, Finalizing::Cleanup(_));
             self.call(key.clone(), Some(object.clone()), cleanup)
         };
-        let done = finalizer(&api, name, Arc::new(subject), step).await;
-        done.map_err(|error| ReconcileError(error.to_string()))
+        let result = finalizer(&api, name, Arc::new(metadata_object), reconcile_step).await;
+        result.map_err(|error| ReconcileError(error.to_string()))
     }
 
     /// Lets Python code reconcile, and sends its requests in the meantime.
@@ -151,30 +151,31 @@ impl Reconciler {
     /// starts after the caches contain these writes.
     async fn call(&self, key: ObjectKey, object: Option<Cached>, cleanup: bool) -> Result<Action, ReconcileError> {
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
-        let (outcome, mut result) = oneshot::channel();
-        let outcome = Mutex::new(Some(outcome));
-        let (requests, mut requested) = mpsc::unbounded_channel::<PendingRequest>();
+        let (outcome_sender, mut outcome) = oneshot::channel();
+        let outcome_sender = Mutex::new(Some(outcome_sender));
+        let (request_sender, mut request_receiver) = mpsc::unbounded_channel::<PendingRequest>();
         let kind = self.objects.resource().kind.clone();
         let fencing_token = self.leader.get().map(Leader::fencing_token);
-        let call = StartedCall { id, key, object, kind, cleanup, fencing_token, outcome, requests };
+        let call =
+            PendingCall { id, key, object, kind, cleanup, fencing_token, outcome_sender, requests: request_sender };
         if self.messages.send(Message::Call(call)).is_err() {
             return Err(ReconcileError("the controller was stopped".to_owned()));
         }
-        let mut cancel = CancelOnDrop { messages: &self.messages, id, finished: false };
+        let mut cancel = CancelOnDrop { messages: &self.messages, id, is_finished: false };
         let client = self.client();
         let mut in_flight = FuturesUnordered::new();
-        let result = loop {
+        let outcome = loop {
             tokio::select! {
                 biased;
                 Some(()) = in_flight.next() => {}
-                Some(request) = requested.recv() => in_flight.push(request.run(&client)),
-                result = &mut result => break result,
+                Some(request) = request_receiver.recv() => in_flight.push(request.run(&client)),
+                outcome = &mut outcome => break outcome,
             }
         };
-        cancel.finished = true;
+        cancel.is_finished = true;
         // Requests of tasks that the function did not wait for belong to this reconcile, too.
         while in_flight.next().await.is_some() {}
-        result.unwrap_or_else(|_| Err(ReconcileError("the reconcile function ended without a result".to_owned())))
+        outcome.unwrap_or_else(|_| Err(ReconcileError("the reconcile function ended without a result".to_owned())))
     }
 
     fn client(&self) -> Client {
@@ -188,10 +189,10 @@ impl Reconciler {
 impl PendingRequest {
     /// Sends the request. A caller that no longer waits cancels it.
     async fn run(self, client: &Client) {
-        let Self { request, mut reply } = self;
+        let Self { request, mut response_sender } = self;
         tokio::select! {
-            response = request.send(client) => drop(reply.send(response)),
-            () = reply.closed() => {}
+            response = request.send(client) => drop(response_sender.send(response)),
+            () = response_sender.closed() => {}
         }
     }
 }
@@ -202,29 +203,29 @@ pub(crate) struct Call {
     bridge: Bridge,
     /// State of the object at the start, decoded at most once.
     object: Option<Py<Object>>,
-    started: StartedCall,
+    call: PendingCall,
 }
 
 #[pymethods]
 impl Call {
     #[getter]
     fn id(&self) -> u64 {
-        self.started.id
+        self.call.id
     }
 
     #[getter]
     fn key(&self) -> String {
-        self.started.key.to_string()
+        self.call.key.to_string()
     }
 
     #[getter]
     fn namespace(&self) -> Option<&str> {
-        self.started.key.namespace()
+        self.call.key.namespace()
     }
 
     #[getter]
     fn name(&self) -> &str {
-        self.started.key.name()
+        self.call.key.name()
     }
 
     /// State of the object at the start; `None` after its deletion.
@@ -236,13 +237,13 @@ impl Call {
     /// True if the object is being deleted and its finalizer is removed after this call.
     #[getter]
     fn cleanup(&self) -> bool {
-        self.started.cleanup
+        self.call.cleanup
     }
 
     /// Fencing token of the leader's term.
     #[getter]
     fn fencing_token(&self) -> Option<u64> {
-        self.started.fencing_token
+        self.call.fencing_token
     }
 
     /// Ends the reconcile: with an error, with a delay until the next one in seconds, or until a change.
@@ -253,9 +254,9 @@ impl Call {
             (None, Some(seconds)) => Ok(Action::requeue(seconds_to_duration(seconds))),
             (None, None) => Ok(Action::await_change()),
         };
-        if let Some(finished) = self.started.outcome.lock().take() {
+        if let Some(sender) = self.call.outcome_sender.lock().take() {
             // The reconcile may have timed out.
-            drop(finished.send(outcome));
+            drop(sender.send(outcome));
         }
     }
 
@@ -268,15 +269,15 @@ impl Call {
         body: Vec<u8>,
         content_type: String,
     ) -> PyResult<Py<PyAny>> {
-        let (reply, received) = oneshot::channel();
-        let described = format!("{method} {path}");
+        let (response_sender, response_receiver) = oneshot::channel();
+        let description = format!("{method} {path}");
         let request = ApiRequest { method, path, body, content_type };
-        let sent = self.started.requests.send(PendingRequest { request, reply }).is_ok();
-        let key = self.started.key.to_string();
+        let was_sent = self.call.requests.send(PendingRequest { request, response_sender }).is_ok();
+        let key = self.call.key.to_string();
         let work = async move {
-            match received.await {
-                Ok(result) if sent => result,
-                _ => Err(RequestError::Failed(format!("cannot {described}: the reconcile of {key} has ended"))),
+            match response_receiver.await {
+                Ok(result) if was_sent => result,
+                _ => Err(RequestError::Failed(format!("cannot {description}: the reconcile of {key} has ended"))),
             }
         };
         self.bridge.run(py, false, work, response)

@@ -22,10 +22,10 @@ const UNDECODABLE_DEPTH: usize = 500;
 /// Embedded API server on a thread of its own.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct Server {
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningServer>>,
 }
 
-struct Running {
+struct RunningServer {
     server: ApiServer,
     handle: Handle,
     _stop: oneshot::Sender<()>,
@@ -55,35 +55,35 @@ impl Server {
                 if *namespaced { ResourceDeclaration::namespaced } else { ResourceDeclaration::cluster_scoped };
             builder = builder.resource(declare(group, version, kind, plural));
         }
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (started, start) = mpsc::channel();
+        let (stop_sender, stop_receiver) = oneshot::channel::<()>();
+        let (start_sender, start_receiver) = mpsc::channel();
         let run = move || {
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(started.send(Err(error.to_string()))),
+                Err(error) => return drop(start_sender.send(Err(error.to_string()))),
             };
             let server = runtime.block_on(builder.start()).map_err(|error| error.to_string());
             let handle = runtime.handle().clone();
-            drop(started.send(server.map(|server| (server, handle))));
+            drop(start_sender.send(server.map(|server| (server, handle))));
             // Ends when the sender is dropped.
-            let _ = runtime.block_on(stopped);
+            let _ = runtime.block_on(stop_receiver);
         };
         let thread = std::thread::Builder::new().name("steadfast-server".to_owned()).spawn(run)?;
         let (server, handle) = py
-            .detach(move || start.recv())
+            .detach(move || start_receiver.recv())
             .unwrap_or_else(|_| Err("its thread has ended".to_owned()))
             .map_err(|error| PyRuntimeError::new_err(format!("cannot start the embedded server: {error}")))?;
-        Ok(Self { running: Mutex::new(Some(Running { server, handle, _stop: stop, thread })) })
+        Ok(Self { running: Mutex::new(Some(RunningServer { server, handle, _stop: stop_sender, thread })) })
     }
 
     /// Stops the server and waits for its thread.
     fn close(&self, py: Python<'_>) {
         let running = self.running.lock().take();
         py.detach(|| {
-            if let Some(Running { server, handle, _stop: stop, thread }) = running {
-                let entered = handle.enter();
+            if let Some(RunningServer { server, handle, _stop: stop, thread }) = running {
+                let guard = handle.enter();
                 server.stop();
-                drop(entered);
+                drop(guard);
                 drop(stop);
                 drop(thread.join());
             }
@@ -91,21 +91,21 @@ impl Server {
     }
 
     fn url(&self, py: Python<'_>, replica: usize) -> PyResult<String> {
-        self.with(py, move |server| Ok(server.url(check_replica(server, replica)?)))
+        self.with_server(py, move |server| Ok(server.url(check_replica(server, replica)?)))
     }
 
     fn kubeconfig(&self, py: Python<'_>, replica: usize) -> PyResult<String> {
-        self.with(py, move |server| Ok(server.kubeconfig_of(check_replica(server, replica)?)))
+        self.with_server(py, move |server| Ok(server.kubeconfig_of(check_replica(server, replica)?)))
     }
 
     fn create(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<String> {
         let object = value(object)?;
-        self.written(py, move |server| server.create(&object))
+        self.object_json(py, move |server| server.create(&object))
     }
 
     fn replace(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<String> {
         let object = value(object)?;
-        self.written(py, move |server| server.replace(&object))
+        self.object_json(py, move |server| server.replace(&object))
     }
 
     fn patch(
@@ -117,20 +117,20 @@ impl Server {
         patch: &Bound<'_, PyAny>,
     ) -> PyResult<String> {
         let patch = value(patch)?;
-        self.written(py, move |server| server.merge_patch(resource, namespace, name, patch))
+        self.object_json(py, move |server| server.merge_patch(resource, namespace, name, patch))
     }
 
     fn delete(&self, py: Python<'_>, resource: &str, namespace: &str, name: &str) -> PyResult<String> {
-        self.written(py, move |server| server.delete_named(resource, namespace, name))
+        self.object_json(py, move |server| server.delete_named(resource, namespace, name))
     }
 
     fn get(&self, py: Python<'_>, resource: &str, namespace: &str, name: &str) -> PyResult<String> {
-        self.written(py, move |server| server.get(resource, namespace, name))
+        self.object_json(py, move |server| server.get(resource, namespace, name))
     }
 
     /// Removes the old events, so that watches from older versions expire.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |server| {
+        self.with_server(py, |server| {
             server.compact();
             Ok(())
         })
@@ -138,17 +138,17 @@ impl Server {
 
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |server| Ok(server.revision()))
+        self.with_server(py, |server| Ok(server.revision()))
     }
 
     fn open_watches(&self, py: Python<'_>, replica: usize) -> PyResult<usize> {
-        self.with(py, move |server| Ok(server.open_watches(check_replica(server, replica)?)))
+        self.with_server(py, move |server| Ok(server.open_watches(check_replica(server, replica)?)))
     }
 
     /// `(verb, path, query, status)` of each request.
     #[allow(clippy::type_complexity, reason = "one tuple for each request, which the Python part names")]
     fn requests(&self, py: Python<'_>) -> PyResult<Vec<(String, String, String, Option<u16>, f64)>> {
-        self.with(py, |server| {
+        self.with_server(py, |server| {
             let request = |request: steadfast_apiserver::RequestRecord| {
                 let verb = verb_name(request.verb).to_owned();
                 (verb, request.path, request.query, request.code, request.at.as_secs_f64())
@@ -171,7 +171,7 @@ impl Server {
         object: Option<&str>,
         number: Option<f64>,
     ) -> PyResult<()> {
-        self.with(py, move |server| {
+        self.with_server(py, move |server| {
             let faults = faults(server, replica)?;
             let number = number.unwrap_or_default();
             match name {
@@ -195,8 +195,8 @@ impl Server {
                 "expire_events" => faults.expire_events(),
                 "restore" => faults.restore(number as u64),
                 "undecodable" => {
-                    let how = on.then_some(ObjectCorruption::Deep(UNDECODABLE_DEPTH));
-                    faults.corrupt_object(namespace.unwrap_or_default(), object.unwrap_or_default(), how);
+                    let corruption = on.then_some(ObjectCorruption::Deep(UNDECODABLE_DEPTH));
+                    faults.corrupt_object(namespace.unwrap_or_default(), object.unwrap_or_default(), corruption);
                 }
                 _ => return Err(PyValueError::new_err(format!("the server has no fault {name:?}"))),
             }
@@ -220,9 +220,9 @@ impl Server {
     ) -> PyResult<()> {
         let mut rule = RequestRule::any();
         for name in &verbs {
-            let Some(verb) = VERBS.iter().find(|(known, _)| known == name) else {
-                let known: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
-                return Err(PyValueError::new_err(format!("{name:?} is not one of {}", known.join(", "))));
+            let Some(verb) = VERBS.iter().find(|(known_name, _)| known_name == name) else {
+                let known_names: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
+                return Err(PyValueError::new_err(format!("{name:?} is not one of {}", known_names.join(", "))));
             };
             rule = rule.verb(verb.1);
         }
@@ -237,7 +237,7 @@ impl Server {
             (None, true) => InjectedResponse::InStream(Status::of_code(code)),
             (None, false) => InjectedResponse::code(code),
         };
-        self.with(py, move |server| {
+        self.with_server(py, move |server| {
             faults(server, replica)?.respond(rule, response);
             Ok(())
         })
@@ -245,7 +245,7 @@ impl Server {
 
     /// Ends the replaced responses.
     fn respond_normally(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |server| {
+        self.with_server(py, |server| {
             server.faults().clear_rules();
             Ok(())
         })
@@ -254,24 +254,28 @@ impl Server {
 
 impl Server {
     /// Calls `action` in the runtime of the server, without the GIL.
-    fn with<T: Send>(&self, py: Python<'_>, action: impl FnOnce(&ApiServer) -> PyResult<T> + Send) -> PyResult<T> {
+    fn with_server<T: Send>(
+        &self,
+        py: Python<'_>,
+        action: impl FnOnce(&ApiServer) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
         py.detach(|| {
             let running = self.running.lock();
             let Some(running) = &*running else {
                 return Err(PyRuntimeError::new_err("the server has been closed"));
             };
-            let _entered = running.handle.enter();
+            let _guard = running.handle.enter();
             action(&running.server)
         })
     }
 
     /// Calls a write or read of the server, and returns the object as JSON.
-    fn written(
+    fn object_json(
         &self,
         py: Python<'_>,
         write: impl FnOnce(&ApiServer) -> Result<Value, Status> + Send,
     ) -> PyResult<String> {
-        self.with(py, |server| match write(server) {
+        self.with_server(py, |server| match write(server) {
             Ok(object) => Ok(object.to_string()),
             Err(status) => Err(PyValueError::new_err(status.to_string())),
         })
@@ -282,9 +286,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Does not wait for the thread, which ends on its own.
         if let Some(running) = self.running.lock().take() {
-            let entered = running.handle.enter();
+            let guard = running.handle.enter();
             running.server.stop();
-            drop(entered);
+            drop(guard);
         }
     }
 }
@@ -324,5 +328,5 @@ const VERBS: [(&str, Verb); 13] = [
 ];
 
 fn verb_name(verb: Verb) -> &'static str {
-    VERBS.iter().find(|(_, known)| *known == verb).map_or("other", |(name, _)| name)
+    VERBS.iter().find(|(_, known_verb)| *known_verb == verb).map_or("other", |(name, _)| name)
 }

@@ -12,27 +12,27 @@ use steadfast::{Connection, InformerFactory};
 use tokio::sync::Mutex;
 
 /// Age at which the catalog is fetched again for a name that it does not contain.
-const CATALOG_AGE: Duration = Duration::from_secs(5);
+const CATALOG_REFETCH_AGE: Duration = Duration::from_secs(5);
 
 /// Where the API server is, and the credentials.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Target {
+pub(crate) struct ConnectionTarget {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) context: Option<String>,
     pub(crate) url: Option<String>,
     pub(crate) token: Option<String>,
 }
 
-impl Target {
+impl ConnectionTarget {
     /// Opens the connection. The first request dials.
     ///
     /// # Errors
     ///
     /// Returns the setting that cannot be used.
     pub(crate) async fn connect(self) -> Result<Connection, String> {
-        let connected = match (&self.url, &self.kubeconfig, &self.context) {
+        let connection = match (&self.url, &self.kubeconfig, &self.context) {
             (Some(_), ..) => {
-                let config = self.of_url()?;
+                let config = self.config_from_url()?;
                 Connection::from_loader(move || {
                     let config = config.clone();
                     async move { Ok::<_, ConnectError>(config) }
@@ -45,7 +45,7 @@ impl Target {
                 // The context of the start is kept: another current context may be another cluster.
                 let context = match &self.context {
                     Some(context) => Some(context.clone()),
-                    None => self.files().read().map_err(text)?.current_context().map(str::to_owned),
+                    None => self.files().read().map_err(error_text)?.current_context().map(str::to_owned),
                 };
                 Connection::from_loader(move || {
                     let config = self.files().read().and_then(|merged| merged.config(context.as_deref()));
@@ -54,14 +54,14 @@ impl Target {
                 .await
             }
         };
-        connected.map_err(text)
+        connection.map_err(error_text)
     }
 
     fn files(&self) -> KubeconfigFiles {
         KubeconfigFiles::from_path(self.kubeconfig.clone().unwrap_or_default())
     }
 
-    fn of_url(&self) -> Result<Config, String> {
+    fn config_from_url(&self) -> Result<Config, String> {
         let url = self.url.as_deref().unwrap_or_default();
         let uri = url.parse().map_err(|error| format!("{url:?} is not a valid URL of a server: {error}"))?;
         let mut config = Config::new(uri);
@@ -71,7 +71,7 @@ impl Target {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn text(error: ConnectError) -> String {
+fn error_text(error: ConnectError) -> String {
     error.to_string()
 }
 
@@ -96,21 +96,22 @@ impl Session {
         Self { factory: InformerFactory::new(&connection), connection, catalog: Mutex::default() }
     }
 
-    /// Returns the resources of the server. `missed` is a catalog that does not contain the required resource.
+    /// Returns the resources of the server. `incomplete` is a catalog that does not contain the required resource.
     ///
     /// # Errors
     ///
     /// Returns the error of the request.
-    pub(crate) async fn catalog(&self, missed: Option<&Arc<Catalog>>) -> Result<Arc<Catalog>, kube::Error> {
+    pub(crate) async fn catalog(&self, incomplete: Option<&Arc<Catalog>>) -> Result<Arc<Catalog>, kube::Error> {
         // One request serves all informers that start at the same time, because the others wait for this lock.
-        let mut known = self.catalog.lock().await;
-        if let Some((fetched, catalog)) = &*known
-            && (missed.is_none_or(|missed| !Arc::ptr_eq(missed, catalog)) || fetched.elapsed() < CATALOG_AGE)
+        let mut cached = self.catalog.lock().await;
+        if let Some((fetched, catalog)) = &*cached
+            && (incomplete.is_none_or(|incomplete| !Arc::ptr_eq(incomplete, catalog))
+                || fetched.elapsed() < CATALOG_REFETCH_AGE)
         {
             return Ok(catalog.clone());
         }
         let catalog = Arc::new(fetch_catalog(&self.connection.client()).await?);
-        *known = Some((Instant::now(), catalog.clone()));
+        *cached = Some((Instant::now(), catalog.clone()));
         Ok(catalog)
     }
 
@@ -120,16 +121,16 @@ impl Session {
     ///
     /// Returns an error if the request fails, or if the server has no such resource.
     pub(crate) async fn resolve(&self, name: &str) -> Result<ServedResource, LookupFailure> {
-        let failed = |error: kube::Error| {
+        let request_failure = |error: kube::Error| {
             let server = self.connection.server();
             LookupFailure::Request(format!("cannot look up {name:?} at {server}: {}", root_cause(&error)))
         };
-        let catalog = self.catalog(None).await.map_err(failed)?;
-        let found = match catalog.find(name) {
+        let catalog = self.catalog(None).await.map_err(request_failure)?;
+        let resource = match catalog.find(name) {
             // The resource may have been added after the catalog was fetched.
-            Err(NotFound::Unknown(_)) => self.catalog(Some(&catalog)).await.map_err(failed)?.find(name),
-            found => found,
+            Err(NotFound::Unknown(_)) => self.catalog(Some(&catalog)).await.map_err(request_failure)?.find(name),
+            resource => resource,
         };
-        found.map_err(|why| LookupFailure::Unknown(why.to_string()))
+        resource.map_err(|reason| LookupFailure::Unknown(reason.to_string()))
     }
 }

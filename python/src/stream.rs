@@ -14,10 +14,10 @@ use steadfast::{Certainty, DeleteReason, Event, Lazy, Watch};
 use tokio::sync::watch;
 
 use crate::bridge::Bridge;
-use crate::errors::class;
+use crate::errors::python_class;
 use crate::object::{Cached, Kind, Object};
-use crate::tree::Tree;
-use crate::watching::{Resource, Watching};
+use crate::tree::JsonTree;
+use crate::watching::{InformerHandle, Resource};
 
 /// Events of an informer, from the library's queue for this stream.
 ///
@@ -26,41 +26,43 @@ use crate::watching::{Resource, Watching};
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct EventStream {
     bridge: Bridge,
-    watching: Arc<Watching>,
+    informer_handle: Arc<InformerHandle>,
     state: Arc<Mutex<StreamState>>,
     /// True after `close`, which must end a pending `ready`.
-    closed: watch::Sender<bool>,
+    is_closed: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 pub(crate) struct StreamState {
     /// The informer's stream, and the resource of its objects.
-    watch: Option<(Watch<Lazy<Tree>>, Arc<Resource>)>,
+    watch: Option<(Watch<Lazy<JsonTree>>, Arc<Resource>)>,
     /// Event that `ready` has taken from the queue, which has no method to peek.
-    found: Option<(Event<Lazy<Tree>>, Arc<Resource>)>,
-    ended: bool,
+    next_event: Option<(Event<Lazy<JsonTree>>, Arc<Resource>)>,
+    has_ended: bool,
 }
 
 impl StreamState {
     /// Subscribes to the informer if it has started.
-    fn open(&mut self, watching: &Watching) {
-        if self.watch.is_some() || self.ended {
+    fn subscribe_if_running(&mut self, informer_handle: &InformerHandle) {
+        if self.watch.is_some() || self.has_ended {
             return;
         }
-        match watching.started() {
-            Some(started) => self.watch = Some((started.informer.stream(), started.resource().clone())),
-            None => self.ended = watching.is_ended(),
+        match informer_handle.running_informer() {
+            Some(running_informer) => {
+                self.watch = Some((running_informer.informer.stream(), running_informer.resource().clone()))
+            }
+            None => self.has_ended = informer_handle.is_ended(),
         }
     }
 
     /// Finds the next event, and registers `context` if the queue is empty. Returns true for an event and for the end.
     fn poll(&mut self, context: &mut Context<'_>) -> bool {
-        if self.found.is_some() || self.ended {
+        if self.next_event.is_some() || self.has_ended {
             return true;
         }
         let Some((watch, resource)) = &mut self.watch else { return false };
         match Pin::new(watch).poll_next(context) {
-            Poll::Ready(Some(event)) => self.found = Some((event, resource.clone())),
+            Poll::Ready(Some(event)) => self.next_event = Some((event, resource.clone())),
             Poll::Ready(None) => self.close(),
             Poll::Pending => return false,
         }
@@ -69,20 +71,20 @@ impl StreamState {
 
     /// Ends the stream. Events that were not read are dropped.
     pub(crate) fn close(&mut self) {
-        self.ended = true;
-        self.found = None;
+        self.has_ended = true;
+        self.next_event = None;
         self.watch = None;
     }
 }
 
 impl EventStream {
-    pub(crate) fn new(bridge: Bridge, watching: Arc<Watching>) -> Self {
+    pub(crate) fn new(bridge: Bridge, informer_handle: Arc<InformerHandle>) -> Self {
         let state = Arc::new(Mutex::new(StreamState::default()));
-        watching.add_stream(&state);
+        informer_handle.add_stream(&state);
         // Subscribed now, so that the stream includes all changes after this call. After `add_stream`, so that an end of
         // the informer in between is not missed.
-        state.lock().open(&watching);
-        Self { bridge, watching, state, closed: watch::Sender::new(false) }
+        state.lock().subscribe_if_running(&informer_handle);
+        Self { bridge, informer_handle, state, is_closed: watch::Sender::new(false) }
     }
 }
 
@@ -91,63 +93,64 @@ impl EventStream {
     /// Returns the next event if one is queued.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.bridge.check_process(py)?;
-        let found = {
+        let next_event = {
             let mut state = self.state.lock();
-            state.open(&self.watching);
+            state.subscribe_if_running(&self.informer_handle);
             state.poll(&mut Context::from_waker(Waker::noop()));
-            state.found.take()
+            state.next_event.take()
         };
-        found.map(|(event, resource)| to_python(py, event, &resource.kind)).transpose()
+        next_event.map(|(event, resource)| to_python(py, event, &resource.kind)).transpose()
     }
 
     /// Waits until an event is queued, and returns true; or returns false after the end or the timeout.
     #[pyo3(signature = (timeout=None, blocking=false))]
     fn ready(&self, py: Python<'_>, timeout: Option<f64>, blocking: bool) -> PyResult<Py<PyAny>> {
-        let (watching, state, mut closed) = (self.watching.clone(), self.state.clone(), self.closed.subscribe());
-        let ended = self.watching.clone();
-        let found = async move {
-            if watching.until_running().await.is_none() {
+        let (informer_handle, state, mut is_closed) =
+            (self.informer_handle.clone(), self.state.clone(), self.is_closed.subscribe());
+        let handle_for_end = self.informer_handle.clone();
+        let has_event = async move {
+            if informer_handle.until_running().await.is_none() {
                 state.lock().close();
                 return false;
             }
             futures::future::poll_fn(|context| {
                 let mut state = state.lock();
-                state.open(&watching);
-                if state.poll(context) { Poll::Ready(!state.ended) } else { Poll::Pending }
+                state.subscribe_if_running(&informer_handle);
+                if state.poll(context) { Poll::Ready(!state.has_ended) } else { Poll::Pending }
             })
             .await
         };
         let work = async move {
-            let closed = async { drop(closed.wait_for(|closed| *closed).await) };
-            let stopped = async {
-                let _ = select(pin!(closed), pin!(ended.until_ended())).await;
+            let until_closed = async { drop(is_closed.wait_for(|is_closed| *is_closed).await) };
+            let until_end = async {
+                let _ = select(pin!(until_closed), pin!(handle_for_end.until_ended())).await;
             };
-            let found = async {
-                match select(pin!(found), pin!(stopped)).await {
-                    Either::Left((found, _)) => found,
+            let has_event = async {
+                match select(pin!(has_event), pin!(until_end)).await {
+                    Either::Left((has_event, _)) => has_event,
                     Either::Right(_) => false,
                 }
             };
             match timeout {
-                None => found.await,
-                Some(seconds) => tokio::time::timeout(seconds_to_duration(seconds), found).await.unwrap_or(false),
+                None => has_event.await,
+                Some(seconds) => tokio::time::timeout(seconds_to_duration(seconds), has_event).await.unwrap_or(false),
             }
         };
-        self.bridge.run(py, blocking, work, |py, found| found.into_py_any(py))
+        self.bridge.run(py, blocking, work, |py, has_event| has_event.into_py_any(py))
     }
 
     /// True after the informer or the stream has ended and all events were taken.
     #[getter]
     fn ended(&self) -> bool {
         let state = self.state.lock();
-        state.ended && state.found.is_none()
+        state.has_ended && state.next_event.is_none()
     }
 
     /// Ends the stream, also for a caller that waits in `ready`.
     fn close(&self, py: Python<'_>) {
         // Dropping the stream takes locks of the library, whose holders never wait for the GIL.
         py.detach(|| self.state.lock().close());
-        self.closed.send_replace(true);
+        self.is_closed.send_replace(true);
     }
 }
 
@@ -157,11 +160,11 @@ pub(crate) fn seconds_to_duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.clamp(0.0, CENTURY)).unwrap_or_default()
 }
 
-fn to_python(py: Python<'_>, event: Event<Lazy<Tree>>, kind: &Kind) -> PyResult<Py<PyAny>> {
+fn to_python(py: Python<'_>, event: Event<Lazy<JsonTree>>, kind: &Kind) -> PyResult<Py<PyAny>> {
     let object = |object: Cached| Object::new(object, kind.clone());
     let event = match event {
-        Event::Added { object: added, initial } => class!(py, "Added")?.call1((object(added), initial))?,
-        Event::Updated { old, new } => class!(py, "Updated")?.call1((object(old), object(new)))?,
+        Event::Added { object: added, initial } => python_class!(py, "Added")?.call1((object(added), initial))?,
+        Event::Updated { old, new } => python_class!(py, "Updated")?.call1((object(old), object(new)))?,
         Event::Deleted { last, version, certainty, reason } => {
             let certainty = match certainty {
                 Certainty::Observed => "observed",
@@ -174,10 +177,10 @@ fn to_python(py: Python<'_>, event: Event<Lazy<Tree>>, kind: &Kind) -> PyResult<
                 DeleteReason::DeletedOrLeft | DeleteReason::Left => "deleted or left",
             };
             let version = version.map(|version| version.to_string());
-            class!(py, "Deleted")?.call1((object(last), certainty, reason, version))?
+            python_class!(py, "Deleted")?.call1((object(last), certainty, reason, version))?
         }
         // Only a handler with a resync period receives `Resynced`, and a stream has no resync period.
-        Event::Resynced { object: same } => class!(py, "Added")?.call1((object(same), false))?,
+        Event::Resynced { object: same } => python_class!(py, "Added")?.call1((object(same), false))?,
     };
     Ok(event.unbind())
 }

@@ -167,13 +167,13 @@ impl Serialize for Map {
 
 /// Whole object.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct JsonTree {
     pub(crate) root: Map,
     /// Metadata as kube's type, decoded when they are requested first.
     meta: OnceLock<ObjectMeta>,
 }
 
-impl Tree {
+impl JsonTree {
     /// Decodes the metadata. Fields that do not fit kube's type leave the metadata empty: the library reads the identity
     /// from the bytes and not from here.
     fn decoded_meta(root: &Map) -> ObjectMeta {
@@ -182,7 +182,7 @@ impl Tree {
     }
 }
 
-impl<'de> Deserialize<'de> for Tree {
+impl<'de> Deserialize<'de> for JsonTree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Node::deserialize(deserializer)? {
             Node::Map(root) => {
@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for Tree {
     }
 }
 
-impl Resource for Tree {
+impl Resource for JsonTree {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 

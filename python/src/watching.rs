@@ -14,7 +14,7 @@ use crate::object::Kind;
 use crate::path::{Path, index_values};
 use crate::session::{LookupFailure, Session};
 use crate::stream::StreamState;
-use crate::tree::{Node, Tree};
+use crate::tree::{JsonTree, Node};
 
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(8);
@@ -24,7 +24,7 @@ const UNKNOWN_KIND_DELAY: Duration = Duration::from_secs(30);
 
 /// Settings of an informer.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct InformerSettings {
     /// Resource, by any name that kubectl takes.
     pub(crate) name: String,
     pub(crate) scope: Scope,
@@ -35,10 +35,10 @@ pub(crate) struct Request {
 }
 
 /// Informer that runs.
-pub(crate) struct Started {
-    pub(crate) informer: Informer<Lazy<Tree>>,
+pub(crate) struct RunningInformer {
+    pub(crate) informer: Informer<Lazy<JsonTree>>,
     resource: Arc<Resource>,
-    indexes: BTreeMap<String, Index<Lazy<Tree>, String>>,
+    indexes: BTreeMap<String, Index<Lazy<JsonTree>, String>>,
 }
 
 /// Resource of an informer.
@@ -49,167 +49,169 @@ pub(crate) struct Resource {
 }
 
 /// Informer that has ended. It keeps the last snapshot, and no part of the library that owns threads.
-struct Ended {
-    at: Instant,
+struct EndedInformer {
+    ended_at: Instant,
     name: String,
     resource: Option<Arc<Resource>>,
     /// `None` if the informer was not synced.
-    snapshot: Option<Arc<Snapshot<Lazy<Tree>>>>,
+    snapshot: Option<Arc<Snapshot<Lazy<JsonTree>>>>,
     indexes: BTreeMap<String, Values>,
     version: Option<ResourceVersion>,
 }
 
 /// Values of an index at one instant.
-pub(crate) type Values = Arc<IndexSnapshot<Lazy<Tree>, String>>;
+pub(crate) type Values = Arc<IndexSnapshot<Lazy<JsonTree>, String>>;
 
-enum Phase {
+enum InformerPhase {
     Discovering,
-    Running(Arc<Started>),
-    Ended(Ended),
+    Running(Arc<RunningInformer>),
+    Ended(EndedInformer),
 }
 
 /// Snapshot of a synced cache.
-pub(crate) struct View {
+pub(crate) struct CacheView {
     pub(crate) resource: Arc<Resource>,
-    pub(crate) snapshot: Arc<Snapshot<Lazy<Tree>>>,
+    pub(crate) snapshot: Arc<Snapshot<Lazy<JsonTree>>>,
 }
 
 /// Informer that will run, runs, or has ended.
-pub(crate) struct Watching {
-    pub(crate) request: Request,
-    phase: Mutex<Phase>,
+pub(crate) struct InformerHandle {
+    pub(crate) settings: InformerSettings,
+    phase: Mutex<InformerPhase>,
     discovery: Mutex<Discovery>,
     streams: Mutex<Vec<Weak<Mutex<StreamState>>>>,
     /// Counter that increases at each failed attempt, at the start and at the end of the informer.
-    moved: watch::Sender<u64>,
+    progress: watch::Sender<u64>,
 }
 
 struct Discovery {
-    since: Instant,
-    why: String,
+    started_at: Instant,
+    reason: String,
     attempts: u32,
-    next: Option<Instant>,
+    next_attempt_at: Option<Instant>,
     /// Set after the server responded that it has no such resource.
-    unknown: bool,
+    is_unknown_kind: bool,
 }
 
-impl Watching {
-    pub(crate) fn new(request: Request) -> Arc<Self> {
+impl InformerHandle {
+    pub(crate) fn new(settings: InformerSettings) -> Arc<Self> {
         let discovery = Discovery {
-            since: Instant::now(),
-            why: format!("the resource {:?} is being looked up", request.name),
+            started_at: Instant::now(),
+            reason: format!("the resource {:?} is being looked up", settings.name),
             attempts: 0,
-            next: None,
-            unknown: false,
+            next_attempt_at: None,
+            is_unknown_kind: false,
         };
         Arc::new(Self {
-            request,
-            phase: Mutex::new(Phase::Discovering),
+            settings,
+            phase: Mutex::new(InformerPhase::Discovering),
             discovery: Mutex::new(discovery),
             streams: Mutex::default(),
-            moved: watch::Sender::new(0),
+            progress: watch::Sender::new(0),
         })
     }
 
     /// Returns the informer of the library while it runs.
-    pub(crate) fn started(&self) -> Option<Arc<Started>> {
+    pub(crate) fn running_informer(&self) -> Option<Arc<RunningInformer>> {
         match &*self.phase.lock() {
-            Phase::Running(started) => Some(started.clone()),
-            Phase::Discovering | Phase::Ended(_) => None,
+            InformerPhase::Running(running_informer) => Some(running_informer.clone()),
+            InformerPhase::Discovering | InformerPhase::Ended(_) => None,
         }
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        matches!(&*self.phase.lock(), Phase::Ended(_))
+        matches!(&*self.phase.lock(), InformerPhase::Ended(_))
     }
 
     /// Returns the resource; `None` before its discovery.
     pub(crate) fn resource(&self) -> Option<Arc<Resource>> {
         match &*self.phase.lock() {
-            Phase::Discovering => None,
-            Phase::Running(started) => Some(started.resource.clone()),
-            Phase::Ended(ended) => ended.resource.clone(),
+            InformerPhase::Discovering => None,
+            InformerPhase::Running(running_informer) => Some(running_informer.resource.clone()),
+            InformerPhase::Ended(ended) => ended.resource.clone(),
         }
     }
 
     /// Returns a snapshot of a synced cache, running or ended.
-    pub(crate) fn view(&self) -> Option<View> {
+    pub(crate) fn view(&self) -> Option<CacheView> {
         match &*self.phase.lock() {
-            Phase::Discovering => None,
-            Phase::Running(started) => {
-                let snapshot = started.informer.has_synced().then(|| started.informer.snapshot())?;
-                Some(View { resource: started.resource.clone(), snapshot })
+            InformerPhase::Discovering => None,
+            InformerPhase::Running(running_informer) => {
+                let snapshot = running_informer.informer.has_synced().then(|| running_informer.informer.snapshot())?;
+                Some(CacheView { resource: running_informer.resource.clone(), snapshot })
             }
-            Phase::Ended(ended) => Some(View { resource: ended.resource.clone()?, snapshot: ended.snapshot.clone()? }),
+            InformerPhase::Ended(ended) => {
+                Some(CacheView { resource: ended.resource.clone()?, snapshot: ended.snapshot.clone()? })
+            }
         }
     }
 
     /// Returns the current values of an index, or the names of all indexes.
     pub(crate) fn index(&self, name: &str) -> Result<Values, Vec<String>> {
         let found = match &*self.phase.lock() {
-            Phase::Discovering => None,
-            Phase::Running(started) => started.indexes.get(name).map(Index::snapshot),
-            Phase::Ended(ended) => ended.indexes.get(name).cloned(),
+            InformerPhase::Discovering => None,
+            InformerPhase::Running(running_informer) => running_informer.indexes.get(name).map(Index::snapshot),
+            InformerPhase::Ended(ended) => ended.indexes.get(name).cloned(),
         };
-        found.ok_or_else(|| self.request.indexes.iter().map(|(name, _)| name.clone()).collect())
+        found.ok_or_else(|| self.settings.indexes.iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// Returns the name for messages.
     pub(crate) fn display_name(&self) -> String {
         match &*self.phase.lock() {
-            Phase::Discovering => format!("{} in {}", self.request.name, self.request.scope),
-            Phase::Running(started) => started.informer.name().to_owned(),
-            Phase::Ended(ended) => ended.name.clone(),
+            InformerPhase::Discovering => format!("{} in {}", self.settings.name, self.settings.scope),
+            InformerPhase::Running(running_informer) => running_informer.informer.name().to_owned(),
+            InformerPhase::Ended(ended) => ended.name.clone(),
         }
     }
 
     pub(crate) fn state(&self) -> State {
         let now = Instant::now();
         match &*self.phase.lock() {
-            Phase::Running(started) => return State::Informer(started.informer.freshness()),
-            Phase::Ended(ended) => {
-                let mut doubt = Doubt::new(now - ended.at, "stopped");
+            InformerPhase::Running(running_informer) => return State::Informer(running_informer.informer.freshness()),
+            InformerPhase::Ended(ended) => {
+                let mut doubt = Doubt::new(now - ended.ended_at, "stopped");
                 doubt.version.clone_from(&ended.version);
                 return State::Ended(doubt);
             }
-            Phase::Discovering => {}
+            InformerPhase::Discovering => {}
         }
         let discovery = self.discovery.lock();
-        let mut doubt = Doubt::new(now - discovery.since, discovery.why.as_str());
+        let mut doubt = Doubt::new(now - discovery.started_at, discovery.reason.as_str());
         doubt.attempts = discovery.attempts;
-        doubt.next_attempt = discovery.next.map(|next| next.saturating_duration_since(now));
-        State::Discovering { unknown: discovery.unknown, doubt }
+        doubt.next_attempt = discovery.next_attempt_at.map(|next| next.saturating_duration_since(now));
+        State::Discovering { is_unknown_kind: discovery.is_unknown_kind, doubt }
     }
 
     /// Waits until the informer runs. Returns `None` if the server has no such resource, or after the end.
-    pub(crate) async fn until_started(&self) -> Option<Arc<Started>> {
-        self.until(|| self.discovery.lock().unknown || self.is_ended()).await
+    pub(crate) async fn until_started(&self) -> Option<Arc<RunningInformer>> {
+        self.wait_until(|| self.discovery.lock().is_unknown_kind || self.is_ended()).await
     }
 
     /// Waits until the informer runs, also if its resource is added later. Returns `None` after the end.
-    pub(crate) async fn until_running(&self) -> Option<Arc<Started>> {
-        self.until(|| self.is_ended()).await
+    pub(crate) async fn until_running(&self) -> Option<Arc<RunningInformer>> {
+        self.wait_until(|| self.is_ended()).await
     }
 
-    async fn until(&self, is_over: impl Fn() -> bool) -> Option<Arc<Started>> {
-        let mut started = None;
+    async fn wait_until(&self, has_failed: impl Fn() -> bool) -> Option<Arc<RunningInformer>> {
+        let mut running_informer = None;
         let is_decided = |_: &u64| {
-            started = self.started();
-            started.is_some() || is_over()
+            running_informer = self.running_informer();
+            running_informer.is_some() || has_failed()
         };
         // The sender lives as long as `self`.
-        let _ = self.moved.subscribe().wait_for(is_decided).await;
-        started
+        let _ = self.progress.subscribe().wait_for(is_decided).await;
+        running_informer
     }
 
     /// Waits until the end.
     pub(crate) async fn until_ended(&self) {
-        let _ = self.moved.subscribe().wait_for(|_| self.is_ended()).await;
+        let _ = self.progress.subscribe().wait_for(|_| self.is_ended()).await;
     }
 
     /// Returns a counter that changes at each attempt, at the start and at the end.
-    pub(crate) fn moved(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
+    pub(crate) fn progress(&self) -> watch::Receiver<u64> {
+        self.progress.subscribe()
     }
 
     /// Adds a stream, which the end of the informer closes.
@@ -224,10 +226,10 @@ impl Watching {
     /// The library's informer ends with its last handle: other Python informers may share it.
     pub(crate) fn stop(&self) {
         let name = self.display_name();
-        let ended = match self.started() {
-            Some(started) => started.ended(name),
-            None => Ended {
-                at: Instant::now(),
+        let ended = match self.running_informer() {
+            Some(running_informer) => running_informer.ended(name),
+            None => EndedInformer {
+                ended_at: Instant::now(),
                 name,
                 resource: None,
                 snapshot: None,
@@ -237,10 +239,10 @@ impl Watching {
         };
         let replaced = {
             let mut phase = self.phase.lock();
-            if matches!(&*phase, Phase::Ended(_)) {
+            if matches!(&*phase, InformerPhase::Ended(_)) {
                 return;
             }
-            std::mem::replace(&mut *phase, Phase::Ended(ended))
+            std::mem::replace(&mut *phase, InformerPhase::Ended(ended))
         };
         // Dropped after the lock is released, because dropping the last handle ends the library's informer.
         drop(replaced);
@@ -248,48 +250,48 @@ impl Watching {
         for stream in streams.iter().filter_map(Weak::upgrade) {
             stream.lock().close();
         }
-        self.tell();
+        self.notify_progress();
     }
 
-    fn tell(&self) {
-        self.moved.send_modify(|count| *count += 1);
+    fn notify_progress(&self) {
+        self.progress.send_modify(|count| *count += 1);
     }
 
     /// Finds the resource and starts the informer. Repeats failed attempts until the informers end.
     pub(crate) async fn run(self: Arc<Self>, session: Arc<Session>) {
         let mut delay = RETRY_INITIAL_DELAY;
         while !self.is_ended() {
-            let (why, unknown, pause) = match self.attempt(&session).await {
-                Ok(()) => return self.tell(),
-                Err(LookupFailure::Request(why)) => {
-                    let jitter = 0.75 + 0.5 * fraction(&why, delay);
+            let (reason, is_unknown_kind, pause) = match self.attempt(&session).await {
+                Ok(()) => return self.notify_progress(),
+                Err(LookupFailure::Request(reason)) => {
+                    let jitter = 0.75 + 0.5 * random_fraction(&reason, delay);
                     let pause = delay.mul_f64(jitter);
                     delay = (delay * 2).min(RETRY_MAX_DELAY);
-                    (why, false, pause)
+                    (reason, false, pause)
                 }
-                Err(LookupFailure::Unknown(why)) => (why, true, UNKNOWN_KIND_DELAY),
+                Err(LookupFailure::Unknown(reason)) => (reason, true, UNKNOWN_KIND_DELAY),
             };
             {
                 let mut discovery = self.discovery.lock();
-                (discovery.why, discovery.unknown) = (why, unknown);
+                (discovery.reason, discovery.is_unknown_kind) = (reason, is_unknown_kind);
                 discovery.attempts += 1;
-                discovery.next = Some(Instant::now() + pause);
+                discovery.next_attempt_at = Some(Instant::now() + pause);
             }
-            self.tell();
+            self.notify_progress();
             // The end of the informer ends the pause.
             let _ = tokio::time::timeout(pause, self.until_ended()).await;
         }
     }
 
     async fn attempt(&self, session: &Session) -> Result<(), LookupFailure> {
-        let resource = session.resolve(&self.request.name).await?;
-        let Request { scope, indexes, managed_fields, protobuf, memory_limit, .. } = &self.request;
+        let resource = session.resolve(&self.settings.name).await?;
+        let InformerSettings { scope, indexes, managed_fields, protobuf, memory_limit, .. } = &self.settings;
         if let Some(namespace) = scope.in_namespace().filter(|_| !resource.namespaced) {
             return Err(LookupFailure::Unknown(format!(
                 "{resource} are cluster-scoped and cannot be watched in namespace {namespace:?}; leave out namespace"
             )));
         }
-        let builder = session.factory.builder_with::<Lazy<Tree>>(&resource.api_resource, scope.clone());
+        let builder = session.factory.builder_with::<Lazy<JsonTree>>(&resource.api_resource, scope.clone());
         let builder = builder.protobuf(*protobuf).packed(true);
         let builder = if *managed_fields { builder.keep_managed_fields() } else { builder };
         let builder = match memory_limit {
@@ -303,26 +305,26 @@ impl Watching {
         let kind =
             Kind { api_version: api_resource.api_version.as_str().into(), kind: api_resource.kind.as_str().into() };
         let resource = Arc::new(Resource { kind, served: resource });
-        let started = Arc::new(Started { informer, resource, indexes });
+        let running_informer = Arc::new(RunningInformer { informer, resource, indexes });
         let mut phase = self.phase.lock();
         // The informer may have been ended during the attempt. Its only handle is then dropped here.
-        if matches!(&*phase, Phase::Discovering) {
-            *phase = Phase::Running(started);
+        if matches!(&*phase, InformerPhase::Discovering) {
+            *phase = InformerPhase::Running(running_informer);
         }
         Ok(())
     }
 }
 
-impl Started {
+impl RunningInformer {
     pub(crate) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }
 
     /// Returns the state to keep after the end.
-    fn ended(&self, name: String) -> Ended {
+    fn ended(&self, name: String) -> EndedInformer {
         let snapshot = self.informer.snapshot();
-        Ended {
-            at: Instant::now(),
+        EndedInformer {
+            ended_at: Instant::now(),
             name,
             resource: Some(self.resource.clone()),
             version: snapshot.version().cloned(),
@@ -332,11 +334,11 @@ impl Started {
     }
 }
 
-fn index(informer: &Informer<Lazy<Tree>>, path: Path) -> Index<Lazy<Tree>, String> {
-    informer.index(move |object: &Lazy<Tree>| {
+fn index(informer: &Informer<Lazy<JsonTree>>, path: Path) -> Index<Lazy<JsonTree>, String> {
+    informer.index(move |object: &Lazy<JsonTree>| {
         let mut values = Vec::new();
         // An undecodable object has no values; the decoding error is reported when the object is read.
-        if let Ok(Some(node)) = object.read::<Node>(path.first()) {
+        if let Ok(Some(node)) = object.read::<Node>(path.prefix()) {
             path.visit(&node, &mut |node| index_values(node, &mut values));
         }
         values.sort_unstable();
@@ -346,8 +348,8 @@ fn index(informer: &Informer<Lazy<Tree>>, path: Path) -> Index<Lazy<Tree>, Strin
 }
 
 /// Returns a number between 0 and 1 that differs between processes and attempts, for jitter.
-fn fraction(why: &str, delay: Duration) -> f64 {
+fn random_fraction(reason: &str, delay: Duration) -> f64 {
     use std::hash::BuildHasher;
-    let random = std::collections::hash_map::RandomState::new().hash_one((why, delay));
+    let random = std::collections::hash_map::RandomState::new().hash_one((reason, delay));
     random as f64 / u64::MAX as f64
 }

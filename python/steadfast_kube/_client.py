@@ -68,7 +68,7 @@ class Client:
 
     async def create(self, obj: Any) -> Object:
         """Creates an object of its own `apiVersion` and `kind`, and returns its state on the server."""
-        body = plain(obj)
+        body = to_dictionary(obj)
         path, _ = await self._location(body)
         return await self._write("POST", path, body)
 
@@ -77,7 +77,7 @@ class Client:
 
         Raises `Conflict` if `metadata.resourceVersion` is set and another client has changed the object since.
         """
-        body = plain(obj)
+        body = to_dictionary(obj)
         path, name = await self._location(body)
         return await self._write("PUT", object_path(path, name, subresource), body)
 
@@ -107,7 +107,7 @@ class Client:
         `field_manager` owns these fields afterwards. Raises `Conflict` if another manager owns one of them, unless `force`
         is set.
         """
-        body = plain(obj)
+        body = to_dictionary(obj)
         path, name = await self._location(body)
         query = query_text({"fieldManager": field_manager, "force": "true" if force else None})
         return await self._write(
@@ -137,7 +137,7 @@ class Client:
             options["propagationPolicy"] = propagation
         if grace_period is not None:
             options["gracePeriodSeconds"] = grace_period
-        await self._send("DELETE", await self._path(kind, key), encoded(options), "application/json")
+        await self._send("DELETE", await self._path(kind, key), encode_json(options), "application/json")
 
     async def request(
         self,
@@ -152,7 +152,7 @@ class Client:
 
         Returns the JSON of the response, or its text if it is not JSON.
         """
-        content = b"" if body is None else encoded(body)
+        content = b"" if body is None else encode_json(body)
         response = await self._send(method, path + query_text(query or {}), content, content_type)
         try:
             return json.loads(response)
@@ -160,7 +160,7 @@ class Client:
             return response.decode(errors="replace")
 
     async def _write(self, method: str, path: str, body: Any, content_type: str = "application/json") -> Object:
-        return Object.from_json(await self._send(method, path, encoded(body), content_type))
+        return Object.from_json(await self._send(method, path, encode_json(body), content_type))
 
     async def _path(self, kind: str, key: Key, subresource: Optional[str] = None) -> str:
         """Returns the path of an object of a kind by any name."""
@@ -182,7 +182,7 @@ class Client:
         return collection_path(api_version, resource, namespace), meta.get("name")
 
 
-def plain(obj: Any) -> dict[str, Any]:
+def to_dictionary(obj: Any) -> dict[str, Any]:
     """Returns an object of this package, of kr8s, or a mapping as a dictionary."""
     raw = getattr(obj, "raw", None)
     if isinstance(raw, Mapping):
@@ -194,12 +194,12 @@ def plain(obj: Any) -> dict[str, Any]:
     raise TypeError(f"the object must be a mapping with apiVersion and kind, not {type(obj).__name__}")
 
 
-def encoded(body: Any) -> bytes:
+def encode_json(body: Any) -> bytes:
     """Returns the JSON of a body, which may contain parts of cached objects."""
-    return json.dumps(body, default=plain_part).encode()
+    return json.dumps(body, default=to_plain_part).encode()
 
 
-def plain_part(part: Any) -> Union[dict[str, Any], list[Any]]:
+def to_plain_part(part: Any) -> Union[dict[str, Any], list[Any]]:
     """Returns a part of a cached object as a dictionary or a list."""
     for method in ("to_dict", "to_list"):
         if hasattr(part, method):

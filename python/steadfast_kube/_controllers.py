@@ -69,8 +69,8 @@ class Context:
         """Returns the objects of a kind in `owns` that the reconciled object owns, from the cache."""
         informer = self._controller.owned.get(kind)
         if informer is None:
-            known = ", ".join(self._controller.owned) or "none"
-            raise KeyError(f"the controller does not own {kind!r}; its owns: {known}")
+            kinds = ", ".join(self._controller.owned) or "none"
+            raise KeyError(f"the controller does not own {kind!r}; its owns: {kinds}")
         uid = self._call.object.uid if self._call.object is not None else None
         return informer.by(OWNER_INDEX, uid) if uid else []
 
@@ -233,7 +233,7 @@ class Controller:
         self.owned: dict[str, Informer] = {
             kind: informers.watch(kind, namespace, index=index) for kind in settings["owns"]
         }
-        self._watched: list[tuple[Informer, Keys]] = [
+        self._watched_informers: list[tuple[Informer, Keys]] = [
             (informers.watch(kind, namespace), keys) for kind, keys in settings["watches"].items()
         ]
 
@@ -254,34 +254,38 @@ class Controller:
                 unsent = await self._recorder.stop(5.0)
                 if unsent:
                     logger.warning("%s: %s", self._reconciler.name, unsent)
-            for informer in (self._objects, *self.owned.values(), *(informer for informer, _ in self._watched)):
+            watched = (informer for informer, _ in self._watched_informers)
+            for informer in (self._objects, *self.owned.values(), *watched):
                 informer.stop()
 
     async def _run_term(self) -> bool:
         """Runs until the end of a term, and returns true; or until the informers are closed, and returns false."""
-        native = self._start()
-        serving = asyncio.ensure_future(self._serve(native))
-        feeding = [asyncio.ensure_future(self._feed(native, informer, keys)) for informer, keys in self._watched]
+        native_controller = self._start()
+        serve_task = asyncio.ensure_future(self._serve(native_controller))
+        feed_tasks = [
+            asyncio.ensure_future(self._enqueue_changed_keys(native_controller, informer, keys))
+            for informer, keys in self._watched_informers
+        ]
         try:
             # The cancellation of this task does not cancel the reconciles, which have a grace period.
-            return await asyncio.shield(serving)
+            return await asyncio.shield(serve_task)
         except asyncio.CancelledError:
-            await native.stop(self._grace_period)
+            await native_controller.stop(self._grace_period)
             raise
         finally:
-            for task in feeding:
+            for task in feed_tasks:
                 task.cancel()
-            await native.stop(0.0)
+            await native_controller.stop(0.0)
             for call in self._calls.values():
                 call.cancel()
-            await asyncio.gather(serving, *feeding, *self._calls.values(), return_exceptions=True)
+            await asyncio.gather(serve_task, *feed_tasks, *self._calls.values(), return_exceptions=True)
 
     def _start(self) -> _native.Controller:
         settings = self._reconciler.settings
         return self.cluster.controller(
             self._objects._cache,
             [informer._cache for informer in self.owned.values()],
-            [informer._cache for informer, _ in self._watched],
+            [informer._cache for informer, _ in self._watched_informers],
             self._election,
             self._reconciler.name,
             settings["concurrency"],
@@ -293,10 +297,10 @@ class Controller:
             settings["deleted"],
         )
 
-    async def _serve(self, native: _native.Controller) -> bool:
+    async def _serve(self, native_controller: _native.Controller) -> bool:
         """Starts and cancels reconciles. Returns true at the end of a term."""
         while True:
-            message = await native.next()
+            message = await native_controller.next()
             if message is None:
                 return False
             if message[0] == "call":
@@ -330,19 +334,21 @@ class Controller:
         else:
             call.finish(requeue_after=delay)
 
-    async def _feed(self, native: _native.Controller, informer: Informer, keys: Keys) -> None:
+    async def _enqueue_changed_keys(
+        self, native_controller: _native.Controller, informer: Informer, keys: Keys
+    ) -> None:
         """Enqueues the keys of the changed objects of a watched kind."""
         async for event in informer.events():
             # A change may move an object from one key to another.
             states = [event.old, event.new] if isinstance(event, Updated) else [event.object]
             for state in states:
                 try:
-                    found = [split_key(key) for key in keys(state)]
+                    changed_keys = [split_key(key) for key in keys(state)]
                 except Exception:
                     logger.exception("%s: no keys of %s", self._reconciler.name, event.key)
                     continue
-                for namespace, name in found:
-                    native.enqueue(namespace, name)
+                for namespace, name in changed_keys:
+                    native_controller.enqueue(namespace, name)
 
 
 def seconds(delay: Requeue) -> Optional[float]:

@@ -14,7 +14,7 @@ from ._election import LeaderElection
 from ._keys import Key, Labels, index_paths, key_text, selector_text
 from ._native import Cache, Cluster, EventStream, Object
 from ._types import Event, Freshness, Stopped, StoppedError
-from ._written import Written, written
+from ._written import WrittenObject, written_object
 
 __all__ = ["Events", "Informer", "Informers", "ReadOnlyInformer"]
 
@@ -56,10 +56,10 @@ class ReadOnlyInformer(Mapping[str, Object]):
         return self._cache.memory()
 
     def __getitem__(self, key: Key) -> Object:
-        found = self._cache.get(key_text(key))
-        if found is None:
+        obj = self._cache.get(key_text(key))
+        if obj is None:
             raise KeyError(key)
-        return found
+        return obj
 
     def __contains__(self, key: object) -> bool:
         return self._cache.contains(key_text(key))
@@ -125,7 +125,7 @@ class _KeysAndObjects(ItemsView[str, Object]):
         self._informer = informer
 
     def __iter__(self) -> Iterator[tuple[str, Object]]:
-        return ((found.key, found) for found in self._informer._cache.values())
+        return ((obj.key, obj) for obj in self._informer._cache.values())
 
 
 class Events:
@@ -140,7 +140,7 @@ class Events:
 
     def __init__(self, stream: EventStream) -> None:
         self._stream = stream
-        self._taken = 0
+        self._taken_count = 0
         self._is_read = False
 
     def __aiter__(self) -> Events:
@@ -152,17 +152,17 @@ class Events:
         self._is_read = True
         try:
             # A reader that always finds events must still let other tasks of the loop run.
-            if self._taken >= EVENTS_PER_TURN:
-                self._taken = 0
+            if self._taken_count >= EVENTS_PER_TURN:
+                self._taken_count = 0
                 await asyncio.sleep(0)
             while True:
                 event = self._stream.take()
                 if event is not None:
-                    self._taken += 1
+                    self._taken_count += 1
                     return event
                 if self._stream.ended:
                     raise StopAsyncIteration
-                self._taken = 0
+                self._taken_count = 0
                 await self._stream.ready()
         finally:
             self._is_read = False
@@ -212,7 +212,7 @@ class Informer(ReadOnlyInformer):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            seen = self._cache.changes()
+            seen_changes = self._cache.changes()
             stopped = isinstance(self.freshness, Stopped)
             if self.has_synced:
                 value = condition(self)
@@ -220,10 +220,10 @@ class Informer(ReadOnlyInformer):
                     return value
             if stopped:
                 raise StoppedError(f"{self.name} was stopped before the condition held")
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 self._cache.fail(f"the condition did not hold within {timeout} s")
-            await self._cache.changed(seen, left)
+            await self._cache.changed(seen_changes, remaining)
 
 
 class InformersBase(Generic[T]):
@@ -248,7 +248,7 @@ class InformersBase(Generic[T]):
     def _wrap(self, cache: Cache) -> T:
         raise NotImplementedError
 
-    def _open(self) -> Cluster:
+    def _open_cluster(self) -> Cluster:
         if self._cluster is None:
             raise StoppedError("the informers are not open; use them within `async with` or `with`")
         return self._cluster
@@ -256,12 +256,12 @@ class InformersBase(Generic[T]):
     @property
     def server(self) -> str:
         """The URL of the server."""
-        return self._open().server or ""
+        return self._open_cluster().server or ""
 
     @property
     def default_namespace(self) -> str:
         """The namespace that the kubeconfig names, or `default`."""
-        return self._open().default_namespace or "default"
+        return self._open_cluster().default_namespace or "default"
 
     def watch(
         self,
@@ -285,7 +285,7 @@ class InformersBase(Generic[T]):
         bytes; fields that Kubernetes added after version 1.37 are then missing. `memory_limit` is the maximum size of the
         cached objects in bytes: a list or change that exceeds it is rejected, and `freshness` is `Failed`.
         """
-        cache = self._open().watch(
+        cache = self._open_cluster().watch(
             kind,
             namespace,
             selector_text(labels),
@@ -296,11 +296,11 @@ class InformersBase(Generic[T]):
             memory_limit,
         )
         informer = self._wrap(cache)
-        self._informers = [known for known in self._informers if not known[0].ended]
+        self._informers = [entry for entry in self._informers if not entry[0].ended]
         self._informers.append((cache, informer))
         return informer
 
-    def _concerned(self, write: Written) -> list[Cache]:
+    def _caches_of(self, write: WrittenObject) -> list[Cache]:
         """Returns the caches whose scope may contain a written object."""
         return [cache for cache, _ in self._informers if write.concerns(cache.resource, cache.namespace)]
 
@@ -346,14 +346,14 @@ class Informers(InformersBase[Informer]):
         `obj` is the response to a write by any client: a dictionary, an object of kr8s, or a model of the official
         client. Raises `NotReached` after `timeout` seconds.
         """
-        write = written(obj)
-        waits = [cache.wait_for(write.resource_version, timeout) for cache in self._concerned(write)]
+        write = written_object(obj)
+        waits = [cache.wait_for(write.resource_version, timeout) for cache in self._caches_of(write)]
         await asyncio.gather(*waits)
 
     @property
     def client(self) -> Client:
         """A client for reads and writes at the server."""
-        cluster = self._open()
+        cluster = self._open_cluster()
         return Client(cluster.request, cluster.resolve, self.default_namespace)
 
     def leader_election(
@@ -377,7 +377,7 @@ class Informers(InformersBase[Informer]):
         leases.
         """
         durations = (lease_duration, renew_deadline, retry_period)
-        return LeaderElection(self._open(), namespace or self.default_namespace, name, identity, durations)
+        return LeaderElection(self._open_cluster(), namespace or self.default_namespace, name, identity, durations)
 
     async def run(
         self,
@@ -393,6 +393,8 @@ class Informers(InformersBase[Informer]):
         """
         if not reconcilers:
             raise ValueError("run needs at least one reconciler; decorate a function with `reconcile`")
-        cluster = self._open()
-        native = None if election is None else election._started
-        await run_all([Controller(self, cluster, each, native, grace_period) for each in reconcilers])
+        cluster = self._open_cluster()
+        native_election = None if election is None else election._started
+        await run_all(
+            [Controller(self, cluster, reconciler, native_election, grace_period) for reconciler in reconcilers]
+        )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-__all__ = ["Written", "written"]
+__all__ = ["WrittenObject", "written_object"]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenObject:
     """A write: the type and the namespace of the object, as far as known, and the version of the response."""
 
     api_version: Optional[str]
@@ -32,7 +32,7 @@ class Written:
         return namespace is None or self.namespace is None or self.namespace == namespace
 
 
-def written(obj: object) -> Written:
+def written_object(obj: object) -> WrittenObject:
     """Reads the identity of an object of this package, of a dictionary, of kr8s or of the official client."""
     raw = getattr(obj, "raw", None)
     source: Any = raw if isinstance(raw, Mapping) else obj
@@ -52,4 +52,4 @@ def written(obj: object) -> Written:
             kind = kind.removeprefix("alpha").removeprefix("beta").lstrip("0123456789") or None
     if not version:
         raise ValueError("the object has no resourceVersion; pass the object that the server returned")
-    return Written(api_version or None, kind or None, namespace or None, str(version))
+    return WrittenObject(api_version or None, kind or None, namespace or None, str(version))

@@ -24,7 +24,7 @@ from ._informers import InformersBase, ReadOnlyInformer
 from ._keys import Key, Labels
 from ._native import Cache, Cluster, EventStream
 from ._types import Event, Stopped, StoppedError
-from ._written import written
+from ._written import written_object
 
 __all__ = ["Events", "Informer", "Informers", "Key", "Labels"]
 
@@ -92,7 +92,7 @@ class Informer(ReadOnlyInformer):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            seen = self._cache.changes()
+            seen_changes = self._cache.changes()
             stopped = isinstance(self.freshness, Stopped)
             if self.has_synced:
                 value = condition(self)
@@ -100,10 +100,10 @@ class Informer(ReadOnlyInformer):
                     return value
             if stopped:
                 raise StoppedError(f"{self.name} was stopped before the condition held")
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 self._cache.fail(f"the condition did not hold within {timeout} s")
-            self._cache.changed(seen, left, blocking=True)
+            self._cache.changed(seen_changes, remaining, blocking=True)
 
 
 class Informers(InformersBase[Informer]):
@@ -137,6 +137,6 @@ class Informers(InformersBase[Informer]):
         `obj` is the response to a write by any client: a dictionary, an object of kr8s, or a model of the official
         client. Raises `NotReached` after `timeout` seconds.
         """
-        write = written(obj)
-        for cache in self._concerned(write):
+        write = written_object(obj)
+        for cache in self._caches_of(write):
             cache.wait_for(write.resource_version, timeout, blocking=True)

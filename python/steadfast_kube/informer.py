@@ -131,16 +131,16 @@ class SharedInformer:
         *,
         informers: Optional[blocking.Informers] = None,
     ) -> None:
-        self._listed = Listed.of(list_func, namespace)
+        self._list_request = ListRequest.from_function(list_func, namespace)
         self._selectors = (label_selector, field_selector)
         self._resync_period = resync_period
-        self._shared = informers
-        self._own: Optional[blocking.Informers] = None
+        self._shared_informers = informers
+        self._own_informers: Optional[blocking.Informers] = None
         self._informer: Optional[blocking.Informer] = None
         self._handlers: dict[str, list[Handler]] = {event_type: [] for event_type in EVENT_TYPES}
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
-        self.cache = ObjectCache(lambda: self._informer, self._listed.model, key_func)
+        self.cache = ObjectCache(lambda: self._informer, self._list_request.model, key_func)
 
     @property
     def freshness(self) -> Freshness:
@@ -175,9 +175,9 @@ class SharedInformer:
         """Starts the informer and the thread of its handlers. Does nothing if it runs."""
         if self._thread is not None and self._thread.is_alive():
             return
-        informers = self._shared or self._open()
+        informers = self._shared_informers or self._open_informers()
         labels, fields = self._selectors
-        informer = informers.watch(self._listed.kind, self._listed.namespace, labels, fields)
+        informer = informers.watch(self._list_request.kind, self._list_request.namespace, labels, fields)
         self._informer = informer
         self._thread = threading.Thread(target=self._run, args=(informer,), name="SharedInformer", daemon=True)
         self._thread.start()
@@ -189,12 +189,12 @@ class SharedInformer:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
-        own, self._own = self._own, None
-        if own is not None:
-            own.__exit__(None, None, None)
+        own_informers, self._own_informers = self._own_informers, None
+        if own_informers is not None:
+            own_informers.__exit__(None, None, None)
 
-    def _open(self) -> blocking.Informers:
-        host, token = self._listed.host, self._listed.token
+    def _open_informers(self) -> blocking.Informers:
+        host, token = self._list_request.host, self._list_request.token
         if host.startswith("http://"):
             informers = blocking.Informers(url=host, token=token)
         else:
@@ -204,27 +204,27 @@ class SharedInformer:
             server = informers.server
             informers.__exit__(None, None, None)
             raise ConfigError(f"the client's server is {host}, and kubectl's is {server}; pass informers=")
-        self._own = informers
+        self._own_informers = informers
         return informers
 
     def _run(self, informer: blocking.Informer) -> None:
         events = informer.events(timeout=CHECK_INTERVAL)
         was_doubted = False
-        checked = resynced = time.monotonic()
+        last_check = last_resync = time.monotonic()
         while not isinstance(informer.freshness, Stopped):
             for event in events:
                 self._call_for(event)
                 # Without this, constant changes would prevent the checks below.
-                if time.monotonic() - checked >= CHECK_INTERVAL:
+                if time.monotonic() - last_check >= CHECK_INTERVAL:
                     break
-            checked = time.monotonic()
+            last_check = time.monotonic()
             freshness = informer.freshness
-            doubted = isinstance(freshness, Doubt) and not isinstance(freshness, (Starting, Stopped))
-            if doubted and not was_doubted:
+            is_doubted = isinstance(freshness, Doubt) and not isinstance(freshness, (Starting, Stopped))
+            if is_doubted and not was_doubted:
                 self._call_all(ERROR, OutOfDate(freshness))
-            was_doubted = doubted
-            if 0 < self._resync_period <= checked - resynced and informer.has_synced:
-                resynced = checked
+            was_doubted = is_doubted
+            if 0 < self._resync_period <= last_check - last_resync and informer.has_synced:
+                last_resync = last_check
                 for obj in informer.values():
                     self._call(MODIFIED, obj)
 
@@ -239,7 +239,7 @@ class SharedInformer:
     def _call(self, event_type: str, obj: Object) -> None:
         # Without a handler, the object is not decoded.
         if self._handlers[event_type]:
-            self._call_all(event_type, self._listed.model(obj))
+            self._call_all(event_type, self._list_request.model(obj))
 
     def _call_all(self, event_type: str, argument: Any) -> None:
         with self._lock:
@@ -251,7 +251,7 @@ class SharedInformer:
                 logger.exception("a handler of %s failed", event_type)
 
 
-class Listed:
+class ListRequest:
     """The resource that a method of the official client lists, its server and its model."""
 
     def __init__(self, kind: str, namespace: Optional[str], host: str, token: Optional[str], model: Any) -> None:
@@ -266,7 +266,7 @@ class Listed:
         return self._model.from_dict(obj.to_dict())
 
     @classmethod
-    def of(cls, list_func: Callable[..., Any], namespace: Optional[str]) -> Listed:
+    def from_function(cls, list_func: Callable[..., Any], namespace: Optional[str]) -> ListRequest:
         """Reads the request of a method without sending it."""
         api = getattr(list_func, "__self__", None)
         api_client = getattr(api, "api_client", None)

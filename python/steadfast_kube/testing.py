@@ -175,7 +175,7 @@ class Server:
         tokens: tuple[str, ...] = (),
         resources: tuple[Resource, ...] = (),
     ) -> None:
-        declared = [(of.group, of.version, of.kind, of.plural, of.namespaced) for of in resources]
+        declared = [(entry.group, entry.version, entry.kind, entry.plural, entry.namespaced) for entry in resources]
         self._native = _native.Server(replicas, tls, protobuf, bookmark_period, list(tokens), declared)
         self.faults = Faults(self._native)
 
@@ -195,23 +195,23 @@ class Server:
 
     def create(self, obj: Any) -> dict[str, Any]:
         """Creates an object of its own `apiVersion` and `kind`, and returns its state on the server."""
-        return _dict(self._native.create(obj))
+        return _parse_object(self._native.create(obj))
 
     def replace(self, obj: Any) -> dict[str, Any]:
         """Replaces an object, with its status."""
-        return _dict(self._native.replace(obj))
+        return _parse_object(self._native.replace(obj))
 
     def patch(self, resource: str, namespace: str, name: str, patch: Any) -> dict[str, Any]:
         """Changes an object by a merge patch. `resource` is the plural name: `pods`, `deployments.apps`."""
-        return _dict(self._native.patch(resource, namespace, name, patch))
+        return _parse_object(self._native.patch(resource, namespace, name, patch))
 
     def delete(self, resource: str, namespace: str, name: str) -> dict[str, Any]:
         """Deletes an object and returns its last state."""
-        return _dict(self._native.delete(resource, namespace, name))
+        return _parse_object(self._native.delete(resource, namespace, name))
 
     def get(self, resource: str, namespace: str, name: str) -> dict[str, Any]:
         """Returns an object."""
-        return _dict(self._native.get(resource, namespace, name))
+        return _parse_object(self._native.get(resource, namespace, name))
 
     def compact(self) -> None:
         """Compacts the history: lists and watches from older versions expire."""
@@ -246,6 +246,6 @@ class Server:
         self.close()
 
 
-def _dict(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(text)
     return value

@@ -51,19 +51,19 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Minimum number of reconciles before the first change. At the first reconcile, keys of the list are still being
 /// enqueued, and the changed keys would follow them.
-const MIN_STARTED: u64 = 100;
+const MIN_RECONCILES_BEFORE_CHANGES: u64 = 100;
 
 /// Runs the controller of `C` with the program's arguments, and prints one line of JSON for each phase.
 pub async fn run<C: ControllerUnderTest>() -> ExitCode {
     let args = Args::parse();
     // This task runs on the program's first thread, which runs nothing else. Other tasks share their threads with the
     // reconciles.
-    let done = if args.outside {
+    let result = if args.outside {
         measure::<C>(args).await
     } else {
         tokio::spawn(measure::<C>(args)).await.unwrap_or_else(|panic| Err(panic.into()))
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
@@ -78,30 +78,30 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us), args.writes));
     // Only the changes need this client. Without them, its memory would distort the measurement.
     let changes = if args.urgent > 0 { Some(kube::Client::try_from(config.clone())?) } else { None };
-    let running = C::start(config, args.keys, args.concurrency, work.clone())?;
+    let controller = C::start(config, args.keys, args.concurrency, work.clone())?;
     if let Some(client) = changes {
-        return urgent(&args, &client, &work).await;
+        return measure_urgent_changes(&args, &client, &work).await;
     }
     // The first reconciles are those of the initial list. They warm up both the program and the server.
     work.wait_for_calls(args.keys as u64).await;
     // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
-    let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
-    let count_before = context_switches()?;
+    let (started, cpu_before, calls_before) = (Instant::now(), processor_time()?, work.calls());
+    let switches_before = context_switches()?;
     for _ in 0..args.rounds {
         // Each round waits for its reconciles, because a queue merges keys that are enqueued twice.
         let calls = work.calls() + args.keys as u64;
-        running.enqueue_all()?;
+        controller.enqueue_all()?;
         work.wait_for_calls(calls).await;
     }
     if args.writes > 0 {
         work.writing.start();
-        running.enqueue_all()?;
+        controller.enqueue_all()?;
         work.writing.wait_for_objects(args.keys).await;
     }
-    let calls = work.calls() - before;
-    let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - used);
-    let switches = context_switches()? - count_before;
+    let calls = work.calls() - calls_before;
+    let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - cpu_before);
+    let switches = context_switches()? - switches_before;
     let writes = args.writes * args.keys as u64;
     println!(
         "{}",
@@ -120,10 +120,10 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
 
 /// Changes objects, starting with the last, while the reconciles of all objects are queued. Waits for the reconcile of
 /// each change.
-async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), BenchError> {
+async fn measure_urgent_changes(args: &Args, client: &kube::Client, work: &Work) -> Result<(), BenchError> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-    work.wait_for_calls(MIN_STARTED).await;
-    let mut changed = Vec::new();
+    work.wait_for_calls(MIN_RECONCILES_BEFORE_CHANGES).await;
+    let mut changes = Vec::new();
     for number in 0..args.urgent {
         let value = format!("urgent-{number}");
         // Registered before the write: the reconcile may run before the response to the patch arrives.
@@ -132,19 +132,19 @@ async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), B
         // The last names are at the end of the queue, so that the delay shows whether a change overtakes queued keys.
         let name = format!("map-{}", args.keys - 1 - number);
         maps.patch(&name, &PatchParams::default(), &patch).await?;
-        changed.push((value, Instant::now()));
+        changes.push((value, Instant::now()));
         sleep(CHANGE_INTERVAL).await;
     }
     let mut times = Vec::new();
-    for (value, at) in changed {
-        let called = loop {
-            if let Some(called) = work.first_seen(&value) {
-                break called;
+    for (value, changed_at) in changes {
+        let reconciled_at = loop {
+            if let Some(reconciled_at) = work.first_seen(&value) {
+                break reconciled_at;
             }
             sleep(Duration::from_millis(1)).await;
         };
         // Saturates, because a reconcile can start before the response to the write is processed here.
-        times.push(called.saturating_duration_since(at).as_nanos() as u64);
+        times.push(reconciled_at.saturating_duration_since(changed_at).as_nanos() as u64);
     }
     println!("{}", quantiles("urgent", times));
     Ok(())

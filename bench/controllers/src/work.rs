@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::writing::Writing;
 
 /// Minimum duration for tokio's timer, which rounds up to milliseconds. Shorter waits block a thread.
-const MILLISECOND_PRECISION_FROM: Duration = Duration::from_millis(10);
+const MIN_TIMER_DURATION: Duration = Duration::from_millis(10);
 
 /// Reconciles of a run, with their counts.
 #[derive(Default)]
@@ -20,9 +20,9 @@ pub struct Work {
     calls: AtomicU64,
     /// Number of reconciles at which the waiting task is woken.
     target: AtomicU64,
-    reached: Notify,
+    target_reached: Notify,
     /// First time at which a reconcile saw an expected value.
-    seen: Mutex<HashMap<String, Option<Instant>>>,
+    first_seen_times: Mutex<HashMap<String, Option<Instant>>>,
     pub(super) writing: Writing,
 }
 
@@ -46,16 +46,16 @@ impl Work {
         let value = map.data.as_ref().and_then(|data| data.get("value"));
         // Objects start with a value of one character. Only measured changes take this lock.
         if let Some(value) = value.filter(|value| value.len() > 1) {
-            let mut seen = self.seen.lock();
-            if let Some(when) = seen.get_mut(value) {
-                when.get_or_insert_with(Instant::now);
+            let mut first_seen_times = self.first_seen_times.lock();
+            if let Some(first_seen_at) = first_seen_times.get_mut(value) {
+                first_seen_at.get_or_insert_with(Instant::now);
             }
         }
         self.wait().await;
         self.writing.reconcile(map).await?;
         // The target is compared with equality, so that exactly one reconcile wakes the waiting task.
         if self.calls.fetch_add(1, Ordering::AcqRel) + 1 == self.target.load(Ordering::Acquire) {
-            self.reached.notify_one();
+            self.target_reached.notify_one();
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Work {
     /// Go's timers do not round. Short waits therefore block a thread.
     async fn wait(&self) {
         let wait = self.wait;
-        if wait >= MILLISECOND_PRECISION_FROM {
+        if wait >= MIN_TIMER_DURATION {
             tokio::time::sleep(wait).await;
         } else if !wait.is_zero() {
             tokio::task::spawn_blocking(move || std::thread::sleep(wait))
@@ -83,17 +83,17 @@ impl Work {
         // The condition is checked again after each wakeup, because the permit of an earlier round may still be
         // stored.
         while self.calls() < calls {
-            self.reached.notified().await;
+            self.target_reached.notified().await;
         }
     }
 
     /// Registers an expected value.
     pub(super) fn expect_value(&self, value: &str) {
-        self.seen.lock().insert(value.to_owned(), None);
+        self.first_seen_times.lock().insert(value.to_owned(), None);
     }
 
     /// Returns the time at which a reconcile first saw the value.
     pub(super) fn first_seen(&self, value: &str) -> Option<Instant> {
-        self.seen.lock().get(value).copied().flatten()
+        self.first_seen_times.lock().get(value).copied().flatten()
     }
 }

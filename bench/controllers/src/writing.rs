@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 /// Initial value of all objects.
-const FIRST: u64 = 1;
+const INITIAL_VALUE: u64 = 1;
 
 /// Progress of the writes.
 #[derive(Default)]
@@ -22,8 +22,8 @@ pub(crate) struct Writing {
     maps: OnceLock<Api<ConfigMap>>,
     has_started: AtomicBool,
     /// Objects that a reconcile has seen with the final value.
-    ended: Mutex<HashSet<String>>,
-    object_ended: Notify,
+    finished_objects: Mutex<HashSet<String>>,
+    object_finished: Notify,
 }
 
 impl Writing {
@@ -47,23 +47,23 @@ impl Writing {
     /// Runs one reconcile.
     pub(crate) async fn reconcile(&self, map: &ConfigMap) -> kube::Result<()> {
         let Some(maps) = self.maps.get().filter(|_| self.has_started.load(Ordering::Acquire)) else { return Ok(()) };
-        let value = map.data.as_ref().and_then(|data| data.get("value")?.parse().ok()).unwrap_or(FIRST);
+        let value = map.data.as_ref().and_then(|data| data.get("value")?.parse().ok()).unwrap_or(INITIAL_VALUE);
         let name = map.metadata.name.as_deref().unwrap_or_default();
         // The patch has no precondition. A reconcile on an outdated cache writes an old value again, and the server
         // then reports no change.
-        if value < FIRST + self.writes_per_object {
+        if value < INITIAL_VALUE + self.writes_per_object {
             let patch = Patch::Merge(json!({ "data": { "value": (value + 1).to_string() } }));
             maps.patch(name, &PatchParams::default(), &patch).await?;
-        } else if self.ended.lock().insert(name.to_owned()) {
-            self.object_ended.notify_one();
+        } else if self.finished_objects.lock().insert(name.to_owned()) {
+            self.object_finished.notify_one();
         }
         Ok(())
     }
 
     /// Waits until this number of objects has the final value.
     pub(crate) async fn wait_for_objects(&self, objects: usize) {
-        while self.ended.lock().len() < objects {
-            self.object_ended.notified().await;
+        while self.finished_objects.lock().len() < objects {
+            self.object_finished.notified().await;
         }
     }
 }

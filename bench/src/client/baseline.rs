@@ -12,14 +12,14 @@ use crate::BenchError;
 const COLLECTION: &str = "/api/v1/pods";
 
 /// Text in the last of the initial events.
-const END: &[u8] = b"k8s.io/initial-events-end";
+const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 /// Maximum size of the last initial event, in bytes.
 const MAX_LAST_EVENT_BYTES: usize = 1024;
 
 /// Text before the token of the next page. The items may contain this text too, but they come after the token. So the
 /// first occurrence belongs to the token.
-const NEXT: &str = r#""continue":""#;
+const CONTINUE_TOKEN_PREFIX: &str = r#""continue":""#;
 
 /// Maximum number of bytes before the items of a page.
 const MAX_HEAD_BYTES: usize = 1024;
@@ -31,11 +31,11 @@ pub(super) async fn read(config: kube::Config, args: &ClientArgs) -> Result<u64,
         // The position of the continue token depends on the server and the resource.
         return Err("this client reads only pods".into());
     }
-    let all = async { if args.paged { pages(&client).await } else { streamed(&client, args).await } };
-    timeout(SYNC_TIMEOUT, all).await?
+    let read_all = async { if args.paged { read_pages(&client).await } else { read_stream(&client, args).await } };
+    timeout(SYNC_TIMEOUT, read_all).await?
 }
 
-async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, BenchError> {
+async fn read_stream(client: &Client, args: &ClientArgs) -> Result<u64, BenchError> {
     let accept = if args.protobuf {
         "application/vnd.kubernetes.protobuf;stream=watch"
     } else {
@@ -43,36 +43,40 @@ async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, BenchError>
     };
     let query = "watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     let mut body = get(client, &format!("{COLLECTION}?{query}"), accept).await?;
-    let (mut read, mut last) = (0, Vec::new());
+    let (mut bytes_read, mut last_bytes) = (0, Vec::new());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        read += data.len() as u64;
+        bytes_read += data.len() as u64;
         // Nothing follows this event, so only the last bytes must be checked.
-        last.extend_from_slice(&data[data.len().saturating_sub(MAX_LAST_EVENT_BYTES)..]);
-        last.drain(..last.len().saturating_sub(MAX_LAST_EVENT_BYTES));
-        if memmem::find(&last, END).is_some() {
-            return Ok(read);
+        last_bytes.extend_from_slice(&data[data.len().saturating_sub(MAX_LAST_EVENT_BYTES)..]);
+        last_bytes.drain(..last_bytes.len().saturating_sub(MAX_LAST_EVENT_BYTES));
+        if memmem::find(&last_bytes, INITIAL_EVENTS_END).is_some() {
+            return Ok(bytes_read);
         }
     }
     Err("the stream ended before the last object".into())
 }
 
-async fn pages(client: &Client) -> Result<u64, BenchError> {
-    let (mut read, mut next) = (0, String::new());
+async fn read_pages(client: &Client) -> Result<u64, BenchError> {
+    let (mut bytes_read, mut next_page) = (0, String::new());
     loop {
-        let uri = format!("{COLLECTION}?limit=500{next}");
-        let (mut body, mut head) = (get(client, &uri, "application/json").await?, Vec::new());
+        let uri = format!("{COLLECTION}?limit=500{next_page}");
+        let (mut body, mut page_start) = (get(client, &uri, "application/json").await?, Vec::new());
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
-            read += data.len() as u64;
+            bytes_read += data.len() as u64;
             // The token precedes the items in JSON, so that the head of each page suffices.
-            head.extend_from_slice(&data[..data.len().min(MAX_HEAD_BYTES - head.len())]);
+            page_start.extend_from_slice(&data[..data.len().min(MAX_HEAD_BYTES - page_start.len())]);
         }
-        let head = String::from_utf8_lossy(&head);
-        let before_items = head.split(r#""items""#).next().unwrap_or_default();
-        match before_items.split_once(NEXT).and_then(|(_, rest)| rest.split('"').next()).unwrap_or_default() {
-            "" => return Ok(read),
-            token => next = format!("&continue={token}"),
+        let page_start = String::from_utf8_lossy(&page_start);
+        let before_items = page_start.split(r#""items""#).next().unwrap_or_default();
+        match before_items
+            .split_once(CONTINUE_TOKEN_PREFIX)
+            .and_then(|(_, rest)| rest.split('"').next())
+            .unwrap_or_default()
+        {
+            "" => return Ok(bytes_read),
+            token => next_page = format!("&continue={token}"),
         }
     }
 }

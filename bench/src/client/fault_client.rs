@@ -28,14 +28,14 @@ type ReadCache = Box<dyn Fn() -> Vec<Value> + Send>;
 
 /// Watches config maps until standard input is closed. Each line of the input requests the contents of the cache.
 pub(super) async fn run(config: kube::Config, library: ClientLibrary) -> Result<(), BenchError> {
-    let read = match library {
+    let read_cache = match library {
         ClientLibrary::Steadfast => start_steadfast(config)?,
         ClientLibrary::Kube => start_kube_runtime(config)?,
         ClientLibrary::Baseline => return Err("the baseline client has no events".into()),
     };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while lines.next_line().await?.is_some() {
-        print_response(&json!({ "cache": read() }));
+        print_response(&json!({ "cache": read_cache() }));
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::cache::{ClientCache, HasNodeName};
-use super::progress::{Progress, SENT};
+use super::progress::{Progress, SENT_ANNOTATION};
 use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::BenchError;
 use crate::checksum::Checksum;
@@ -24,13 +24,13 @@ where
     K::DynamicType: Hash + Eq,
 {
     store: Store<K>,
-    kind: K::DynamicType,
+    dynamic_type: K::DynamicType,
 }
 
 /// Starts a reflector over a watcher, and waits until a loop over its events has received all objects.
 pub(super) async fn start<K>(
     config: kube::Config,
-    kind: K::DynamicType,
+    dynamic_type: K::DynamicType,
     args: &ClientArgs,
     progress: &Progress,
 ) -> Result<impl ClientCache + use<K>, BenchError>
@@ -38,13 +38,13 @@ where
     K: Resource + Clone + Serialize + DeserializeOwned + Debug + Send + Sync + HasNodeName + 'static,
     K::DynamicType: Hash + Eq + Clone + Send + Sync,
 {
-    let api = Api::<K>::all_with(Client::try_from(config)?, &kind);
+    let api = Api::<K>::all_with(Client::try_from(config)?, &dynamic_type);
     let config = watcher::Config::default();
     // The default of the watcher is paged lists.
     let config = if args.paged { config } else { config.streaming_lists() };
-    let writer = reflector::store::Writer::new(kind.clone());
+    let writer = reflector::store::Writer::new(dynamic_type.clone());
     let store = writer.as_reader();
-    let (seen, trim) = (progress.clone(), args.trim);
+    let (handler_progress, trim) = (progress.clone(), args.trim);
     // Without the default backoff, the watcher would retry at once after an error.
     let events = watcher(api, config).default_backoff().modify(move |object| {
         if trim {
@@ -53,14 +53,14 @@ where
     });
     tokio::spawn(reflector::reflector(writer, events).for_each(move |event| {
         if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
-            seen.record(&object.resource_version().unwrap_or_default(), || {
-                object.annotations().get(SENT)?.parse().ok()
+            handler_progress.record(&object.resource_version().unwrap_or_default(), || {
+                object.annotations().get(SENT_ANNOTATION)?.parse().ok()
             });
         }
         std::future::ready(())
     }));
     timeout(SYNC_TIMEOUT, store.wait_until_ready()).await??;
-    Ok(KubeRuntimeClient { store, kind })
+    Ok(KubeRuntimeClient { store, dynamic_type })
 }
 
 impl<K: Resource> KubeRuntimeClient<K>
@@ -68,7 +68,7 @@ where
     K::DynamicType: Hash + Eq + Clone,
 {
     fn key(&self, namespace: &str, name: &str) -> ObjectRef<K> {
-        ObjectRef::new_with(name, self.kind.clone()).within(namespace)
+        ObjectRef::new_with(name, self.dynamic_type.clone()).within(namespace)
     }
 }
 
@@ -82,9 +82,9 @@ where
     }
 
     fn names(&self) -> Vec<(String, String)> {
-        let all = self.store.state();
+        let objects = self.store.state();
         let mut names: Vec<_> =
-            all.iter().map(|object| (object.namespace().unwrap_or_default(), object.name_any())).collect();
+            objects.iter().map(|object| (object.namespace().unwrap_or_default(), object.name_any())).collect();
         names.sort();
         names
     }
@@ -95,14 +95,14 @@ where
 
     fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.names().iter().map(|(namespace, name)| self.key(namespace, name)).collect();
-        Box::new(move |place| self.store.get(&keys[place]).is_some())
+        Box::new(move |index| self.store.get(&keys[index]).is_some())
     }
 
     fn namespace_len(&self, namespace: &str) -> usize {
         // The store has no index, so users filter all objects.
-        let all = self.store.state();
-        let within = all.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
-        within.collect::<Vec<_>>().len()
+        let objects = self.store.state();
+        let in_namespace = objects.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
+        in_namespace.collect::<Vec<_>>().len()
     }
 
     fn checksum(&self) -> Result<Checksum, BenchError> {
@@ -112,7 +112,7 @@ where
     }
 
     fn distinct_nodes(&self) -> usize {
-        let all = self.store.state();
-        all.iter().filter_map(|object| object.node().map(str::to_owned)).collect::<BTreeSet<_>>().len()
+        let objects = self.store.state();
+        objects.iter().filter_map(|object| object.node().map(str::to_owned)).collect::<BTreeSet<_>>().len()
     }
 }

@@ -14,51 +14,52 @@ pub(super) fn reset_peak() -> Result<(), BenchError> {
 }
 
 /// Number of gets of each kind between two checks of the time limit. One list of a namespace follows them.
-const GETS: usize = 1000;
+const GETS_PER_BATCH: usize = 1000;
 
 /// Number of reads of which one is timed, because reading the clock costs as much as a read.
-const TIMED_INTERVAL: usize = 16;
+const GETS_PER_TIMED_GET: usize = 16;
 
 /// Gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace from
 /// time to time.
-pub(super) fn reads(cache: &dyn ClientCache, limit: Duration) -> Value {
+pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     let names = cache.names();
-    let by_key = cache.prepared_lookup();
-    let by_names = |place: usize| {
-        let (namespace, name): &(String, String) = &names[place];
+    let get_by_key = cache.prepared_lookup();
+    let get_by_name = |index: usize| {
+        let (namespace, name): &(String, String) = &names[index];
         cache.has(namespace, name)
     };
-    let (mut gets, mut found, mut place) = (0, 0, 0);
-    let (mut by_name, mut keyed, mut listed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gets, mut found, mut index) = (0, 0, 0);
+    let (mut name_times, mut key_times, mut list_times) = (Vec::new(), Vec::new(), Vec::new());
     let started = Instant::now();
     while started.elapsed() < limit {
-        let ways: [(&dyn Fn(usize) -> bool, _); 2] = [(&by_names, &mut by_name), (&by_key, &mut keyed)];
-        for (get, timed) in ways {
-            for number in 0..GETS {
+        let lookups: [(&dyn Fn(usize) -> bool, _); 2] =
+            [(&get_by_name, &mut name_times), (&get_by_key, &mut key_times)];
+        for (get, get_times) in lookups {
+            for number in 0..GETS_PER_BATCH {
                 // A prime stride visits all objects in an order that defeats the caches of the processor, as random
                 // reads do.
-                place = (place + 7919) % names.len();
-                let before = number.is_multiple_of(TIMED_INTERVAL).then(Instant::now);
-                found += usize::from(get(place));
-                timed.extend(before.map(|before| before.elapsed().as_nanos() as u64));
+                index = (index + 7919) % names.len();
+                let before = number.is_multiple_of(GETS_PER_TIMED_GET).then(Instant::now);
+                found += usize::from(get(index));
+                get_times.extend(before.map(|before| before.elapsed().as_nanos() as u64));
             }
-            gets += GETS;
+            gets += GETS_PER_BATCH;
         }
         let before = Instant::now();
         // The generator spreads the objects over namespaces of this pattern, so that this namespace is never empty.
         let objects = cache.namespace_len("team-7");
-        listed.push(before.elapsed().as_nanos() as u64);
+        list_times.push(before.elapsed().as_nanos() as u64);
         assert!(objects > 0, "the namespace team-7 is empty");
     }
     let per_second = gets as f64 / started.elapsed().as_secs_f64();
-    for times in [&mut by_name, &mut keyed, &mut listed] {
+    for times in [&mut name_times, &mut key_times, &mut list_times] {
         times.sort_unstable();
     }
     let (p50, p99) = (|times: &[u64]| times[times.len() / 2], |times: &[u64]| times[times.len() * 99 / 100]);
     json!({
         "phase": "reads", "per_second": per_second, "found": found == gets,
-        "get_p50_ns": p50(&by_name), "get_p99_ns": p99(&by_name),
-        "get_by_key_p50_ns": p50(&keyed), "get_by_key_p99_ns": p99(&keyed),
-        "list_p50_us": p50(&listed) as f64 / 1e3, "list_p99_us": p99(&listed) as f64 / 1e3,
+        "get_p50_ns": p50(&name_times), "get_p99_ns": p99(&name_times),
+        "get_by_key_p50_ns": p50(&key_times), "get_by_key_p99_ns": p99(&key_times),
+        "list_p50_us": p50(&list_times) as f64 / 1e3, "list_p99_us": p99(&list_times) as f64 / 1e3,
     })
 }

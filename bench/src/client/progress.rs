@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 /// Annotation with the time at which the server sent an object, in nanoseconds since 1970.
-pub(super) const SENT: &str = "bench.steadfast.dev/sent";
+pub(super) const SENT_ANNOTATION: &str = "bench.steadfast.dev/sent";
 
 /// Maximum number of recorded delays.
 const MAX_RECORDED_DELAYS: usize = 1 << 16;
@@ -22,39 +22,39 @@ pub(super) struct Progress {
 #[derive(Default)]
 struct Inner {
     version: AtomicU64,
-    seen: AtomicU64,
+    event_count: AtomicU64,
     /// Time of the first event, in nanoseconds since 1970.
-    first: AtomicU64,
+    first_event_nanos: AtomicU64,
     /// Delay of each event from the server, in nanoseconds.
     delays: Mutex<Vec<u64>>,
     /// True while the handler must block.
-    stalled: AtomicBool,
+    is_stalled: AtomicBool,
     /// Lock of `resumed`.
-    stall: Mutex<()>,
+    stall_lock: Mutex<()>,
     /// Wakes the blocked handler.
     resumed: Condvar,
 }
 
 impl Progress {
-    /// Records an event of an object with this version. `sent` returns the time at which the server sent the event.
-    pub(super) fn record(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
-        let now = now();
+    /// Records an event of an object with this version. `sent_nanos` returns the time at which the server sent it.
+    pub(super) fn record(&self, version: &str, sent_nanos: impl FnOnce() -> Option<u64>) {
+        let now = now_nanos();
         let inner = &*self.inner;
         // A relaxed load suffices on the fast path. The condition is checked again under the lock.
-        if inner.stalled.load(Ordering::Relaxed) {
-            let mut stall = inner.stall.lock();
-            inner.resumed.wait_while(&mut stall, |()| inner.stalled.load(Ordering::Relaxed));
+        if inner.is_stalled.load(Ordering::Relaxed) {
+            let mut stall = inner.stall_lock.lock();
+            inner.resumed.wait_while(&mut stall, |()| inner.is_stalled.load(Ordering::Relaxed));
         }
         // Only the first event of a phase sets the time; the exchange fails for all others.
-        let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = inner.first_event_nanos.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         // The annotation is zero in lists, and clocks may differ slightly. Both cases have no valid delay.
-        if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
+        if let Some(sent_nanos) = sent_nanos().filter(|sent_nanos| (1..now).contains(sent_nanos)) {
             let mut delays = inner.delays.lock();
             if delays.len() < MAX_RECORDED_DELAYS {
-                delays.push(now - sent);
+                delays.push(now - sent_nanos);
             }
         }
-        inner.seen.fetch_add(1, Ordering::Relaxed);
+        inner.event_count.fetch_add(1, Ordering::Relaxed);
         if let Ok(version) = version.parse() {
             // The maximum is kept, because the initial list is not in the order of versions.
             inner.version.fetch_max(version, Ordering::Relaxed);
@@ -67,25 +67,26 @@ impl Progress {
     }
 
     /// Blocks or unblocks the handler.
-    pub(super) fn stall(&self, stalled: bool) {
+    pub(super) fn set_stalled(&self, is_stalled: bool) {
         // The lock prevents a lost wakeup between the check and the wait of the handler.
-        let _stall = self.inner.stall.lock();
-        self.inner.stalled.store(stalled, Ordering::Relaxed);
+        let _guard = self.inner.stall_lock.lock();
+        self.inner.is_stalled.store(is_stalled, Ordering::Relaxed);
         self.inner.resumed.notify_all();
     }
 
     /// Resets the counters.
     pub(super) fn reset(&self) {
-        self.inner.seen.store(0, Ordering::Relaxed);
-        self.inner.first.store(0, Ordering::Relaxed);
+        self.inner.event_count.store(0, Ordering::Relaxed);
+        self.inner.first_event_nanos.store(0, Ordering::Relaxed);
         self.inner.delays.lock().clear();
     }
 
     /// Returns the counts and the delays since the last reset. Removes the delays, so a second call has no percentiles.
     pub(super) fn take_report(&self, phase: &str) -> Value {
         let inner = &*self.inner;
-        let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;
-        let mut report = json!({ "phase": phase, "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
+        let seconds = (now_nanos() - inner.first_event_nanos.load(Ordering::Relaxed)) as f64 / 1e9;
+        let mut report =
+            json!({ "phase": phase, "seconds": seconds, "seen": inner.event_count.load(Ordering::Relaxed) });
         let mut delays = std::mem::take(&mut *inner.delays.lock());
         delays.sort_unstable();
         if !delays.is_empty() {
@@ -96,6 +97,6 @@ impl Progress {
     }
 }
 
-fn now() -> u64 {
+fn now_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -11,7 +11,7 @@ use steadfast::{
 use tokio::time::{Duration, sleep, timeout};
 
 use super::cache::ClientCache;
-use super::form::CachedForm;
+use super::cached_form::CachedForm;
 use super::output::print_response;
 use super::progress::Progress;
 use super::request::{ClientArgs, SYNC_TIMEOUT};
@@ -29,18 +29,18 @@ struct SteadfastClient<K> {
 /// Starts an informer, and waits until its handler has received all objects.
 pub(super) async fn start<K: CachedForm>(
     config: kube::Config,
-    kind: &DynamicType<K>,
+    dynamic_type: &DynamicType<K>,
     args: &ClientArgs,
     progress: &Progress,
 ) -> Result<impl ClientCache + use<K>, BenchError> {
     let threads = Threads::new()?.with_helpers(args.helpers);
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
-    let builder = factory.builder_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
+    let builder = factory.builder_with::<K>(dynamic_type, Scope::all()).streamed_lists(!args.paged);
     let builder = builder.protobuf(args.protobuf).packed(args.packed);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {
-        Some(checkpoint) => K::keep(builder, checkpoint),
+        Some(checkpoint) => K::with_checkpoint(builder, checkpoint),
         None => builder,
     };
     let informer = builder.start()?;
@@ -48,10 +48,10 @@ pub(super) async fn start<K: CachedForm>(
     if checkpoint.is_some() {
         print_response(&wait_until_readable(&informer, args.expect).await?);
     }
-    let seen = progress.clone();
+    let handler_progress = progress.clone();
     let registration = informer.on_event(move |event| match event {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {
-            seen.record(object.version().as_str(), || object.sent());
+            handler_progress.record(object.version().as_str(), || object.sent_nanos());
         }
         // Deletions have no sending time, so only existing objects count.
         Event::Deleted { .. } | Event::Resynced { .. } => {}
@@ -93,7 +93,7 @@ impl<K: CachedForm> ClientCache for SteadfastClient<K> {
 
     fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
-        Box::new(move |place| self.lister.get_by_key(&keys[place]).is_ok_and(|object| object.is_some()))
+        Box::new(move |index| self.lister.get_by_key(&keys[index]).is_ok_and(|object| object.is_some()))
     }
 
     fn namespace_len(&self, namespace: &str) -> usize {
@@ -106,7 +106,7 @@ impl<K: CachedForm> ClientCache for SteadfastClient<K> {
 
     fn checksum(&self) -> Result<Checksum, BenchError> {
         let mut checksum = Checksum::default();
-        self.lister.all().iter().try_for_each(|object| object.sum(&mut checksum))?;
+        self.lister.all().iter().try_for_each(|object| object.add_to(&mut checksum))?;
         Ok(checksum)
     }
 

@@ -75,7 +75,7 @@ const fn client(
 }
 
 /// All clients: each library with every setting that is the library's best one in some measurement.
-const ALL: &[ClientVariant] = &[
+const CLIENTS: &[ClientVariant] = &[
     client("steadfast, JSON, streamed", Library::Steadfast, Resource::Pods, &[]),
     client("steadfast, JSON, pages", Library::Steadfast, Resource::Pods, &["--paged"]),
     client("steadfast, lazy, JSON, streamed", Library::Steadfast, Resource::Pods, &["--lazy"]),
@@ -120,31 +120,37 @@ const ALL: &[ClientVariant] = &[
 ];
 
 /// Settings that a benchmark program of an earlier commit supports too: typed clients.
-const EARLIER: &[ClientVariant] = &[
+const EARLIER_CLIENTS: &[ClientVariant] = &[
     client("steadfast earlier, JSON, streamed", Library::Earlier, Resource::Pods, &[]),
     client("steadfast earlier, JSON, pages", Library::Earlier, Resource::Pods, &["--paged"]),
 ];
 
-/// Returns the clients with `only` in their names. Includes Steadfast of an earlier commit if an `earlier` program
-/// exists. With `few`, returns only the first setting of each library for each resource.
-pub(super) fn select_clients(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static ClientVariant> {
-    let named = ALL
+/// Returns the clients with `name_part` in their names. Includes Steadfast of an earlier commit if
+/// `has_earlier_program`. With `one_per_library`, returns only the first setting of each library for each resource.
+pub(super) fn select_clients(
+    name_part: Option<&str>,
+    one_per_library: bool,
+    has_earlier_program: bool,
+) -> Vec<&'static ClientVariant> {
+    let matching = CLIENTS
         .iter()
-        .chain(EARLIER.iter().filter(|_| earlier))
-        .filter(|one| only.is_none_or(|part| one.name.contains(part)));
-    let mut chosen: Vec<&ClientVariant> = Vec::new();
-    for one in named {
-        if !few || !chosen.iter().any(|other| (other.library, other.resource) == (one.library, one.resource)) {
-            chosen.push(one);
+        .chain(EARLIER_CLIENTS.iter().filter(|_| has_earlier_program))
+        .filter(|client| name_part.is_none_or(|part| client.name.contains(part)));
+    let mut selected: Vec<&ClientVariant> = Vec::new();
+    for client in matching {
+        if !one_per_library
+            || !selected.iter().any(|other| (other.library, other.resource) == (client.library, client.resource))
+        {
+            selected.push(client);
         }
     }
-    chosen
+    selected
 }
 
 /// Returns the client with this name.
-pub(super) fn named(name: &str) -> Result<&'static ClientVariant, BenchError> {
-    ALL.iter().find(|one| one.name == name).ok_or_else(|| {
-        let names: Vec<&str> = ALL.iter().map(|one| one.name).collect();
+pub(super) fn client_named(name: &str) -> Result<&'static ClientVariant, BenchError> {
+    CLIENTS.iter().find(|client| client.name == name).ok_or_else(|| {
+        let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
         format!("unknown client {name:?}; known clients: {}", names.join("; ")).into()
     })
 }
@@ -153,7 +159,7 @@ pub(super) fn named(name: &str) -> Result<&'static ClientVariant, BenchError> {
 #[derive(Clone)]
 pub(super) struct Programs {
     /// This program.
-    pub(super) this: PathBuf,
+    pub(super) current: PathBuf,
     /// Program in Go.
     pub(super) go: PathBuf,
     /// Benchmark program of an earlier commit.
@@ -162,9 +168,9 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Returns the program with the client of that library.
-    pub(super) fn of(&self, library: Library) -> Result<&Path, BenchError> {
+    pub(super) fn path_for(&self, library: Library) -> Result<&Path, BenchError> {
         match library {
-            Library::Steadfast | Library::Kube | Library::Baseline => Ok(&self.this),
+            Library::Steadfast | Library::Kube | Library::Baseline => Ok(&self.current),
             Library::ClientGo => Ok(&self.go),
             Library::Earlier => Ok(self.earlier.as_ref().ok_or("no benchmark of an earlier commit: pass --earlier")?),
         }
@@ -175,7 +181,7 @@ impl ClientVariant {
     /// Returns the command for this client. `kubeconfig` selects the server, which has `expect` objects.
     pub(super) fn command(&self, programs: &Programs, kubeconfig: &Path, expect: usize) -> Result<Command, BenchError> {
         let option_prefix = self.library.option_prefix();
-        let mut command = self.library.command(programs.of(self.library)?, kubeconfig);
+        let mut command = self.library.command(programs.path_for(self.library)?, kubeconfig);
         command.arg(format!("{option_prefix}expect={expect}"));
         command.args(self.arguments);
         Ok(command)
@@ -212,8 +218,8 @@ mod tests {
 
     #[test]
     fn few_selects_one_client_per_library() {
-        let few: Vec<&str> = select_clients(None, true, false).iter().map(|one| one.name).collect();
-        assert_eq!(few.len(), 7, "{few:?}");
-        assert!(select_clients(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));
+        let names: Vec<&str> = select_clients(None, true, false).iter().map(|client| client.name).collect();
+        assert_eq!(names.len(), 7, "{names:?}");
+        assert!(select_clients(Some("dynamic"), false, true).iter().all(|client| client.resource == Resource::Widgets));
     }
 }

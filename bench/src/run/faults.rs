@@ -24,26 +24,26 @@ use setup::Setup;
 /// Runs every scenario for every library. Several scenarios run at a time, because they mostly wait.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
     let started = Instant::now();
-    let chosen = |scenario: &&Scenario| {
+    let is_selected = |scenario: &&Scenario| {
         args.faults.is_empty() || args.faults.iter().any(|fault| fault.eq_ignore_ascii_case(scenario.fault))
     };
-    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(chosen).collect();
-    if chosen.is_empty() {
+    let selected: Vec<&Scenario> = SCENARIOS.iter().filter(is_selected).collect();
+    if selected.is_empty() {
         return Err("no scenario for these faults; use the numbers of docs/faults.md, such as F4".into());
     }
     let permits = Arc::new(Semaphore::new(args.at_once.max(1)));
     let mut running = JoinSet::new();
-    for (order, scenario) in chosen.iter().copied().enumerate() {
+    for (order, scenario) in selected.iter().copied().enumerate() {
         for library in Library::ALL {
             let (permits, programs, out) = (permits.clone(), workspace.programs.clone(), workspace.out.clone());
             running.spawn(async move {
                 // Long scenarios run concurrently with the others, because they use few resources while they wait.
-                let _turn = if scenario.is_long { None } else { permits.acquire_owned().await.ok() };
+                let _permit = if scenario.is_long { None } else { permits.acquire_owned().await.ok() };
                 (order, run_scenario(scenario, library, programs, out).await)
             });
         }
     }
-    workspace.say(&format!("{} faults for {} libraries", chosen.len(), Library::ALL.len()));
+    workspace.say(&format!("{} faults for {} libraries", selected.len(), Library::ALL.len()));
     let (total, mut verdicts) = (running.len(), Vec::new());
     while let Some(result) = running.join_next().await {
         let (order, verdict) = result?;
@@ -62,13 +62,13 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
 }
 
 async fn run_scenario(scenario: &'static Scenario, library: Library, programs: Programs, out: PathBuf) -> FaultResult {
-    let mut verdict = FaultResult::of(scenario.fault, scenario.title, library);
+    let mut verdict = FaultResult::new(scenario.fault, scenario.title, library);
     let result = async {
         // Two scenarios can have the same number, so the file name needs another part. Concurrent runs must not share
         // a file.
         let name = format!("{}-{}-{}", scenario.fault, library as u8, scenario.title.len());
         let kubeconfig = out.join(format!("kubeconfig-{name}"));
-        let mut setup = Setup::start(scenario.server, library, programs.of(library)?, &kubeconfig).await?;
+        let mut setup = Setup::start(scenario.server, library, programs.path_for(library)?, &kubeconfig).await?;
         (scenario.run)(&mut setup).await?;
         setup.evaluate(&mut verdict, scenario.recovery_timeout).await
     };

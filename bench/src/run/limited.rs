@@ -33,46 +33,53 @@ pub(crate) struct LimitedArgs {
     out: PathBuf,
 }
 
-/// Limit for the second run: a factor on the memory after the sync, and additional bytes.
-const MEMORY_LIMIT: (f64, f64) = (1.2, 32e6);
+/// Limit for the second run, as a factor on the memory after the sync.
+const MEMORY_LIMIT_FACTOR: f64 = 1.2;
+/// Bytes that are added to the limit.
+const MEMORY_LIMIT_EXTRA_BYTES: f64 = 32e6;
 
 /// One object in this number changes before the relist.
-const CHANGED_ONE_IN: usize = 100;
+const OBJECTS_PER_CHANGED_OBJECT: usize = 100;
 
 /// Time for memory to settle before a measurement.
-const SETTLE: Duration = Duration::from_secs(5);
+const MEMORY_SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// Returns an error if the limited client does not sync or does not relist.
 pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
     let workspace = Workspace::prepare(&args.out, args.seed, None).await?;
-    let variant = client_variant::named(&args.client)?;
+    let variant = client_variant::client_named(&args.client)?;
     let data = workspace.generate(args.objects).await?;
     let kubeconfig = workspace.out.join("kubeconfig-limited");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
-    let mut run =
-        Run { workspace: &workspace, variant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
+    let mut client_run = LimitedRun {
+        workspace: &workspace,
+        variant,
+        objects: args.objects,
+        kubeconfig: &kubeconfig,
+        address: &address,
+    };
 
-    let settled = run.run_client(None).await?;
+    let settled_bytes = client_run.run_client(None).await?;
     // A fifth more covers the fragmentation of the allocator, and the fixed part covers the program itself.
-    let limit = settled * MEMORY_LIMIT.0 + MEMORY_LIMIT.1;
+    let limit_bytes = settled_bytes * MEMORY_LIMIT_FACTOR + MEMORY_LIMIT_EXTRA_BYTES;
     workspace.say(&format!(
         "without a limit: {} MB after the sync; now limited to {} MB",
-        format_number(settled / 1e6),
-        format_number(limit / 1e6)
+        format_number(settled_bytes / 1e6),
+        format_number(limit_bytes / 1e6)
     ));
-    let group = ControlGroup::create(limit as u64)?;
-    let limited = run.run_client(Some(&group)).await?;
+    let group = ControlGroup::create(limit_bytes as u64)?;
+    let limited_bytes = client_run.run_client(Some(&group)).await?;
     workspace.say(&format!(
         "passed: {} objects synced and relisted within {} MB; {} MB after the sync, at most {} MB by the kernel's count",
         format_number(args.objects as f64),
-        format_number(limit / 1e6),
-        format_number(limited / 1e6),
+        format_number(limit_bytes / 1e6),
+        format_number(limited_bytes / 1e6),
         format_number(group.peak()? / 1e6)
     ));
     Ok(())
 }
 
-struct Run<'a> {
+struct LimitedRun<'a> {
     workspace: &'a Workspace,
     variant: &'static ClientVariant,
     objects: usize,
@@ -80,7 +87,7 @@ struct Run<'a> {
     address: &'a str,
 }
 
-impl Run<'_> {
+impl LimitedRun<'_> {
     /// Runs a client that syncs, is compared with the server, relists and is compared again. Returns its memory after
     /// the sync.
     async fn run_client(&mut self, group: Option<&ControlGroup>) -> Result<f64, BenchError> {
@@ -96,21 +103,23 @@ impl Run<'_> {
             self.variant.name,
             synced["seconds"].as_f64().unwrap_or(f64::NAN)
         ));
-        sleep(SETTLE).await;
+        sleep(MEMORY_SETTLE_TIME).await;
         // The limit of the second run derives from this settled value, not from the peak of the sync.
-        let settled =
+        let settled_bytes =
             client.request("memory").await?["resident"].as_f64().ok_or("the client did not report its memory")?;
         self.compare(&mut client).await?;
-        let version = send_control(self.address, &format!("expire {}", self.objects.div_ceil(CHANGED_ONE_IN))).await?;
+        let version =
+            send_control(self.address, &format!("expire {}", self.objects.div_ceil(OBJECTS_PER_CHANGED_OBJECT)))
+                .await?;
         client.request(&format!("reached {version}")).await?;
         self.compare(&mut client).await?;
         let peak = client.request("memory").await?["peak"].as_f64().ok_or("the client did not report its peak")?;
         self.workspace.say(&format!(
             "relisted; {} MB before, at most {} MB",
-            format_number(settled / 1e6),
+            format_number(settled_bytes / 1e6),
             format_number(peak / 1e6)
         ));
-        Ok(settled)
+        Ok(settled_bytes)
     }
 
     async fn compare(&self, client: &mut Process) -> Result<(), BenchError> {

@@ -38,16 +38,16 @@ impl Process {
         serve.arg("serve").arg("--count").arg(count.to_string()).arg("--data").arg(data);
         serve.arg("--kubeconfig").arg(kubeconfig);
         let mut server = Self::start(serve)?;
-        let address = server.line().await?;
+        let address = server.next_line().await?;
         Ok((server, address))
     }
 
     /// Compares the checksum of this client's objects with that of the server at `address`. On a difference, returns
     /// the client's object count, for the error message.
     pub(super) async fn compare_with_server(&mut self, address: &str) -> Result<Option<Value>, BenchError> {
-        let wanted = send_control(address, "checksum").await?;
-        let found = self.request("checksum").await?;
-        Ok((found["sum"].as_u64() != Some(wanted)).then(|| found["objects"].clone()))
+        let server_sum = send_control(address, "checksum").await?;
+        let client_response = self.request("checksum").await?;
+        Ok((client_response["sum"].as_u64() != Some(server_sum)).then(|| client_response["objects"].clone()))
     }
 
     /// Returns the process ID.
@@ -57,14 +57,14 @@ impl Process {
     }
 
     /// Returns the next line of its output.
-    pub(super) async fn line(&mut self) -> Result<String, BenchError> {
+    pub(super) async fn next_line(&mut self) -> Result<String, BenchError> {
         let line = timeout(RESPONSE_TIMEOUT, self.lines.next_line()).await??;
         Ok(line.ok_or("the process ended without a response")?)
     }
 
     /// Returns the next response, which must belong to `phase`.
     pub(super) async fn expect_response(&mut self, phase: &str) -> Result<Value, BenchError> {
-        let response: Value = serde_json::from_str(&self.line().await?)?;
+        let response: Value = serde_json::from_str(&self.next_line().await?)?;
         // A mismatch is an error. Responses are in order, so a wrong phase means that a response was lost.
         if response["phase"] == phase {
             Ok(response)

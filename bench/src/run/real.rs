@@ -19,10 +19,11 @@ use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
 
-/// Maximum number of writes, and their rate per second. The number of writes does not exceed the number of objects.
-const WRITES: (usize, usize) = (1_000, 200);
+/// Maximum number of writes. It does not exceed the number of objects.
+const MAX_WRITES: usize = 1_000;
+const WRITES_PER_SECOND: usize = 200;
 /// Time for a filled server to settle.
-const SETTLE: Duration = Duration::from_secs(5);
+const SERVER_SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// Fills a real server with the same objects, and runs all clients in turn, once per round.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
@@ -38,7 +39,7 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         .stderr(std::fs::File::create(workspace.out.join("reference.log"))?);
     workspace.say("starting the real API server");
     let mut server = Process::start(command)?;
-    let ready = server.line().await?;
+    let ready = server.next_line().await?;
     let kubeconfig =
         PathBuf::from(ready.strip_prefix("ready ").ok_or_else(|| format!("the reference printed {ready}"))?);
     for resource in ["pods", "widgets"] {
@@ -48,23 +49,23 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", workspace.seed));
         run_command(fill, "filling the real API server").await?;
     }
-    sleep(SETTLE).await;
+    sleep(SERVER_SETTLE_TIME).await;
     let mut part_results = PartResults::new(RunEnvironment::now());
-    let mut chosen = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
+    let mut variants = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     // With a real server, the size of the cached objects has little effect.
-    chosen.retain(|one| !one.name.contains("no managedFields"));
+    variants.retain(|variant| !variant.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
-        for step in 0..chosen.len() {
+        for step in 0..variants.len() {
             // Each round starts with another client, so that no client always runs on a cold server.
-            let variant = chosen[(step + round) % chosen.len()];
+            let variant = variants[(step + round) % variants.len()];
             workspace.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, variant.name));
-            let before = processor_time(server.id())?;
+            let server_cpu_before = processor_time(server.id())?;
             let client = Process::start(variant.command(&workspace.programs, &kubeconfig, args.real_size)?)?;
             let session = Session { variant, size: args.real_size, client, part_results: &mut part_results };
-            let real = Real { session, server: server.id(), workspace, kubeconfig: &kubeconfig };
-            if let Err(error) = real.run(before).await {
+            let run = RealServerRun { session, server: server.id(), workspace, kubeconfig: &kubeconfig };
+            if let Err(error) = run.run(server_cpu_before).await {
                 workspace.say(&format!("{}: {error}", variant.name));
-                part_results.failed(variant.name, args.real_size, &error.to_string());
+                part_results.add_failure(variant.name, args.real_size, &error.to_string());
             }
             results.real = Some(part_results.clone());
             report::save_partial(results, &workspace.out)?;
@@ -75,47 +76,51 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
     Ok(())
 }
 
-struct Real<'a> {
+struct RealServerRun<'a> {
     session: Session<'a>,
     server: u32,
     workspace: &'a Workspace,
     kubeconfig: &'a Path,
 }
 
-impl Real<'_> {
-    /// `before` is the server's processor time before the client started.
-    async fn run(mut self, before: f64) -> Result<(), BenchError> {
-        let has_cache = self.session.synced().await?;
+impl RealServerRun<'_> {
+    /// `server_cpu_before` is the server's processor time before the client started.
+    async fn run(mut self, server_cpu_before: f64) -> Result<(), BenchError> {
+        let has_cache = self.session.record_sync().await?;
         // The time is read at once, because the server's background work would add to it.
-        let used = processor_time(self.server)? - before;
-        self.session.record("sync, server's CPU time", "s", &Value::from(used));
+        let server_cpu = processor_time(self.server)? - server_cpu_before;
+        self.session.record("sync, server's CPU time", "s", &Value::from(server_cpu));
         if !has_cache {
             return Ok(());
         }
-        self.session.memory().await?;
-        let (count, rate) = (WRITES.0.min(self.session.size), WRITES.1);
+        self.session.record_memory().await?;
+        let (count, rate) = (MAX_WRITES.min(self.session.size), WRITES_PER_SECOND);
         let mut writer = self.writer(count)?;
         // The writer opens its connections before the measurement starts.
-        if writer.line().await? != "ready" {
+        if writer.next_line().await? != "ready" {
             return Err("the writer is not ready".into());
         }
-        let before = processor_time(self.server)?;
+        let server_cpu_before = processor_time(self.server)?;
         // The counters are reset before the first write.
         self.session.client.request("arm").await?;
         writer.send("go").await?;
-        let stamped = writer.expect_response("stamped").await?;
-        let version = stamped["version"].as_str().ok_or("the writer did not return a version")?;
-        let reached = self.session.client.request(&format!("reached {version}")).await?;
-        let used = processor_time(self.server)? - before;
-        let each = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
-        self.session.record("CPU time per event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
-        self.session.record("server's CPU time per write", "µs", &each(used));
-        self.session.record("write to handler, p50", "µs", &reached["p50_us"]);
-        self.session.record("write to handler, p99", "µs", &reached["p99_us"]);
-        let took = stamped["seconds"].as_f64().unwrap_or(f64::NAN);
-        if took > 1.5 * count as f64 / rate as f64 {
+        let writer_result = writer.expect_response("stamped").await?;
+        let version = writer_result["version"].as_str().ok_or("the writer did not return a version")?;
+        let client_result = self.session.client.request(&format!("reached {version}")).await?;
+        let server_cpu = processor_time(self.server)? - server_cpu_before;
+        let micros_per_write = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
+        self.session.record(
+            "CPU time per event",
+            "µs",
+            &micros_per_write(client_result["cpu"].as_f64().unwrap_or(f64::NAN)),
+        );
+        self.session.record("server's CPU time per write", "µs", &micros_per_write(server_cpu));
+        self.session.record("write to handler, p50", "µs", &client_result["p50_us"]);
+        self.session.record("write to handler, p99", "µs", &client_result["p99_us"]);
+        let writer_seconds = writer_result["seconds"].as_f64().unwrap_or(f64::NAN);
+        if writer_seconds > 1.5 * count as f64 / rate as f64 {
             self.workspace.say(&format!(
-                "the server took {took:.1} s for {count} writes, so their rate was below {rate} a second"
+                "the server took {writer_seconds:.1} s for {count} writes, so their rate was below {rate} a second"
             ));
         }
         Ok(())
@@ -129,7 +134,7 @@ impl Real<'_> {
             .arg(format!("-kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("-resource={resource}"));
         stamp_command.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.workspace.seed));
-        stamp_command.arg(format!("-count={count}")).arg(format!("-rate={}", WRITES.1));
+        stamp_command.arg(format!("-count={count}")).arg(format!("-rate={WRITES_PER_SECOND}"));
         Process::start(stamp_command)
     }
 }

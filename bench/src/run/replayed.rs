@@ -17,12 +17,15 @@ use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
 
-/// Rate of the changes for the measurement of the latency, and their number.
-const LATENCY_CHANGES: (usize, usize) = (1_000, 3_000);
-/// Rate of the changes during reads, and the duration in seconds.
-const WRITES: (usize, usize) = (20_000, 2);
+/// Number of the changes for the measurement of the latency.
+const LATENCY_CHANGES: usize = 3_000;
+const LATENCY_CHANGES_PER_SECOND: usize = 1_000;
+/// Rate of the changes during reads.
+const READ_WRITES_PER_SECOND: usize = 20_000;
+/// Duration of the reads.
+const READ_SECONDS: usize = 2;
 /// Number of objects of which one changes before a relist.
-const CHANGED_ONE_IN: usize = 100;
+const OBJECTS_PER_CHANGED_OBJECT: usize = 100;
 /// Number of objects from which on there are fewer rounds.
 const LARGE_SIZE: usize = 100_000;
 /// A client that takes longer than this at a large size runs only once.
@@ -33,11 +36,11 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
     let max_size = args.sizes.iter().copied().max().ok_or("name at least one size")?;
     let data = workspace.generate(max_size).await?;
     let mut part_results = PartResults::new(RunEnvironment::now());
-    let chosen = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
+    let variants = client_variant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     for &size in &args.sizes {
         let rounds = if size < LARGE_SIZE { args.rounds } else { args.large_rounds };
         let plan = Plan { size, rounds, events: if size == max_size { args.events } else { 0 } };
-        plan.run(&chosen, &data, workspace, (&mut part_results, results)).await?;
+        plan.run(&variants, &data, workspace, (&mut part_results, results)).await?;
     }
     Ok(())
 }
@@ -53,19 +56,19 @@ struct Plan {
 impl Plan {
     async fn run(
         &self,
-        chosen: &[&'static ClientVariant],
+        variants: &[&'static ClientVariant],
         data: &Path,
         workspace: &Workspace,
         (part_results, results): (&mut PartResults, &mut Results),
     ) -> Result<(), BenchError> {
         let kubeconfig = workspace.out.join("kubeconfig-replayed");
         let (_server, address) = Process::serve(self.size, data, &kubeconfig).await?;
-        let mut slow = Vec::new();
+        let mut slow_clients = Vec::new();
         for round in 0..self.rounds {
-            for step in 0..chosen.len() {
-                let variant = chosen[(step + round) % chosen.len()];
+            for step in 0..variants.len() {
+                let variant = variants[(step + round) % variants.len()];
                 // A slow client ran once at this size, and would multiply the duration of the run.
-                if slow.contains(&variant.name) {
+                if slow_clients.contains(&variant.name) {
                     continue;
                 }
                 let size = format_number(self.size as f64);
@@ -75,25 +78,25 @@ impl Plan {
                     self.rounds,
                     variant.name
                 ));
-                if let Some(why) = too_large(part_results, variant, self.size) {
-                    part_results.failed(variant.name, self.size, &why);
+                if let Some(reason) = too_large(part_results, variant, self.size) {
+                    part_results.add_failure(variant.name, self.size, &reason);
                     continue;
                 }
                 let started = Instant::now();
                 let client = Process::start(variant.command(&workspace.programs, &kubeconfig, self.size)?)?;
                 let session = Session { variant, size: self.size, client, part_results };
-                let done = Replayed { session, address: &address }.run(self.events).await;
+                let result = ReplayedRun { session, address: &address }.run(self.events).await;
                 // Remaining changes of an interrupted measurement would disturb the next client.
                 send_control(&address, "halt").await?;
-                if let Err(error) = done {
+                if let Err(error) = result {
                     // A failed client must not discard the figures of the others, and its failure must be reported.
                     workspace.say(&format!("{}: {error}", variant.name));
-                    part_results.failed(variant.name, self.size, &error.to_string());
+                    part_results.add_failure(variant.name, self.size, &error.to_string());
                 }
                 results.replayed = Some(part_results.clone());
                 report::save_partial(results, &workspace.out)?;
                 if self.size >= LARGE_SIZE && started.elapsed() > SLOW_RUN {
-                    slow.push(variant.name);
+                    slow_clients.push(variant.name);
                 }
             }
         }
@@ -107,40 +110,40 @@ fn too_large(part_results: &PartResults, variant: &ClientVariant, size: usize) -
     // With few objects, most of the memory is that of the program itself.
     let (_, kilobytes) = part_results
         .median_below_size(variant.name, "resident, peak of the sync", size)
-        .filter(|(before, _)| *before >= 10_000)?;
+        .filter(|(smaller_size, _)| *smaller_size >= 10_000)?;
     let (needed, free) = (kilobytes * 1e3 * size as f64, available_memory()? as f64);
     (needed > free)
         .then(|| format!("it needs about {:.1} GB, but only {:.1} GB are available", needed / 1e9, free / 1e9))
 }
 
-struct Replayed<'a> {
+struct ReplayedRun<'a> {
     session: Session<'a>,
     address: &'a str,
 }
 
-impl Replayed<'_> {
+impl ReplayedRun<'_> {
     async fn run(mut self, events: usize) -> Result<(), BenchError> {
-        if !self.session.synced().await? {
+        if !self.session.record_sync().await? {
             return Ok(());
         }
-        self.session.memory().await?;
+        self.session.record_memory().await?;
         if events == 0 {
             return Ok(());
         }
-        let burst = self.after(&format!("burst {events}")).await?;
+        let burst = self.run_command(&format!("burst {events}")).await?;
         let seconds = burst["seconds"].as_f64().unwrap_or(f64::NAN);
         self.session.record("events", "per second", &Value::from(events as f64 / seconds));
-        let each = burst["cpu"].as_f64().unwrap_or(f64::NAN) / events as f64 * 1e6;
-        self.session.record("CPU time per event", "µs", &Value::from(each));
+        let micros_per_event = burst["cpu"].as_f64().unwrap_or(f64::NAN) / events as f64 * 1e6;
+        self.session.record("CPU time per event", "µs", &Value::from(micros_per_event));
         let memory = self.session.client.request("memory").await?;
         let after = self.session.per_object(&memory["resident"]);
         self.session.record("resident, after the events", "KB per object", &after);
-        let latency = self.after(&format!("paced {} {}", LATENCY_CHANGES.1, LATENCY_CHANGES.0)).await?;
+        let latency = self.run_command(&format!("paced {LATENCY_CHANGES} {LATENCY_CHANGES_PER_SECOND}")).await?;
         self.session.record("write to handler, p50", "µs", &latency["p50_us"]);
         self.session.record("write to handler, p99", "µs", &latency["p99_us"]);
         self.relist().await?;
         // The reads come last, because a client that cannot keep up with the writes lags for a long time.
-        self.reads().await
+        self.measure_reads().await
     }
 
     /// Measures a relist and its peak memory.
@@ -157,7 +160,8 @@ impl Replayed<'_> {
             )
             .into());
         }
-        let relist = self.after(&format!("expire {}", self.session.size.div_ceil(CHANGED_ONE_IN))).await?;
+        let relist =
+            self.run_command(&format!("expire {}", self.session.size.div_ceil(OBJECTS_PER_CHANGED_OBJECT))).await?;
         self.session.record("relist, CPU time", "s", &relist["cpu"]);
         let peak = self.session.client.request("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
         self.session.record("relist, peak to settled", "times", &Value::from(peak / before));
@@ -165,8 +169,8 @@ impl Replayed<'_> {
     }
 
     /// Measures reads during writes.
-    async fn reads(&mut self) -> Result<(), BenchError> {
-        let (rate, seconds) = WRITES;
+    async fn measure_reads(&mut self) -> Result<(), BenchError> {
+        let (rate, seconds) = (READ_WRITES_PER_SECOND, READ_SECONDS);
         // The writes outlast the reads by far. The `halt` command at the end of the session stops the writes.
         send_control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
         let reads = self.session.client.request(&format!("reads {seconds}")).await?;
@@ -185,17 +189,17 @@ impl Replayed<'_> {
     }
 
     /// Sends `line` to the server, and waits until the client has seen all resulting events.
-    async fn after(&mut self, line: &str) -> Result<Value, BenchError> {
+    async fn run_command(&mut self, line: &str) -> Result<Value, BenchError> {
         let command = line.split(' ').next().unwrap_or(line);
         let count: u64 = line.split(' ').nth(1).unwrap_or_default().parse()?;
         // An empty burst changes nothing and returns the current version.
-        let end = send_control(self.address, "burst 0").await? + count;
-        self.session.client.send(&format!("until {end}")).await?;
+        let final_version = send_control(self.address, "burst 0").await? + count;
+        self.session.client.send(&format!("until {final_version}")).await?;
         // The client must count from before the first event.
         self.session.client.expect_response("armed").await?;
-        let reached = send_control(self.address, line).await?;
-        if reached != end {
-            return Err(format!("after {command} the version is {reached}, not {end}").into());
+        let actual_version = send_control(self.address, line).await?;
+        if actual_version != final_version {
+            return Err(format!("after {command} the version is {actual_version}, not {final_version}").into());
         }
         self.session.client.expect_response("until").await
     }

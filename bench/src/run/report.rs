@@ -23,7 +23,7 @@ pub(crate) struct ReportArgs {
     write: Vec<PathBuf>,
 }
 
-const END: &str = "<!-- bench: end -->";
+const END_MARK: &str = "<!-- bench: end -->";
 
 /// Faults in the README: the number, and a prefix of the scenario's title (empty for all).
 const FAULTS_OF_FIRST_PAGE: &[(&str, &str)] = &[("F4", "black hole"), ("F7", ""), ("F12", ""), ("F13", "")];
@@ -106,20 +106,21 @@ fn with_tables_replaced(document: &str, tables: &[(&str, String)]) -> Result<Str
     let mut new = String::new();
     let mut rest = document;
     let mut marks = 0;
-    while let Some(at) = rest.find("<!-- bench: ") {
+    while let Some(mark_start) = rest.find("<!-- bench: ") {
         // The mark itself stays in the document, so that the next report finds it.
-        let line = rest[at..].find('\n').ok_or("the document ends after a mark")? + at + 1;
-        let name = rest[at + "<!-- bench: ".len()..line].trim().trim_end_matches("-->").trim();
-        let end = rest[line..].find(END).ok_or_else(|| format!("the mark {name} has no end: {END}"))? + line;
-        new.push_str(&rest[..line]);
-        match tables.iter().find(|(known, _)| *known == name) {
+        let mark_end = rest[mark_start..].find('\n').ok_or("the document ends after a mark")? + mark_start + 1;
+        let name = rest[mark_start + "<!-- bench: ".len()..mark_end].trim().trim_end_matches("-->").trim();
+        let end = rest[mark_end..].find(END_MARK).ok_or_else(|| format!("the mark {name} has no end: {END_MARK}"))?
+            + mark_end;
+        new.push_str(&rest[..mark_end]);
+        match tables.iter().find(|(table_name, _)| *table_name == name) {
             Some((_, text)) => {
                 let _ = writeln!(new, "{}", text.trim_end());
             }
-            None => new.push_str(&rest[line..end]),
+            None => new.push_str(&rest[mark_end..end]),
         }
-        new.push_str(END);
-        rest = &rest[end + END.len()..];
+        new.push_str(END_MARK);
+        rest = &rest[end + END_MARK.len()..];
         marks += 1;
     }
     if marks == 0 {

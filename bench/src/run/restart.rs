@@ -52,17 +52,17 @@ const CLIENT_EXIT_DELAY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Restart {
     /// Seconds from the start of the process until readers have all objects.
-    readable: f64,
+    readable_seconds: f64,
     /// Seconds from the start of the process until its handler has received the last change.
-    caught_up: f64,
+    caught_up_seconds: f64,
     /// Number of lists that the server sent.
     lists: f64,
     /// Megabytes that the server wrote, before compression and TLS.
-    sent: f64,
+    sent_megabytes: f64,
     /// Processor time of the server, in seconds.
-    server: f64,
+    server_cpu_seconds: f64,
     /// Processor time of the program until it had caught up, in seconds.
-    program: f64,
+    program_cpu_seconds: f64,
 }
 
 /// Restarts each client in turn, and prints a table of the medians.
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
     let data = workspace.generate(args.objects).await?;
     let mut rows = Vec::new();
     for name in CLIENTS {
-        let variant = client_variant::named(name)?;
+        let variant = client_variant::client_named(name)?;
         // Each client has its own server, so that the changes of one client do not affect the next.
         let kubeconfig = workspace.out.join("kubeconfig-restart");
         let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
@@ -88,19 +88,19 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
     );
     println!("|---|---|---|---|---|---|---|");
     for (name, restarts) in rows {
-        let median = |of: fn(&Restart) -> f64| {
-            let mut all: Vec<f64> = restarts.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            format_number(all[all.len() / 2])
+        let median = |field: fn(&Restart) -> f64| {
+            let mut values: Vec<f64> = restarts.iter().map(field).collect();
+            values.sort_by(f64::total_cmp);
+            format_number(values[values.len() / 2])
         };
         println!(
             "| {name} | {} | {} | {} | {} | {} | {} |",
-            median(|one| one.readable),
-            median(|one| one.caught_up),
-            median(|one| one.lists),
-            median(|one| one.sent),
-            median(|one| one.server),
-            median(|one| one.program)
+            median(|restart| restart.readable_seconds),
+            median(|restart| restart.caught_up_seconds),
+            median(|restart| restart.lists),
+            median(|restart| restart.sent_megabytes),
+            median(|restart| restart.server_cpu_seconds),
+            median(|restart| restart.program_cpu_seconds)
         );
     }
     Ok(())
@@ -146,10 +146,10 @@ impl RestartRun<'_> {
         // The totals are read after the changes, so that the changes themselves are not part of the cost.
         let before = self.server_totals().await?;
         let started = Instant::now();
-        let (mut client, readable) = self.start_client(checkpoint).await?;
+        let (mut client, readable_seconds) = self.start_client(checkpoint).await?;
         client.request(&format!("reached {version}")).await?;
-        let caught_up = started.elapsed().as_secs_f64();
-        let program = client.request("processor").await?["seconds"]
+        let caught_up_seconds = started.elapsed().as_secs_f64();
+        let program_cpu_seconds = client.request("processor").await?["seconds"]
             .as_f64()
             .ok_or("the client did not report its processor time")?;
         let after = self.server_totals().await?;
@@ -158,18 +158,18 @@ impl RestartRun<'_> {
             return Err(format!("FAILED. {}: the cache differs from the server", self.variant.name).into());
         }
         let restart = Restart {
-            readable,
-            caught_up,
+            readable_seconds,
+            caught_up_seconds,
             lists: after[0] - before[0],
-            sent: (after[1] - before[1]) / 1e6,
-            server: (after[2] - before[2]) / 1e6,
-            program,
+            sent_megabytes: (after[1] - before[1]) / 1e6,
+            server_cpu_seconds: (after[2] - before[2]) / 1e6,
+            program_cpu_seconds,
         };
         self.workspace.say(&format!(
             "{}: readable after {} s, caught up after {} s, {} lists",
             self.variant.name,
-            format_number(restart.readable),
-            format_number(restart.caught_up),
+            format_number(restart.readable_seconds),
+            format_number(restart.caught_up_seconds),
             restart.lists
         ));
         Ok(restart)
@@ -190,19 +190,19 @@ impl RestartRun<'_> {
         let mut client = Process::start(command)?;
         // Other libraries can be read only after the sync.
         client.expect_response(if self.has_checkpoint() { "readable" } else { "synced" }).await?;
-        let readable = started.elapsed().as_secs_f64();
+        let readable_seconds = started.elapsed().as_secs_f64();
         if self.has_checkpoint() {
             client.expect_response("synced").await?;
         }
-        Ok((client, readable))
+        Ok((client, readable_seconds))
     }
 
     /// Returns the totals of the server: lists, bytes, microseconds.
     async fn server_totals(&self) -> Result<[f64; 3], BenchError> {
-        let mut served = [0.0; 3];
-        for (value, word) in served.iter_mut().zip(["lists", "bytes", "processor"]) {
+        let mut totals = [0.0; 3];
+        for (value, word) in totals.iter_mut().zip(["lists", "bytes", "processor"]) {
             *value = send_control(self.address, word).await? as f64;
         }
-        Ok(served)
+        Ok(totals)
     }
 }

@@ -11,7 +11,7 @@ use super::results::PartResults;
 use crate::BenchError;
 
 /// Time for memory to settle.
-const SETTLE: Duration = Duration::from_secs(1);
+const MEMORY_SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// Running client, and the destination of its figures.
 pub(super) struct Session<'a> {
@@ -24,7 +24,7 @@ pub(super) struct Session<'a> {
 impl Session<'_> {
     /// Records the cost of the sync, and of a read of one field of each object. Returns `true` if the client has a
     /// cache.
-    pub(super) async fn synced(&mut self) -> Result<bool, BenchError> {
+    pub(super) async fn record_sync(&mut self) -> Result<bool, BenchError> {
         let synced = self.client.expect_response("synced").await?;
         self.record("sync", "s", &synced["seconds"]);
         self.record("sync, CPU time", "s", &synced["cpu"]);
@@ -41,8 +41,8 @@ impl Session<'_> {
     }
 
     /// Records the settled and the peak resident memory.
-    pub(super) async fn memory(&mut self) -> Result<(), BenchError> {
-        sleep(SETTLE).await;
+    pub(super) async fn record_memory(&mut self) -> Result<(), BenchError> {
+        sleep(MEMORY_SETTLE_TIME).await;
         let memory = self.client.request("memory").await?;
         let (settled, peak) = (self.per_object(&memory["resident"]), self.per_object(&memory["peak"]));
         self.record("resident", "KB per object", &settled);

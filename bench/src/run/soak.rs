@@ -44,10 +44,10 @@ pub(crate) struct SoakArgs {
 }
 
 /// Maximum number of events before the run waits for the client.
-const BATCH: usize = 10_000;
+const MAX_BATCH_EVENTS: usize = 10_000;
 
 /// Minimum number of batches.
-const BATCHES: usize = 100;
+const MIN_BATCHES: usize = 100;
 
 /// Number of batches between two cuts of all connections. These batches take longer than the time after which a
 /// stream counts as healthy. Otherwise the backoff for a failing server (R6) would dominate the result.
@@ -57,7 +57,7 @@ const BATCHES_PER_CUT: usize = 64;
 const BATCHES_PER_EXPIRY: usize = 50;
 
 /// Part of the run in which caches and allocator may grow.
-const WARM_UP: f64 = 0.1;
+const WARM_UP_FRACTION: f64 = 0.1;
 
 /// Maximum relative growth of memory after the warm-up.
 const MAX_GROWTH: f64 = 0.03;
@@ -70,7 +70,7 @@ const MIN_EVENTS_FOR_CHECK: usize = 1_000_000;
 const CHANGES_PER_STALLED_OBJECT: usize = 4;
 
 /// Time for memory to settle before a measurement.
-const SETTLE: Duration = Duration::from_secs(5);
+const MEMORY_SETTLE_TIME: Duration = Duration::from_secs(5);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), BenchError> {
     let data = workspace.generate(args.objects).await?;
     let kubeconfig = workspace.out.join("kubeconfig-soak");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
-    let variant = client_variant::named(&args.client)?;
+    let variant = client_variant::client_named(&args.client)?;
     let mut client = Process::start(variant.command(&workspace.programs, &kubeconfig, args.objects)?)?;
     client.expect_response("synced").await?;
     workspace.say(&format!("{}: {} objects synced", variant.name, format_number(args.objects as f64)));
@@ -111,21 +111,21 @@ struct Soak {
 impl Soak {
     async fn run(mut self) -> Result<(), BenchError> {
         self.stall().await?;
-        self.churn(WARM_UP).await?;
+        self.churn(WARM_UP_FRACTION).await?;
         self.stall().await?;
-        let warm = self.settled().await?;
-        let events = self.events;
-        self.workspace.say(&format!("warmed up: {} MB, and the cache is correct", format_number(warm / 1e6)));
+        let warm_bytes = self.check_and_measure().await?;
+        let warm_up_events = self.events;
+        self.workspace.say(&format!("warmed up: {} MB, and the cache is correct", format_number(warm_bytes / 1e6)));
         self.churn(1.0).await?;
-        let end = self.settled().await?;
-        let growth = end / warm - 1.0;
+        let end_bytes = self.check_and_measure().await?;
+        let growth = end_bytes / warm_bytes - 1.0;
         let summary = format!(
             "{} events: the cache is correct; memory {} MB, {:+.1} % since the warm-up",
             format_number(self.events as f64),
-            format_number(end / 1e6),
+            format_number(end_bytes / 1e6),
             growth * 100.0
         );
-        if self.events - events < MIN_EVENTS_FOR_CHECK {
+        if self.events - warm_up_events < MIN_EVENTS_FOR_CHECK {
             self.workspace.say(&format!(
                 "passed. {summary}, without a check of the memory: fewer than {} events",
                 format_number(MIN_EVENTS_FOR_CHECK as f64)
@@ -165,12 +165,12 @@ impl Soak {
     }
 
     /// Runs changes until this part of the run has finished, and prints a line per minute.
-    async fn churn(&mut self, part: f64) -> Result<(), BenchError> {
-        let (mut reported, mut before) = (Instant::now(), self.events);
-        while self.part() < part {
+    async fn churn(&mut self, fraction: f64) -> Result<(), BenchError> {
+        let (mut last_report, mut events_before) = (Instant::now(), self.events);
+        while self.finished_fraction() < fraction {
             self.batch().await?;
-            if reported.elapsed() >= MINUTE {
-                let rate = (self.events - before) as f64 / reported.elapsed().as_secs_f64();
+            if last_report.elapsed() >= MINUTE {
+                let rate = (self.events - events_before) as f64 / last_report.elapsed().as_secs_f64();
                 let resident = self.resident().await?;
                 self.workspace.say(&format!(
                     "{} events, {} a second; {} MB",
@@ -178,14 +178,14 @@ impl Soak {
                     format_number(rate),
                     format_number(resident / 1e6)
                 ));
-                (reported, before) = (Instant::now(), self.events);
+                (last_report, events_before) = (Instant::now(), self.events);
             }
         }
         Ok(())
     }
 
     /// Returns the finished part of the run.
-    fn part(&self) -> f64 {
+    fn finished_fraction(&self) -> f64 {
         let time = self.started.elapsed().as_secs_f64() / (self.args.minutes * 60.0);
         time.max(self.events as f64 / self.args.events as f64)
     }
@@ -193,9 +193,9 @@ impl Soak {
     /// Runs one batch of events, and waits until the client has seen the last one.
     async fn batch(&mut self) -> Result<(), BenchError> {
         self.batches += 1;
-        let count = (self.args.events / BATCHES).clamp(1, BATCH);
-        let word = if self.batches.is_multiple_of(BATCHES_PER_EXPIRY) { "churn-and-expire" } else { "churn" };
-        let version = send_control(&self.address, &format!("{word} {count}")).await?;
+        let count = (self.args.events / MIN_BATCHES).clamp(1, MAX_BATCH_EVENTS);
+        let command = if self.batches.is_multiple_of(BATCHES_PER_EXPIRY) { "churn-and-expire" } else { "churn" };
+        let version = send_control(&self.address, &format!("{command} {count}")).await?;
         // The cut follows the request for changes, so that the connection breaks within the batch.
         if self.batches.is_multiple_of(BATCHES_PER_CUT) {
             send_control(&self.address, "cut").await?;
@@ -210,7 +210,7 @@ impl Soak {
     }
 
     /// Returns the settled resident memory, after a check of the cache.
-    async fn settled(&mut self) -> Result<f64, BenchError> {
+    async fn check_and_measure(&mut self) -> Result<f64, BenchError> {
         if let Some(objects) = self.client.compare_with_server(&self.address).await? {
             let events = format_number(self.events as f64);
             return Err(format!(
@@ -219,7 +219,7 @@ impl Soak {
             .into());
         }
         // The comparison itself allocates memory, which must settle first.
-        sleep(SETTLE).await;
+        sleep(MEMORY_SETTLE_TIME).await;
         self.resident().await
     }
 

@@ -10,7 +10,7 @@ use super::process::run_command;
 use crate::BenchError;
 
 /// Maximum number of generated objects: 1.5 GB.
-const MAX_GENERATED: usize = 100_000;
+const MAX_GENERATED_OBJECTS: usize = 100_000;
 
 /// Working folder, and start time of the run.
 pub(super) struct Workspace {
@@ -26,7 +26,7 @@ impl Workspace {
     pub(super) async fn prepare(out: &Path, seed: u64, earlier: Option<PathBuf>) -> Result<Self, BenchError> {
         std::fs::create_dir_all(out)?;
         let out = out.canonicalize()?;
-        let programs = Programs { this: std::env::current_exe()?, go: out.join("bench-go"), earlier };
+        let programs = Programs { current: std::env::current_exe()?, go: out.join("bench-go"), earlier };
         let workspace = Self { started: Instant::now(), out, programs, seed };
         workspace.say("building bench/go");
         let mut build = Command::new("go");
@@ -43,9 +43,9 @@ impl Workspace {
 
     /// Returns the data for `count` objects. Generates the data unless a complete set for this seed and count exists.
     ///
-    /// Beyond [`MAX_GENERATED`], the server repeats the objects under other names.
+    /// Beyond [`MAX_GENERATED_OBJECTS`], the server repeats the objects under other names.
     pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, BenchError> {
-        let count = count.min(MAX_GENERATED);
+        let count = count.min(MAX_GENERATED_OBJECTS);
         // The name differs from that of the data of an earlier generator version, which may still exist.
         let data = self.out.join(format!("deployments-{}-{count}", self.seed));
         if !data.join("complete").exists() {

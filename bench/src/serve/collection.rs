@@ -18,10 +18,10 @@ use crate::checksum::Checksum;
 const INITIAL_VERSION: u64 = 1_000_000_000;
 
 /// Distance between the indexes of two objects that change one after the other.
-const STRIDE: usize = 7919;
+const INDEX_STRIDE: usize = 7919;
 
 /// Number of changes of which one is a deletion, if deletions are enabled.
-const DELETIONS: usize = 8;
+const CHANGES_PER_DELETION: usize = 8;
 
 /// Maximum number of recorded changes.
 const MAX_RECORDED_CHANGES: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub(super) struct Collection {
     pub(super) served: Served,
     count: usize,
     state: Mutex<State>,
-    moved: watch::Sender<u64>,
+    newest_version: watch::Sender<u64>,
     cuts: watch::Sender<u64>,
     halt_count: AtomicU64,
 }
@@ -42,7 +42,7 @@ struct State {
     objects: Vec<Object>,
     /// Recorded changes, followed by the number of earlier changes that were dropped.
     log: VecDeque<Change>,
-    dropped: usize,
+    dropped_count: usize,
     /// Changes before this version have expired.
     oldest_version: u64,
 }
@@ -85,9 +85,9 @@ pub(super) enum ChangeKind {
 }
 
 /// Changes after a version.
-pub(super) enum Following {
+pub(super) enum ChangesAfter {
     Changes(Vec<Change>),
-    Forgotten,
+    Expired,
 }
 
 impl Collection {
@@ -96,7 +96,7 @@ impl Collection {
         // Each object has its own version, as if all were created one after the other.
         let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, exists: true };
         let objects = (0..count as u64).map(object).collect();
-        let first = INITIAL_VERSION + count as u64;
+        let newest_version = INITIAL_VERSION + count as u64;
         let identity = |_, object: &[u8]| records::identity_in_json(object);
         let json = Records::load(&folder.join("pods.json"), count, identity, records::metadata_in_json)?;
         // Both encodings have the same objects.
@@ -108,8 +108,13 @@ impl Collection {
             served: Served::default(),
             count,
             // Nothing has expired: the window starts at the version of the initial state.
-            state: Mutex::new(State { objects, log: VecDeque::new(), dropped: 0, oldest_version: first }),
-            moved: watch::Sender::new(first),
+            state: Mutex::new(State {
+                objects,
+                log: VecDeque::new(),
+                dropped_count: 0,
+                oldest_version: newest_version,
+            }),
+            newest_version: watch::Sender::new(newest_version),
             cuts: watch::Sender::new(0),
             halt_count: AtomicU64::new(0),
         })
@@ -124,68 +129,69 @@ impl Collection {
         self.count
     }
 
-    fn first(&self) -> u64 {
+    fn initial_state_version(&self) -> u64 {
         INITIAL_VERSION + self.count as u64
     }
 
     /// Returns the version of the newest change, and all objects.
     pub(super) fn snapshot(&self) -> (u64, Vec<Object>) {
         let state = self.lock();
-        (self.first() + state.change_count() as u64, state.objects.clone())
+        (self.initial_state_version() + state.change_count() as u64, state.objects.clone())
     }
 
     /// Returns each object at `version`, or `None` if the version has expired.
-    pub(super) fn at(&self, version: u64) -> Option<Vec<Object>> {
+    pub(super) fn objects_at(&self, version: u64) -> Option<Vec<Object>> {
         let state = self.lock();
         if version < state.oldest_version {
             return None;
         }
         let mut objects = state.objects.clone();
         // The changes are undone in reverse order. A copy of all states would be too large.
-        for change in state.log.range(self.place(&state, version)..).rev() {
+        for change in state.log.range(self.log_position(&state, version)..).rev() {
             objects[change.index] = change.before;
         }
         Some(objects)
     }
 
     /// Returns the index of the object with this name.
-    pub(super) fn named(&self, name: &str) -> Option<usize> {
-        self.json.named(name, self.count)
+    pub(super) fn index_of_name(&self, name: &str) -> Option<usize> {
+        self.json.index_of_name(name, self.count)
     }
 
     /// Returns the position in the log of the first change after `version`, which must be recorded.
-    fn place(&self, state: &State, version: u64) -> usize {
+    fn log_position(&self, state: &State, version: u64) -> usize {
         // Versions are consecutive, so that the distance to the first one is the position.
-        ((version - self.first()) as usize).saturating_sub(state.dropped).min(state.log.len())
+        ((version - self.initial_state_version()) as usize).saturating_sub(state.dropped_count).min(state.log.len())
     }
 
     /// Returns up to `limit` changes after `version`.
-    pub(super) fn after(&self, version: u64, limit: usize) -> Following {
+    pub(super) fn changes_after(&self, version: u64, limit: usize) -> ChangesAfter {
         let state = self.lock();
         if version < state.oldest_version {
-            return Following::Forgotten;
+            return ChangesAfter::Expired;
         }
-        let from = self.place(&state, version);
-        Following::Changes(state.log.range(from..).take(limit).copied().collect())
+        let position = self.log_position(&state, version);
+        ChangesAfter::Changes(state.log.range(position..).take(limit).copied().collect())
     }
 
     /// Returns a receiver of each new version.
-    pub(super) fn moved(&self) -> watch::Receiver<u64> {
-        self.moved.subscribe()
+    pub(super) fn versions(&self) -> watch::Receiver<u64> {
+        self.newest_version.subscribe()
     }
 
     /// Makes `count` changes at once, the last of which is not a deletion. Returns its version.
     pub(super) fn change(&self, count: usize, kind: ChangeKind) -> u64 {
-        let sent = if kind == ChangeKind::Stamped { now() } else { 0 };
+        let sent = if kind == ChangeKind::Stamped { now_nanos() } else { 0 };
         let version = {
             let mut state = self.lock();
             for number in 1..=count {
-                let place = state.change_count();
-                // `STRIDE` is a prime: successive changes reach all objects before one repeats.
-                let index = place * STRIDE % self.count;
-                let version = self.first() + 1 + place as u64;
+                let change_number = state.change_count();
+                // `INDEX_STRIDE` is a prime: successive changes reach all objects before one repeats.
+                let index = change_number * INDEX_STRIDE % self.count;
+                let version = self.initial_state_version() + 1 + change_number as u64;
                 // The condition selects different objects in each round.
-                let has_turn = (place + place / self.count).is_multiple_of(DELETIONS);
+                let is_deletion_turn =
+                    (change_number + change_number / self.count).is_multiple_of(CHANGES_PER_DELETION);
                 let object = &mut state.objects[index];
                 let before = *object;
                 object.version = version;
@@ -194,19 +200,19 @@ impl Collection {
                     object.stay += 1;
                     "ADDED"
                 // The last change must leave an object, because clients wait for its version in an event.
-                } else if kind == ChangeKind::Churned && has_turn && number < count {
+                } else if kind == ChangeKind::Churned && is_deletion_turn && number < count {
                     "DELETED"
                 } else {
                     "MODIFIED"
                 };
                 object.exists = event_type != "DELETED";
                 let stamp = Stamp { version, sent, stay: object.stay };
-                state.remember(Change { index, event_type, stamp, before });
+                state.record(Change { index, event_type, stamp, before });
             }
-            self.first() + state.change_count() as u64
+            self.initial_state_version() + state.change_count() as u64
         };
         // Sent after the lock is released, so that followers can read the log at once.
-        self.moved.send_replace(version);
+        self.newest_version.send_replace(version);
         version
     }
 
@@ -262,21 +268,21 @@ impl Collection {
 impl State {
     /// Returns the number of changes.
     fn change_count(&self) -> usize {
-        self.dropped + self.log.len()
+        self.dropped_count + self.log.len()
     }
 
-    fn remember(&mut self, change: Change) {
+    fn record(&mut self, change: Change) {
         self.log.push_back(change);
         if self.log.len() > MAX_RECORDED_CHANGES
             && let Some(dropped) = self.log.pop_front()
         {
-            self.dropped += 1;
+            self.dropped_count += 1;
             // Watches from dropped versions must receive an expiry instead of a gap.
             self.oldest_version = self.oldest_version.max(dropped.stamp.version);
         }
     }
 }
 
-fn now() -> u64 {
+fn now_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

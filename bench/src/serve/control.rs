@@ -63,9 +63,9 @@ async fn execute(socket: TcpStream, collection: Arc<Collection>) {
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));
             // The response contains the version after all changes, before the first one is made.
-            let target = collection.change(0, ChangeKind::Modified) + count as u64;
-            tokio::spawn(paced(collection, count, per_second));
-            target
+            let final_version = collection.change(0, ChangeKind::Modified) + count as u64;
+            tokio::spawn(make_paced_changes(collection, count, per_second));
+            final_version
         }
         _ => return,
     };
@@ -74,17 +74,17 @@ async fn execute(socket: TcpStream, collection: Arc<Collection>) {
 }
 
 /// Makes changes at regular intervals. If changes are late, several are made at once.
-async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
+async fn make_paced_changes(collection: Arc<Collection>, count: usize, per_second: usize) {
     let started = Instant::now();
-    let mut made = 0;
+    let mut change_count = 0;
     let halt_count = collection.halt_count();
-    while made < count && collection.halt_count() == halt_count {
+    while change_count < count && collection.halt_count() == halt_count {
         // The number of due changes follows from the time, so that the task catches up after a delay.
-        let due = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
-        if due > made {
-            collection.change(due.min(count) - made, ChangeKind::Stamped);
-            made = due.min(count);
+        let due_count = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
+        if due_count > change_count {
+            collection.change(due_count.min(count) - change_count, ChangeKind::Stamped);
+            change_count = due_count.min(count);
         }
-        sleep_until(started + Duration::from_secs_f64(made as f64 / per_second as f64)).await;
+        sleep_until(started + Duration::from_secs_f64(change_count as f64 / per_second as f64)).await;
     }
 }

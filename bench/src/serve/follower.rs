@@ -8,27 +8,27 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::collection::{Change, Collection, Following};
+use super::collection::{Change, ChangesAfter, Collection};
 use super::encoding::Encoding;
 
 /// Approximate number of bytes per write.
-pub(super) const PIECE: usize = 128 << 10;
+pub(super) const CHUNK_BYTES: usize = 128 << 10;
 
 /// Maximum number of changes that are read from the log at once.
-const CHANGES: usize = 64;
+const MAX_CHANGES_PER_READ: usize = 64;
 
 /// Interval of bookmarks without changes.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Time between the last bookmark and the end of a watch.
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
 
 /// Settings of a watch.
 pub(super) struct Follower {
-    pub(super) of: Arc<Collection>,
+    pub(super) collection: Arc<Collection>,
     pub(super) encoding: Encoding,
     /// Indexes of the selected objects.
-    pub(super) chosen: Range<usize>,
+    pub(super) selected: Range<usize>,
     /// End of the watch.
     pub(super) end: Option<Instant>,
     /// The client requested bookmarks.
@@ -39,62 +39,64 @@ impl Follower {
     /// Streams the changes after `version`.
     pub(super) fn follow(self, version: u64) -> BoxStream<'static, Bytes> {
         let end = self.end;
-        let pieces = self.pieces(version);
+        let chunks = self.chunks(version);
         match end {
             // Each piece consists of whole events, so that the timeout never cuts one.
-            Some(end) => pieces.take_until(sleep_until(end)).boxed(),
-            None => pieces,
+            Some(end) => chunks.take_until(sleep_until(end)).boxed(),
+            None => chunks,
         }
     }
 
     /// Streams all objects as events, the bookmark at their end, and the later changes.
-    pub(super) fn initial(self) -> BoxStream<'static, Bytes> {
-        let (version, known) = self.of.snapshot();
-        let (of, encoding, to) = (self.of.clone(), self.encoding, self.chosen.end);
-        let objects = stream::unfold(self.chosen.start, move |mut index| {
-            let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
-            while index < to && piece.len() < PIECE {
-                if known[index].exists {
-                    encoding.event(&mut piece, &of, "ADDED", index, known[index].stamp());
+    pub(super) fn list_and_follow(self) -> BoxStream<'static, Bytes> {
+        let (version, listed) = self.collection.snapshot();
+        let (collection, encoding, end_index) = (self.collection.clone(), self.encoding, self.selected.end);
+        let objects = stream::unfold(self.selected.start, move |mut index| {
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+            while index < end_index && chunk.len() < CHUNK_BYTES {
+                if listed[index].exists {
+                    encoding.append_event(&mut chunk, &collection, "ADDED", index, listed[index].stamp());
                 }
                 index += 1;
             }
             // An empty piece ends the stream, and the caller continues with the bookmark.
-            std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), index)))
+            std::future::ready((!chunk.is_empty()).then(|| (Bytes::from(chunk), index)))
         });
         let end = Bytes::from(encoding.bookmark(version, true));
         // Changes since the snapshot follow, so that none is lost between list and watch.
         objects.chain(stream::iter([end])).chain(self.follow(version)).boxed()
     }
 
-    fn pieces(self, version: u64) -> BoxStream<'static, Bytes> {
-        let (moved, bookmark) = (self.of.moved(), self.next_bookmark());
-        stream::unfold(Some((self, version, moved, bookmark)), move |state| async move {
-            let (follower, mut version, mut moved, mut bookmark) = state?;
+    fn chunks(self, version: u64) -> BoxStream<'static, Bytes> {
+        let (version_changes, bookmark) = (self.collection.versions(), self.next_bookmark());
+        stream::unfold(Some((self, version, version_changes, bookmark)), move |state| async move {
+            let (follower, mut version, mut version_changes, mut bookmark) = state?;
             loop {
                 // The version is marked as seen before the log is read, so that a later change wakes the wait below.
-                moved.mark_unchanged();
-                if bookmark.is_some_and(|due| Instant::now() >= due) {
+                version_changes.mark_unchanged();
+                if bookmark.is_some_and(|bookmark_at| Instant::now() >= bookmark_at) {
                     bookmark = follower.next_bookmark();
-                    let piece = follower.encoding.bookmark(version, false);
-                    return Some((Bytes::from(piece), Some((follower, version, moved, bookmark))));
+                    let chunk = follower.encoding.bookmark(version, false);
+                    return Some((Bytes::from(chunk), Some((follower, version, version_changes, bookmark))));
                 }
-                let changes = match follower.of.after(version, CHANGES) {
+                let changes = match follower.collection.changes_after(version, MAX_CHANGES_PER_READ) {
                     // An error event ends the watch, as on a real server.
-                    Following::Forgotten => return Some((Bytes::from(follower.encoding.expired()), None)),
-                    Following::Changes(changes) => changes,
+                    ChangesAfter::Expired => return Some((Bytes::from(follower.encoding.expired_event()), None)),
+                    ChangesAfter::Changes(changes) => changes,
                 };
                 if changes.is_empty() {
                     // The sender belongs to the collection, which is kept alive here, so the channel cannot be closed.
                     match bookmark {
-                        Some(due) => timeout_at(due, moved.changed()).await.unwrap_or(Ok(())).ok()?,
-                        None => moved.changed().await.ok()?,
+                        Some(bookmark_at) => {
+                            timeout_at(bookmark_at, version_changes.changed()).await.unwrap_or(Ok(())).ok()?
+                        }
+                        None => version_changes.changed().await.ok()?,
                     }
                     continue;
                 }
-                let piece = follower.events_since(&changes, &mut version);
-                if !piece.is_empty() {
-                    return Some((Bytes::from(piece), Some((follower, version, moved, bookmark))));
+                let chunk = follower.events_of(&changes, &mut version);
+                if !chunk.is_empty() {
+                    return Some((Bytes::from(chunk), Some((follower, version, version_changes, bookmark))));
                 }
             }
         })
@@ -102,26 +104,26 @@ impl Follower {
     }
 
     /// Returns the first of `changes` as events, and advances the version.
-    fn events_since(&self, changes: &[Change], version: &mut u64) -> Vec<u8> {
-        let mut piece = Vec::with_capacity(PIECE);
+    fn events_of(&self, changes: &[Change], version: &mut u64) -> Vec<u8> {
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
         for change in changes {
-            if self.chosen.contains(&change.index) {
-                self.encoding.event(&mut piece, &self.of, change.event_type, change.index, change.stamp);
+            if self.selected.contains(&change.index) {
+                self.encoding.append_event(&mut chunk, &self.collection, change.event_type, change.index, change.stamp);
             }
             // The version also advances with objects that are not selected, so that bookmarks stay current.
             *version = change.stamp.version;
-            if piece.len() >= PIECE {
+            if chunk.len() >= CHUNK_BYTES {
                 break;
             }
         }
-        piece
+        chunk
     }
 
     /// Returns the time of the next bookmark.
     fn next_bookmark(&self) -> Option<Instant> {
         let now = Instant::now();
         // A bookmark shortly before the timeout makes the next watch start at a recent version (KEP-956).
-        let last = self.end.and_then(|end| end.checked_sub(LAST_BOOKMARK)).filter(|last| *last > now);
+        let last = self.end.and_then(|end| end.checked_sub(LAST_BOOKMARK_LEAD)).filter(|last| *last > now);
         self.bookmarks.then(|| last.map_or(now + BOOKMARK_INTERVAL, |last| last.min(now + BOOKMARK_INTERVAL)))
     }
 }

@@ -12,37 +12,37 @@ pub(super) const VERSION_DIGITS: usize = 10;
 pub(super) const SENT_DIGITS: usize = 19;
 
 /// Length of a UID.
-const UID: usize = 36;
+const UID_BYTES: usize = 36;
 
 /// Position of a copy's number in its UID, and its number of hexadecimal digits.
-const COPY_IN_UID: usize = 9;
+const COPY_OFFSET_IN_UID: usize = 9;
 const COPY_DIGITS: usize = 4;
 
 /// Length of the header before each object: three numbers.
-const HEADER: usize = 12;
+const HEADER_BYTES: usize = 12;
 
 /// All objects in one encoding.
 ///
 /// If more objects are requested than the file has, the remaining ones are copies with other names and UIDs.
 pub(super) struct Records {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    layouts: Vec<RecordLayout>,
     /// Index of the objects by name, built at the first request of an object by its name.
     by_name: OnceLock<HashMap<Vec<u8>, usize>>,
 }
 
-struct Place {
+struct RecordLayout {
     start: usize,
     length: usize,
     /// End of its metadata, which come first in an object.
-    metadata: usize,
-    version: usize,
-    sent: usize,
-    uid: usize,
+    metadata_end: usize,
+    version_offset: usize,
+    sent_offset: usize,
+    uid_offset: usize,
     /// Position and length of its name, and the position that is overwritten in a copy.
-    name: usize,
+    name_offset: usize,
     name_length: usize,
-    copy: usize,
+    copy_offset: usize,
 }
 
 /// Values that are written into an object.
@@ -57,90 +57,92 @@ pub(super) struct Stamp {
 
 impl Records {
     /// Loads the first `count` objects of a file, or all if there are fewer. `identity` returns the name and the UID of an
-    /// object, from its index and its bytes. `metadata` returns the length up to the end of its metadata.
+    /// object, from its index and its bytes. `metadata_end` returns the length up to the end of its metadata.
     pub(super) fn load(
         path: &Path,
         count: usize,
         identity: impl Fn(usize, &[u8]) -> Option<Identity>,
-        metadata: impl Fn(&[u8]) -> Option<usize>,
+        metadata_end: impl Fn(&[u8]) -> Option<usize>,
     ) -> Result<Self, BenchError> {
         let mut bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut places = Vec::new();
+        let mut layouts = Vec::new();
         let mut at = 0;
-        while places.len() < count && at < bytes.len() {
+        while layouts.len() < count && at < bytes.len() {
             // The header has the length of the object and the positions of its version and its sending time.
-            let header = bytes.get(at..at + HEADER).ok_or("the file is truncated")?;
+            let header = bytes.get(at..at + HEADER_BYTES).ok_or("the file is truncated")?;
             let number = |index: usize| {
-                let piece = [header[4 * index], header[4 * index + 1], header[4 * index + 2], header[4 * index + 3]];
-                u32::from_le_bytes(piece) as usize
+                let number_bytes =
+                    [header[4 * index], header[4 * index + 1], header[4 * index + 2], header[4 * index + 3]];
+                u32::from_le_bytes(number_bytes) as usize
             };
-            let (start, length) = (at + HEADER, number(0));
+            let (start, length) = (at + HEADER_BYTES, number(0));
             let object = bytes.get(start..start + length).ok_or("the file is truncated")?;
-            let place = identity(places.len(), object).and_then(|Identity { name, uid }| {
-                let (at, uid, metadata) = (memmem(object, &name)?, memmem(object, &uid)?, metadata(object)?);
+            let layout = identity(layouts.len(), object).and_then(|Identity { name, uid }| {
+                let (at, uid, metadata_length) = (memmem(object, &name)?, memmem(object, &uid)?, metadata_end(object)?);
                 // The copy's digits replace those before the last hyphen. The number after the hyphen is different
                 // for each object of the file, and must stay unique.
                 let hyphen = name.iter().rposition(|byte| *byte == b'-').filter(|hyphen| *hyphen >= COPY_DIGITS)?;
                 let (version, sent, copy) = (number(1), number(2), at + hyphen - COPY_DIGITS);
                 // All overwritten positions are in the metadata.
-                let inside = [version + VERSION_DIGITS, sent + SENT_DIGITS, uid + UID, at + name.len()];
+                let ends = [version + VERSION_DIGITS, sent + SENT_DIGITS, uid + UID_BYTES, at + name.len()];
                 let name_length = name.len();
-                inside.iter().all(|end| *end <= metadata).then_some(Place {
+                ends.iter().all(|end| *end <= metadata_length).then_some(RecordLayout {
                     start,
                     length,
-                    metadata,
-                    version,
-                    sent,
-                    uid,
-                    name: at,
+                    metadata_end: metadata_length,
+                    version_offset: version,
+                    sent_offset: sent,
+                    uid_offset: uid,
+                    name_offset: at,
                     name_length,
-                    copy,
+                    copy_offset: copy,
                 })
             });
-            places.push(
-                place.ok_or_else(|| format!("{}: an object has no metadata, no name or no UID", path.display()))?,
+            layouts.push(
+                layout.ok_or_else(|| format!("{}: an object has no metadata, no name or no UID", path.display()))?,
             );
             at = start + length;
         }
-        if places.is_empty() {
+        if layouts.is_empty() {
             return Err(format!("{} is empty; generate more data", path.display()).into());
         }
         bytes.truncate(at);
-        Ok(Self { bytes, places, by_name: OnceLock::new() })
+        Ok(Self { bytes, layouts, by_name: OnceLock::new() })
     }
 
     /// Returns the record of the object `index`, and the number of its copy.
-    fn place(&self, index: usize) -> (&Place, usize) {
-        (&self.places[index % self.places.len()], index / self.places.len())
+    fn layout_and_copy(&self, index: usize) -> (&RecordLayout, usize) {
+        (&self.layouts[index % self.layouts.len()], index / self.layouts.len())
     }
 
     /// Returns the size of the object `index`.
     pub(super) fn length(&self, index: usize) -> usize {
-        self.place(index).0.length
+        self.layout_and_copy(index).0.length
     }
 
     /// Returns the object `index` as it was generated.
     pub(super) fn generated(&self, index: usize) -> &[u8] {
-        let (place, _) = self.place(index);
-        &self.bytes[place.start..place.start + place.length]
+        let (layout, _) = self.layout_and_copy(index);
+        &self.bytes[layout.start..layout.start + layout.length]
     }
 
     /// Returns the length of the object `index` up to the end of its metadata.
     pub(super) fn metadata_length(&self, index: usize) -> usize {
-        self.place(index).0.metadata
+        self.layout_and_copy(index).0.metadata_end
     }
 
     /// Returns the index of the object with this name, among the first `count`.
-    pub(super) fn named(&self, name: &str, count: usize) -> Option<usize> {
+    pub(super) fn index_of_name(&self, name: &str, count: usize) -> Option<usize> {
         let by_name = self.by_name.get_or_init(|| (0..count).map(|index| (self.name(index), index)).collect());
         by_name.get(name.as_bytes()).copied()
     }
 
     fn name(&self, index: usize) -> Vec<u8> {
-        let (place, copy) = self.place(index);
-        let mut name = self.bytes[place.start + place.name..][..place.name_length].to_vec();
+        let (layout, copy) = self.layout_and_copy(index);
+        let mut name = self.bytes[layout.start + layout.name_offset..][..layout.name_length].to_vec();
         if copy > 0 {
-            name[place.copy - place.name..][..COPY_DIGITS].copy_from_slice(copy_digits(copy).as_bytes());
+            name[layout.copy_offset - layout.name_offset..][..COPY_DIGITS]
+                .copy_from_slice(copy_digits(copy).as_bytes());
         }
         name
     }
@@ -156,19 +158,19 @@ impl Records {
     }
 
     fn append_to(&self, into: &mut Vec<u8>, index: usize, skip: usize, end: usize, stamp: Stamp) {
-        let (place, copy) = self.place(index);
+        let (layout, copy) = self.layout_and_copy(index);
         let start = into.len();
-        into.extend_from_slice(&self.bytes[place.start + skip..place.start + end]);
+        into.extend_from_slice(&self.bytes[layout.start + skip..layout.start + end]);
         // The placeholders have a fixed number of digits, so that no byte moves.
-        write_digits(&mut into[start + place.version - skip..], VERSION_DIGITS, stamp.version);
-        write_digits(&mut into[start + place.sent - skip..], SENT_DIGITS, stamp.sent);
+        write_digits(&mut into[start + layout.version_offset - skip..], VERSION_DIGITS, stamp.version);
+        write_digits(&mut into[start + layout.sent_offset - skip..], SENT_DIGITS, stamp.sent);
         if stamp.stay > 0 {
             // A recreated object needs another UID. Its first eight digits contain the number of the stay. The digits
             // after the first hyphen contain the number of the copy.
-            into[start + place.uid - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
+            into[start + layout.uid_offset - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
         }
         if copy > 0 {
-            for at in [place.uid + COPY_IN_UID, place.copy] {
+            for at in [layout.uid_offset + COPY_OFFSET_IN_UID, layout.copy_offset] {
                 into[start + at - skip..][..COPY_DIGITS].copy_from_slice(copy_digits(copy).as_bytes());
             }
         }
@@ -194,7 +196,7 @@ pub(super) fn identity_in_json(object: &[u8]) -> Option<Identity> {
         let length = object[at..].iter().position(|byte| *byte == b'"')?;
         Some(object[at..at + length].to_vec())
     };
-    Some(Identity { name: text(br#""name":""#)?, uid: text(br#""uid":""#).filter(|uid| uid.len() == UID)? })
+    Some(Identity { name: text(br#""name":""#)?, uid: text(br#""uid":""#).filter(|uid| uid.len() == UID_BYTES)? })
 }
 
 /// Returns the length of an object in JSON up to the end of its metadata, which come first.
@@ -231,9 +233,9 @@ pub(super) fn metadata_in_protobuf(object: &[u8]) -> Option<usize> {
     (*tag == 1 << 3 | 2).then_some(1 + digits + length).filter(|end| *end <= object.len())
 }
 
-/// Returns the first position of `wanted` in `text`.
-fn memmem(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len()).position(|piece| piece == wanted)
+/// Returns the first position of `needle` in `text`.
+fn memmem(text: &[u8], needle: &[u8]) -> Option<usize> {
+    text.windows(needle.len()).position(|piece| piece == needle)
 }
 
 fn write_digits(into: &mut [u8], digits: usize, mut number: u64) {

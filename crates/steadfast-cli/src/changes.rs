@@ -14,7 +14,7 @@
 //! | `text` | escapes and shortens text of the cluster |
 //! | `value_text` | short text for a value |
 //! | `columns` | printer columns of a custom resource |
-//! | `phrases` | collects phrases and the changes that they cover |
+//! | `phrases` | collects phrases and the changes that they describe |
 //! | `describe` | description of a change, by kind |
 //! | `state` | one-line state of an object, by kind |
 

@@ -45,7 +45,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const RENDER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of responses that are being prepared, other than those of `/livez`.
-const MAX_RENDERING: usize = 4;
+const MAX_RENDERINGS: usize = 4;
 
 /// Longest head of a request, in bytes; bodies are never read.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -54,7 +54,7 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const PLAIN: &str = "text/plain; charset=utf-8";
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -89,7 +89,7 @@ pub(crate) trait StatusSource: Send + Sync + 'static {
 struct EndpointState {
     status_source: Arc<dyn StatusSource>,
     heartbeat: Heartbeat,
-    rendering: Arc<Semaphore>,
+    render_permits: Arc<Semaphore>,
 }
 
 /// Serves at `address`, and reports the address on standard error.
@@ -98,56 +98,56 @@ pub(crate) fn serve(
     status_source: impl StatusSource,
     supervisor: &Supervisor,
 ) -> Result<SocketAddr, Failure> {
-    let cannot =
+    let serve_error =
         |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
     // Bound on the calling thread, so that an occupied address fails the start of the program.
-    let listener = std::net::TcpListener::bind(address).map_err(cannot)?;
-    listener.set_nonblocking(true).map_err(cannot)?;
-    let address = listener.local_addr().map_err(cannot)?;
+    let listener = std::net::TcpListener::bind(address).map_err(serve_error)?;
+    listener.set_nonblocking(true).map_err(serve_error)?;
+    let address = listener.local_addr().map_err(serve_error)?;
     let heartbeat = Heartbeat::start(supervisor);
-    let shown = EndpointState {
+    let state = EndpointState {
         status_source: Arc::new(status_source),
         heartbeat,
-        rendering: Arc::new(Semaphore::new(MAX_RENDERING)),
+        render_permits: Arc::new(Semaphore::new(MAX_RENDERINGS)),
     };
-    let (shown, supervisor) = (Arc::new(shown), supervisor.clone());
+    let (state, supervisor) = (Arc::new(state), supervisor.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // One thread for each blocked response, and one for name resolution.
-        .max_blocking_threads(MAX_RENDERING + 1)
+        .max_blocking_threads(MAX_RENDERINGS + 1)
         .build()
-        .map_err(cannot)?;
-    let serving = move || {
+        .map_err(serve_error)?;
+    let serve_connections = move || {
         runtime.block_on(async move {
             // Dropping the handle would abort the task. A restarted task duplicates the socket, so the address stays
             // bound after a panic.
-            let _accepting = supervisor.spawn("health endpoint", move || accept(listener.try_clone(), shown.clone()));
+            let _accepting = supervisor.spawn("health endpoint", move || accept(listener.try_clone(), state.clone()));
             // The runtime polls its tasks only inside `block_on`, which therefore must not return.
             std::future::pending::<Infallible>().await
         });
     };
-    thread::Builder::new().name("health".to_owned()).spawn(serving).map_err(cannot)?;
+    thread::Builder::new().name("health".to_owned()).spawn(serve_connections).map_err(serve_error)?;
     eprintln!("metrics at http://{address}/metrics");
     Ok(address)
 }
 
 /// An open connection.
-struct Open {
+struct OpenConnection {
     task: AbortHandle,
     /// Set when a whole request has arrived.
     is_requested: Arc<AtomicBool>,
 }
 
-async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<EndpointState>) -> String {
+async fn accept(listener: std::io::Result<std::net::TcpListener>, state: Arc<EndpointState>) -> String {
     let listener = match listener.and_then(TcpListener::from_std) {
         Ok(listener) => listener,
         Err(error) => return format!("its socket cannot be used: {error}"),
     };
-    let mut connections = VecDeque::<Open>::new();
+    let mut connections = VecDeque::<OpenConnection>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Probably out of file descriptors: close idle connections to free some.
-            connections.drain(..).for_each(|open| open.task.abort());
+            connections.drain(..).for_each(|connection| connection.task.abort());
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
@@ -156,22 +156,22 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<End
             let idle = connections.iter().position(|open| !open.is_requested.load(Ordering::Relaxed));
             // The queue is in order of arrival: the first match is the oldest idle connection. Without an idle one, the
             // oldest of all is closed.
-            if let Some(open) = connections.remove(idle.unwrap_or_default()) {
-                open.task.abort();
+            if let Some(connection) = connections.remove(idle.unwrap_or_default()) {
+                connection.task.abort();
             }
         }
         let is_requested = Arc::new(AtomicBool::new(false));
-        let conversation = timeout(CONNECTION_TIMEOUT, converse(stream, shown.clone(), is_requested.clone()));
-        connections.push_back(Open { task: tokio::spawn(conversation).abort_handle(), is_requested });
+        let conversation = timeout(CONNECTION_TIMEOUT, converse(stream, state.clone(), is_requested.clone()));
+        connections.push_back(OpenConnection { task: tokio::spawn(conversation).abort_handle(), is_requested });
     }
 }
 
-async fn converse(stream: TcpStream, shown: Arc<EndpointState>, is_requested: Arc<AtomicBool>) {
+async fn converse(stream: TcpStream, state: Arc<EndpointState>, is_requested: Arc<AtomicBool>) {
     let respond = service_fn(move |request: Request<Incoming>| {
         // Relaxed is enough: the flag orders no other data, and a late view only closes a different connection.
         is_requested.store(true, Ordering::Relaxed);
-        let shown = shown.clone();
-        async move { Ok::<_, Infallible>(respond(&shown, request.method(), request.uri().path()).await) }
+        let state = state.clone();
+        async move { Ok::<_, Infallible>(respond(&state, request.method(), request.uri().path()).await) }
     });
     let mut server = http1::Builder::new();
     // One response per connection, so that idle clients hold no connection.
@@ -184,17 +184,17 @@ async fn converse(stream: TcpStream, shown: Arc<EndpointState>, is_requested: Ar
 /// Status, content type and text of a response.
 type Page = (StatusCode, &'static str, String);
 
-async fn respond(shown: &EndpointState, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn respond(state: &EndpointState, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let (status, kind, text) = match path {
         "/" | "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
-            (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is supported\n".to_owned())
+            (StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT, "only GET is supported\n".to_owned())
         }
         // Computed here and not on the blocking pool, whose threads may all wait for locks.
-        "/healthz" | "/livez" => live(shown),
+        "/healthz" | "/livez" => liveness_page(state),
         // A blocked program is not ready, even if its caches are fresh.
-        "/readyz" if live(shown).0 != StatusCode::OK => live(shown),
-        _ => rendered(shown, path).await,
+        "/readyz" if liveness_page(state).0 != StatusCode::OK => liveness_page(state),
+        _ => render_page(state, path).await,
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
@@ -208,23 +208,23 @@ async fn respond(shown: &EndpointState, method: &Method, path: &str) -> Response
     response
 }
 
-fn live(shown: &EndpointState) -> Page {
-    match shown.heartbeat.check().and_then(|()| shown.status_source.liveness()) {
-        Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{}\n", reason.trim_end())),
+fn liveness_page(state: &EndpointState) -> Page {
+    match state.heartbeat.check().and_then(|()| state.status_source.liveness()) {
+        Ok(()) => (StatusCode::OK, PLAIN_TEXT, "ok\n".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, format!("{}\n", reason.trim_end())),
     }
 }
 
 /// Renders a page on the blocking pool, since rendering may wait for locks of the program.
-async fn rendered(shown: &EndpointState, path: &str) -> Page {
+async fn render_page(state: &EndpointState, path: &str) -> Page {
     // Rejects instead of queueing: requests of scrapers would pile up behind a blocked lock, and scrapers retry anyway.
-    let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {
-        let reason = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, reason);
+    let Ok(permit) = state.render_permits.clone().try_acquire_owned() else {
+        let reason = format!("{MAX_RENDERINGS} responses are being prepared and do not get ready; see /livez\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, reason);
     };
-    let (status_source, path) = (shown.status_source.clone(), path.to_owned());
+    let (status_source, path) = (state.status_source.clone(), path.to_owned());
     let rendering = spawn_blocking(move || {
-        let page = page(&*status_source, &path);
+        let page = render(&*status_source, &path);
         // The thread keeps the permit even if the client has disconnected.
         drop(permit);
         page
@@ -233,16 +233,16 @@ async fn rendered(shown: &EndpointState, path: &str) -> Page {
     match timeout(RENDER_TIMEOUT, rendering).await {
         Ok(Ok(page)) => page,
         Ok(Err(error)) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("the response could not be prepared: {error}\n"))
+            (StatusCode::INTERNAL_SERVER_ERROR, PLAIN_TEXT, format!("the response could not be prepared: {error}\n"))
         }
         Err(_) => {
             let reason = format!("the response was not ready within {} s\n", RENDER_TIMEOUT.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, PLAIN, reason)
+            (StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, reason)
         }
     }
 }
 
-fn page(status_source: &dyn StatusSource, path: &str) -> Page {
+fn render(status_source: &dyn StatusSource, path: &str) -> Page {
     // Without an overview, `/` continues to the list of endpoints with status 404.
     if path == "/"
         && let Some(overview) = status_source.overview()
@@ -257,12 +257,12 @@ fn page(status_source: &dyn StatusSource, path: &str) -> Page {
             status_source.register(&mut registry);
             match prometheus_client::encoding::text::encode(&mut text, &registry) {
                 Ok(()) => (StatusCode::OK, OPENMETRICS, text),
-                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the metrics cannot be written\n".to_owned()),
+                Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN_TEXT, "the metrics cannot be written\n".to_owned()),
             }
         }
         "/readyz" => {
             let (status, text) = status_source.readiness();
-            (status, PLAIN, text)
+            (status, PLAIN_TEXT, text)
         }
         _ => {
             let status = status_source.status();
@@ -273,7 +273,7 @@ fn page(status_source: &dyn StatusSource, path: &str) -> Page {
             };
             match status.filter(|_| path == "/status") {
                 Some(status) => (StatusCode::OK, JSON, status),
-                None => (StatusCode::NOT_FOUND, PLAIN, format!("there are {pages}\n")),
+                None => (StatusCode::NOT_FOUND, PLAIN_TEXT, format!("there are {pages}\n")),
             }
         }
     }

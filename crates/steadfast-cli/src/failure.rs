@@ -11,14 +11,14 @@ pub(crate) struct Failure {
 }
 
 /// Exit code if an operation failed or a scenario violated the contract.
-pub(crate) const RUN: u8 = 1;
+pub(crate) const EXIT_FAILED: u8 = 1;
 /// Exit code for an invalid command line. The argument parser uses the same code.
-pub(crate) const USAGE: u8 = 2;
+pub(crate) const EXIT_USAGE: u8 = 2;
 /// Exit code for an unusable kubeconfig or configuration, and for rejected certificates or credentials.
-pub(crate) const CONFIG: u8 = 3;
+pub(crate) const EXIT_CONFIG: u8 = 3;
 
 /// Exit code if a time limit was reached before the condition.
-pub(crate) const TIME_LIMIT: u8 = 4;
+pub(crate) const EXIT_TIME_LIMIT: u8 = 4;
 
 /// Section of the help text with the exit codes.
 pub(crate) const EXIT_CODES: &str = "\
@@ -32,22 +32,22 @@ Exit codes:
 impl Failure {
     /// Creates a failure of an operation.
     pub(crate) fn run(message: impl fmt::Display) -> Self {
-        Self { code: RUN, message: message.to_string() }
+        Self { code: EXIT_FAILED, message: message.to_string() }
     }
 
     /// Creates a failure for an invalid command line.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
-        Self { code: USAGE, message: message.to_string() }
+        Self { code: EXIT_USAGE, message: message.to_string() }
     }
 
     /// Creates a failure for an invalid configuration.
     pub(crate) fn config(message: impl fmt::Display) -> Self {
-        Self { code: CONFIG, message: message.to_string() }
+        Self { code: EXIT_CONFIG, message: message.to_string() }
     }
 
     /// Returns whether this is the failure of an operation, which may succeed later.
     pub(crate) fn is_run(&self) -> bool {
-        self.code == RUN
+        self.code == EXIT_FAILED
     }
 
     /// Reports the failure on standard error and returns the exit code of the program.

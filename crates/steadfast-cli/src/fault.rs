@@ -27,10 +27,10 @@ pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
         text.parse::<FaultSpec>().map_err(Failure::usage)?;
     }
     if args.list {
-        print!("{}", catalog());
+        print!("{}", catalog_text());
         return Ok(ExitCode::SUCCESS);
     }
-    let control = find(args.kubeconfig.as_deref(), args.context.as_deref())?;
+    let control = find_control(args.kubeconfig.as_deref(), args.context.as_deref())?;
     if args.faults.is_empty() {
         let active = control.active().await?;
         println!("{}", if active.is_empty() { "no fault is on; --list shows all" } else { active.trim_end() });
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn catalog() -> String {
+fn catalog_text() -> String {
     let width = CATALOG.iter().map(|entry| entry.usage.len()).max().unwrap_or_default();
     CATALOG.iter().fold(String::new(), |mut lines, entry| {
         let _ = writeln!(lines, "{:width$}  {}", entry.usage, entry.effect);
@@ -53,7 +53,7 @@ fn catalog() -> String {
 }
 
 /// Returns a client for the server whose entries `serve` has written to a kubeconfig.
-fn find(file: Option<&Path>, context: Option<&str>) -> Result<Control, Failure> {
+fn find_control(file: Option<&Path>, context: Option<&str>) -> Result<Control, Failure> {
     let files = files(file).map_err(|error| Failure::config(detail(error)))?;
     let files = files.paths();
     for file in files {

@@ -34,21 +34,23 @@ impl Fleet {
     /// disconnected at regular intervals and drops its event history each time. Both are reported on standard error,
     /// with times of the `outage_clock`.
     pub(crate) async fn start(outage_clock: Option<Clock>) -> Result<Self, Failure> {
-        let cannot =
+        let start_failure =
             |error: &dyn std::fmt::Display| Failure::run(format!("the embedded server did not start: {error}"));
-        let server = ApiServer::builder().tls(true).start().await.map_err(|error| cannot(&error))?;
+        let server = ApiServer::builder().tls(true).start().await.map_err(|error| start_failure(&error))?;
         server
             .create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
-            .map_err(|error| cannot(&error))?;
+            .map_err(|error| start_failure(&error))?;
         let mut deployments = vec![
             Deployment::new("default", "web", 3),
             Deployment::new("default", "worker", 2),
             Deployment::new("shop", "cart", 2),
         ];
-        for (ahead, deployment) in deployments.iter_mut().enumerate() {
-            deployment.set_up(&server).map_err(|error| cannot(&error))?;
+        for (phase_offset, deployment) in deployments.iter_mut().enumerate() {
+            deployment.set_up(&server).map_err(|error| start_failure(&error))?;
             // The deployments start in different phases, so that every type of change is visible soon.
-            (0..ahead + ahead / 2).try_for_each(|_| deployment.step(&server)).map_err(|error| cannot(&error))?;
+            (0..phase_offset + phase_offset / 2)
+                .try_for_each(|_| deployment.step(&server))
+                .map_err(|error| start_failure(&error))?;
         }
         let kubeconfig = server.kubeconfig();
         let task = tokio::spawn(async move {
@@ -89,12 +91,12 @@ impl Drop for Fleet {
 
 /// Disconnects or reconnects the server if an outage starts or ends at this step.
 fn start_or_end_outage(step: u64, server: &ApiServer, clock: &Clock) {
-    let round = u64::from(STEPS_BETWEEN_OUTAGES + STEPS_PER_OUTAGE);
-    if step % round == u64::from(STEPS_BETWEEN_OUTAGES) {
+    let cycle_steps = u64::from(STEPS_BETWEEN_OUTAGES + STEPS_PER_OUTAGE);
+    if step % cycle_steps == u64::from(STEPS_BETWEEN_OUTAGES) {
         let seconds = (STEP_INTERVAL * STEPS_PER_OUTAGE).as_secs_f64();
         report(clock, &format!("cut off for {seconds:.1} s; its history will lack the changes of this time"));
         server.faults().cut();
-    } else if step > 0 && step.is_multiple_of(round) {
+    } else if step > 0 && step.is_multiple_of(cycle_steps) {
         // The history is dropped before the connection returns: no watch can resume, and the informers must list again.
         server.compact();
         server.faults().expire_events();
@@ -104,7 +106,10 @@ fn start_or_end_outage(step: u64, server: &ApiServer, clock: &Clock) {
 }
 
 fn report(clock: &Clock, description: &str) {
-    console::report(format_args!("{} # the embedded server: {description}", clock.of_day(Timestamp::now())));
+    console::report(format_args!(
+        "{} # the embedded server: {description}",
+        clock.format_time_of_day(Timestamp::now())
+    ));
 }
 
 /// A simulated deployment and its pods.
@@ -113,12 +118,12 @@ struct Deployment {
     name: &'static str,
     replicas: usize,
     image: u32,
-    started: u32,
+    started_pods: u32,
     /// Number of ready pods with the current image.
-    updated: usize,
+    updated_pods: usize,
     /// Names of the pods, oldest first.
     pods: Vec<String>,
-    next: RolloutStep,
+    next_step: RolloutStep,
 }
 
 /// Next step of a rollout: a new image, then the replacement of one pod after the other.
@@ -127,7 +132,7 @@ enum RolloutStep {
     Release,
     Start,
     Ready,
-    Remove { left: usize },
+    Remove { remaining: usize },
 }
 
 impl Deployment {
@@ -137,10 +142,10 @@ impl Deployment {
             name,
             replicas,
             image: 1,
-            started: 0,
-            updated: 0,
+            started_pods: 0,
+            updated_pods: 0,
             pods: Vec::new(),
-            next: RolloutStep::Release,
+            next_step: RolloutStep::Release,
         }
     }
 
@@ -156,17 +161,17 @@ impl Deployment {
         }))?;
         for _ in 0..self.replicas {
             self.start_pod(server)?;
-            self.pod_ready(server)?;
+            self.mark_pod_ready(server)?;
         }
-        self.updated = self.replicas;
+        self.updated_pods = self.replicas;
         self.write_status(server)
     }
 
     /// Executes the next step: a change of the deployment's template, or of a pod and of the deployment's status.
     fn step(&mut self, server: &ApiServer) -> Result<(), Status> {
-        self.next = match self.next {
+        self.next_step = match self.next_step {
             RolloutStep::Release => {
-                (self.image, self.updated) = (self.image + 1, 0);
+                (self.image, self.updated_pods) = (self.image + 1, 0);
                 let spec = json!({"spec": {"template": self.template()}});
                 server.merge_patch("deployments.apps", self.namespace, self.name, spec)?;
                 RolloutStep::Start
@@ -176,38 +181,38 @@ impl Deployment {
                 RolloutStep::Ready
             }
             RolloutStep::Ready => {
-                self.pod_ready(server)?;
-                self.updated += 1;
+                self.mark_pod_ready(server)?;
+                self.updated_pods += 1;
                 self.write_status(server)?;
-                // `started` counts the initial pods too, so each multiple of `replicas` completes a rollout.
-                RolloutStep::Remove { left: self.started as usize % self.replicas }
+                // `started_pods` counts the initial pods too, so each multiple of `replicas` completes a rollout.
+                RolloutStep::Remove { remaining: self.started_pods as usize % self.replicas }
             }
-            RolloutStep::Remove { left } => {
+            RolloutStep::Remove { remaining } => {
                 let oldest = self.pods.remove(0);
                 server.delete_named("pods", self.namespace, &oldest)?;
                 self.write_status(server)?;
-                if left == 0 { RolloutStep::Release } else { RolloutStep::Start }
+                if remaining == 0 { RolloutStep::Release } else { RolloutStep::Start }
             }
         };
         Ok(())
     }
 
     fn start_pod(&mut self, server: &ApiServer) -> Result<(), Status> {
-        self.started += 1;
+        self.started_pods += 1;
         // Multiplication by an odd number is a bijection modulo 2^16: names look random and do not repeat for 65,536
         // pods.
-        let name = format!("{}-{:04x}", self.name, self.started.wrapping_mul(40_503) & 0xffff);
+        let name = format!("{}-{:04x}", self.name, self.started_pods.wrapping_mul(40_503) & 0xffff);
         server.create(&json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": self.namespace, "name": name, "labels": {"app": self.name}},
-            "spec": {"nodeName": format!("node-{}", self.started % 3), "containers": [self.container()]},
+            "spec": {"nodeName": format!("node-{}", self.started_pods % 3), "containers": [self.container()]},
             "status": {"phase": "Pending"},
         }))?;
         self.pods.push(name);
         Ok(())
     }
 
-    fn pod_ready(&self, server: &ApiServer) -> Result<(), Status> {
+    fn mark_pod_ready(&self, server: &ApiServer) -> Result<(), Status> {
         let Some(newest) = self.pods.last() else { return Ok(()) };
         let containers = json!([{
             "name": "main", "image": self.image(), "imageID": "", "ready": true, "restartCount": 0,
@@ -215,7 +220,7 @@ impl Deployment {
         }]);
         let status = json!({"status": {
             "phase": "Running",
-            "podIP": format!("10.0.0.{}", self.started % 250 + 1),
+            "podIP": format!("10.0.0.{}", self.started_pods % 250 + 1),
             "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": containers,
         }});
@@ -223,8 +228,8 @@ impl Deployment {
     }
 
     fn write_status(&self, server: &ApiServer) -> Result<(), Status> {
-        let (all, updated) = (self.pods.len(), self.updated);
-        let status = json!({"status": {"replicas": all, "readyReplicas": all, "updatedReplicas": updated}});
+        let (pod_count, updated) = (self.pods.len(), self.updated_pods);
+        let status = json!({"status": {"replicas": pod_count, "readyReplicas": pod_count, "updatedReplicas": updated}});
         server.merge_patch("deployments.apps", self.namespace, self.name, status).map(drop)
     }
 

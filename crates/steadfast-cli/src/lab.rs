@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::cli::{LabArgs, Output};
-use crate::failure::{Failure, RUN};
+use crate::failure::{EXIT_FAILED, Failure};
 use crate::signals::StopSignal;
 use outcome::Outcome;
 
@@ -38,69 +38,69 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     if args.together {
         return run_combined(&args).await;
     }
-    let chosen = choice::choose(&args.names).map_err(Failure::usage)?;
+    let selected = choice::choose(&args.names).map_err(Failure::usage)?;
     if args.list {
-        report::explain(&chosen);
+        report::print_descriptions(&selected);
         return Ok(ExitCode::SUCCESS);
     }
     let mut stop = StopSignal::listen()?;
     let outcomes = tokio::select! {
-        outcomes = run_all(&chosen, &args) => outcomes,
+        outcomes = run_all(&selected, &args) => outcomes,
         () = stop.received() => return Err(Failure::run("stopped before all scenarios had finished")),
     };
     match args.output {
-        Output::Text => report::table(&outcomes),
-        Output::Json => report::json(&outcomes)?,
+        Output::Text => report::print_table(&outcomes),
+        Output::Json => report::print_json(&outcomes)?,
     }
     let passed = outcomes.iter().all(Outcome::passed);
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
 /// Runs several faults concurrently and reports the schedule and the result.
 async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
     let (mut stop, target) = (StopSignal::listen()?, ScenarioTarget::over_tcp(args.seed).with_form(args.form));
-    let combined = tokio::select! {
-        combined = scenarios::run_combined(&target, &faults) => combined.map_err(Failure::usage)?,
+    let combined_run = tokio::select! {
+        combined_run = scenarios::run_combined(&target, &faults) => combined_run.map_err(Failure::usage)?,
         () = stop.received() => return Err(Failure::run("stopped before the run had finished")),
     };
-    report::log(&combined.log, args.output);
-    let outcome = Outcome::together(&faults, &combined.findings);
-    report::live(&outcome, args.output);
+    report::report_log(&combined_run.log, args.output);
+    let outcome = Outcome::combined(&faults, &combined_run.findings);
+    report::report_outcome(&outcome, args.output);
     let outcomes = [outcome];
     match args.output {
-        Output::Text => report::table(&outcomes),
-        Output::Json => report::json(&outcomes)?,
+        Output::Text => report::print_table(&outcomes),
+        Output::Json => report::print_json(&outcomes)?,
     }
-    Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(RUN) })
+    Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
-/// Runs `chosen`, the slow ones first, and reports each result when the scenario ends. The results are in the order of
-/// `chosen`.
-async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
-    let mut order: Vec<usize> = (0..chosen.len()).collect();
+/// Runs `selected`, the slow ones first, and reports each result when the scenario ends. The results are in the order of
+/// `selected`.
+async fn run_all(selected: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
+    let mut start_order: Vec<usize> = (0..selected.len()).collect();
     // The longest scenarios start first: the total duration is then close to that of the longest one.
-    order.sort_by_key(|&index| std::cmp::Reverse(chosen[index].seconds));
+    start_order.sort_by_key(|&index| std::cmp::Reverse(selected[index].seconds));
     // Separate limits: long scenarios mostly wait, and must not hold the slots of busy ones. Too many busy scenarios
     // would distort the measured times.
     let (busy, waiting) = (Arc::new(Semaphore::new(MAX_BUSY_SCENARIOS)), Arc::new(Semaphore::new(MAX_LONG_SCENARIOS)));
-    let mut playing: FuturesUnordered<_> = order
+    let mut running: FuturesUnordered<_> = start_order
         .into_iter()
         .map(|index| {
-            let scenario = chosen[index];
-            let places = if scenario.seconds > LONG_SCENARIO_SECONDS { waiting.clone() } else { busy.clone() };
+            let scenario = selected[index];
+            let permits = if scenario.seconds > LONG_SCENARIO_SECONDS { waiting.clone() } else { busy.clone() };
             async move {
                 // The semaphores are never closed.
-                let _place = places.acquire().await;
+                let _permit = permits.acquire().await;
                 (index, run_scenario(scenario, args).await)
             }
         })
         .collect();
     let mut outcomes: Vec<(usize, Outcome)> = Vec::new();
     // The futures are lazy: no scenario starts before the first poll below.
-    report::report_start(chosen, args.output);
-    while let Some((index, outcome)) = playing.next().await {
-        report::live(&outcome, args.output);
+    report::report_start(selected, args.output);
+    while let Some((index, outcome)) = running.next().await {
+        report::report_outcome(&outcome, args.output);
         outcomes.push((index, outcome));
     }
     outcomes.sort_by_key(|(index, _)| *index);
@@ -109,12 +109,14 @@ async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
 
 async fn run_scenario(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
     // Upper bound of the duration: a scenario that is still running then has failed.
-    let longest = Duration::from_secs(50 + 2 * scenario.seconds);
+    let max_duration = Duration::from_secs(50 + 2 * scenario.seconds);
     // A separate task, so that a panic ends only this scenario.
-    match tokio::spawn(timeout(longest, scenario.run(ScenarioTarget::over_tcp(args.seed).with_form(args.form)))).await {
-        Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
+    match tokio::spawn(timeout(max_duration, scenario.run(ScenarioTarget::over_tcp(args.seed).with_form(args.form))))
+        .await
+    {
+        Ok(Ok(Ok(findings))) => Outcome::completed(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it stopped with an error: {error}")),
-        Ok(Err(_)) => Outcome::failed(scenario, format!("it did not finish within {} s", longest.as_secs())),
+        Ok(Err(_)) => Outcome::failed(scenario, format!("it did not finish within {} s", max_duration.as_secs())),
         Err(panic) => Outcome::failed(scenario, format!("it panicked: {panic}")),
     }
 }

@@ -14,23 +14,23 @@ pub(crate) struct ResourceArg {
 impl FromStr for ResourceArg {
     type Err = String;
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        let (resource, object) = match word.split_once('/') {
-            None => (word, None),
+    fn from_str(argument: &str) -> Result<Self, String> {
+        let (resource, object) = match argument.split_once('/') {
+            None => (argument, None),
             Some((resource, object)) => (resource, Some(object)),
         };
-        let of = if object.is_some() { format!(" in {word:?}") } else { String::new() };
+        let location = if object.is_some() { format!(" in {argument:?}") } else { String::new() };
         if resource.trim().is_empty() {
-            return Err(format!("a resource's name is empty{of}; name one, as in `pods` or `deploy/web`"));
+            return Err(format!("a resource's name is empty{location}; name one, as in `pods` or `deploy/web`"));
         }
         let Some(object) = object else { return Ok(Self { resource: resource.to_owned(), object: None }) };
         if object.trim().is_empty() {
-            return Err(format!("the object's name is empty{of}; leave out the slash for all of them"));
+            return Err(format!("the object's name is empty{location}; leave out the slash for all of them"));
         }
         // No object's name contains these characters, and all but the slash have a meaning in field selectors.
         if let Some(letter) = object.chars().find(|letter| "/,=!\\".contains(*letter) || letter.is_whitespace()) {
             return Err(format!(
-                "an object's name cannot contain {letter:?}, as in {word:?}; write it as in `deploy/web`"
+                "an object's name cannot contain {letter:?}, as in {argument:?}; write it as in `deploy/web`"
             ));
         }
         Ok(Self { resource: resource.to_owned(), object: Some(object.to_owned()) })
@@ -57,21 +57,21 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn wanted(resource: &str, object: Option<&str>) -> ResourceArg {
+    fn resource_arg(resource: &str, object: Option<&str>) -> ResourceArg {
         ResourceArg { resource: resource.to_owned(), object: object.map(str::to_owned) }
     }
 
     #[test]
     fn word_parses_as_resource_or_object() {
-        assert_eq!("pods".parse(), Ok(wanted("pods", None)));
-        assert_eq!("deployments.v1.apps".parse(), Ok(wanted("deployments.v1.apps", None)));
-        assert_eq!("deploy/web".parse(), Ok(wanted("deploy", Some("web"))));
-        assert_eq!("clusterroles/system:node".parse(), Ok(wanted("clusterroles", Some("system:node"))));
+        assert_eq!("pods".parse(), Ok(resource_arg("pods", None)));
+        assert_eq!("deployments.v1.apps".parse(), Ok(resource_arg("deployments.v1.apps", None)));
+        assert_eq!("deploy/web".parse(), Ok(resource_arg("deploy", Some("web"))));
+        assert_eq!("clusterroles/system:node".parse(), Ok(resource_arg("clusterroles", Some("system:node"))));
     }
 
     #[test]
     fn invalid_name_is_rejected_with_reason() {
-        for (word, reason) in [
+        for (argument, reason) in [
             ("", "resource's name is empty"),
             (" ", "resource's name is empty"),
             ("/web", "resource's name is empty in \"/web\""),
@@ -79,8 +79,8 @@ mod tests {
             ("deploy/web/x", "cannot contain '/'"),
             ("deploy/a=b", "cannot contain '='"),
         ] {
-            let error = word.parse::<ResourceArg>().unwrap_err();
-            assert!(error.contains(reason), "{word:?}: {error}");
+            let error = argument.parse::<ResourceArg>().unwrap_err();
+            assert!(error.contains(reason), "{argument:?}: {error}");
         }
         assert!(not_empty("").is_err() && not_empty(" ").is_err());
         assert_eq!(not_empty("shop"), Ok("shop".to_owned()));

@@ -43,8 +43,10 @@ impl FromStr for OutputFormat {
             ("yaml", None) => Ok(Self::Yaml),
             ("name", None) => Ok(Self::Name),
             ("jsonpath", Some(template)) => {
-                let parsed = JsonPath::parse_template(&braced(template));
-                parsed.map(|path| Self::JsonPath(Arc::new(path))).map_err(|why| format!("invalid template: {why}"))
+                let template = JsonPath::parse_template(&with_braces(template));
+                template
+                    .map(|path| Self::JsonPath(Arc::new(path)))
+                    .map_err(|reason| format!("invalid template: {reason}"))
             }
             ("custom-columns", Some(columns)) => {
                 let columns: Result<Vec<_>, _> = columns.split(',').map(column).collect();
@@ -60,7 +62,7 @@ impl FromStr for OutputFormat {
 }
 
 /// Returns the template, with braces added to a path without braces, as in kubectl.
-fn braced(template: &str) -> String {
+fn with_braces(template: &str) -> String {
     if template.contains('{') { template.to_owned() } else { format!("{{{template}}}") }
 }
 
@@ -71,7 +73,8 @@ fn column(text: &str) -> Result<CustomColumn, String> {
         .ok_or_else(|| format!("the column {text:?} is not HEADING:PATH, as in NAME:.metadata.name"))?;
     // The leading dot is optional in kubectl.
     let path = if path.starts_with(['.', '{', '[']) { path.to_owned() } else { format!(".{path}") };
-    let path = JsonPath::parse_template(&braced(&path)).map_err(|why| format!("the column {heading}: {why}"))?;
+    let path =
+        JsonPath::parse_template(&with_braces(&path)).map_err(|reason| format!("the column {heading}: {reason}"))?;
     Ok(CustomColumn { heading: heading.to_owned(), path })
 }
 
@@ -103,7 +106,7 @@ mod tests {
 
     #[test]
     fn invalid_formats_are_rejected_with_remedy() {
-        for (text, why) in [
+        for (text, reason) in [
             ("xml", "formats are text"),
             ("json=1", "formats are text"),
             ("jsonpath", "the template is missing"),
@@ -111,7 +114,7 @@ mod tests {
             ("custom-columns=NAME", "is not HEADING:PATH"),
         ] {
             let error = text.parse::<OutputFormat>().expect_err(text);
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 }

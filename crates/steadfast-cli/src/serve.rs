@@ -62,7 +62,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         fault.parse::<FaultSpec>().map_err(Failure::usage)?;
     }
     let mut stop = StopSignal::listen()?;
-    ports_are_free(args.port, args.replicas)?;
+    check_ports(args.port, args.replicas)?;
     // A time-based seed gives each run different UIDs, since equal names of two runs are different objects.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     // A token is always set. Without credentials in the kubeconfig, kubectl prompts for a user name and a password.
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         .token(&token)
         .anonymous(!args.tls);
     let builder = if args.world { builder.world(World::default().nodes(args.nodes)) } else { builder };
-    let server = builder.start().await.map_err(|error| cannot_start(&error))?;
+    let server = builder.start().await.map_err(|error| start_failure(&error))?;
     let warnings = manifest::create(&server, &objects)?;
 
     let switchboard = Arc::new(Switchboard::new(server.faults().clone(), server.replicas()));
@@ -86,13 +86,16 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let entries = Entries {
         name: args.context,
         control: (control.to_string(), control_token),
-        run: format!("{}-{seed:x}", process::id()),
+        run_id: format!("{}-{seed:x}", process::id()),
         replicas: (0..server.replicas()).map(|replica| server.kubeconfig_of(replica)).collect(),
     };
-    let place = KubeconfigFile::merge(args.kubeconfig, entries)?;
+    let kubeconfig_file = KubeconfigFile::merge(args.kubeconfig, entries)?;
     for replica in 0..server.replicas() {
-        let context =
-            if server.replicas() > 1 { format!(", context {}", place.context(replica)) } else { String::new() };
+        let context = if server.replicas() > 1 {
+            format!(", context {}", kubeconfig_file.context(replica))
+        } else {
+            String::new()
+        };
         print_line(format_args!("replica {replica}: {}{context}", server.url(replica)));
     }
     if !objects.is_empty() {
@@ -109,15 +112,15 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     for line in LIMITATIONS {
         print_line(format_args!("{line}"));
     }
-    print_line(format_args!("kubeconfig: {}", place.file().display()));
-    print_line(format_args!("faults: steadfast fault --kubeconfig {} --list", place.file().display()));
-    print_line(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file().display()));
+    print_line(format_args!("kubeconfig: {}", kubeconfig_file.file().display()));
+    print_line(format_args!("faults: steadfast fault --kubeconfig {} --list", kubeconfig_file.file().display()));
+    print_line(format_args!("try: kubectl --kubeconfig {} get namespaces -w", kubeconfig_file.file().display()));
 
     // `KubeconfigFile` removes its entries on every return from here on. Only `withdraw` reports an error.
     stop.received().await;
     print_line(format_args!("stopped at revision {}", server.revision()));
     server.stop();
-    place.withdraw()?;
+    kubeconfig_file.withdraw()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,7 +143,7 @@ fn print_line(line: std::fmt::Arguments<'_>) {
 }
 
 /// Checks that the ports are free. The server cannot detect this itself: its sockets share a port with another `serve`.
-fn ports_are_free(first: u16, replicas: u16) -> Result<(), Failure> {
+fn check_ports(first: u16, replicas: u16) -> Result<(), Failure> {
     if first == 0 {
         return Ok(());
     }
@@ -157,7 +160,7 @@ fn ports_are_free(first: u16, replicas: u16) -> Result<(), Failure> {
     Ok(())
 }
 
-fn cannot_start(error: &steadfast_apiserver::StartError) -> Failure {
+fn start_failure(error: &steadfast_apiserver::StartError) -> Failure {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::run(format!("the server did not start: {error}{cause}"))
 }
@@ -168,19 +171,20 @@ mod tests {
 
     #[test]
     fn random_tokens_are_long_and_differ() {
-        let (one, other) = (random_token().expect("random numbers"), random_token().expect("random numbers"));
-        assert_eq!(one.len(), 2 * TOKEN_BYTES);
-        assert_ne!(one, other);
-        assert_eq!(crate::names::token(&one), Ok(one.clone()));
+        let (first_token, second_token) =
+            (random_token().expect("random numbers"), random_token().expect("random numbers"));
+        assert_eq!(first_token.len(), 2 * TOKEN_BYTES);
+        assert_ne!(first_token, second_token);
+        assert_eq!(crate::names::token(&first_token), Ok(first_token.clone()));
     }
 
     #[test]
     fn used_and_invalid_ports_are_rejected() -> io::Result<()> {
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = taken.local_addr()?.port();
-        let message = ports_are_free(port, 1).expect_err("it is taken").to_string();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        let message = check_ports(port, 1).expect_err("it is taken").to_string();
         assert!(message.contains(&port.to_string()) && message.contains("--port 0"), "{message}");
-        assert!(ports_are_free(u16::MAX, 2).expect_err("there is no such port").to_string().contains("lower"));
+        assert!(check_ports(u16::MAX, 2).expect_err("there is no such port").to_string().contains("lower"));
         Ok(())
     }
 }

@@ -31,8 +31,8 @@ impl StopSignal {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            let interrupt = signal(SignalKind::interrupt()).map_err(|error| cannot_listen(&error))?;
-            let terminate = signal(SignalKind::terminate()).map_err(|error| cannot_listen(&error))?;
+            let interrupt = signal(SignalKind::interrupt()).map_err(|error| listen_failure(&error))?;
+            let terminate = signal(SignalKind::terminate()).map_err(|error| listen_failure(&error))?;
             Ok(Self { interrupt, terminate })
         }
         #[cfg(not(unix))]
@@ -57,36 +57,36 @@ impl StopSignal {
 /// blocked, the runtime's own timers and signal handlers do not work.
 pub(crate) struct GuardedStopSignal {
     requests: UnboundedReceiver<()>,
-    begin: UnboundedSender<()>,
+    start_deadline_sender: UnboundedSender<()>,
 }
 
 impl GuardedStopSignal {
     /// Starts the thread. The process ends at the latest `deadline` plus 600 ms after the first request, and 200 ms
     /// after the second one.
     pub(crate) fn listen(deadline: Duration) -> Result<Self, Failure> {
-        let (send, requests) = unbounded_channel();
-        let (begin, started) = unbounded_channel();
-        let (ready, is_ready) = mpsc::channel();
-        let guard = move || {
+        let (request_sender, requests) = unbounded_channel();
+        let (start_deadline_sender, deadline_starts) = unbounded_channel();
+        let (ready_sender, ready_receiver) = mpsc::channel();
+        let run_guard = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = match runtime {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(cannot_listen(&error)))),
+                Err(error) => return drop(ready_sender.send(Err(listen_failure(&error)))),
             };
             runtime.block_on(async move {
                 match StopSignal::listen() {
                     Ok(stop) => {
-                        let _ = ready.send(Ok(()));
-                        watch_over(stop, started, send, deadline).await;
+                        let _ = ready_sender.send(Ok(()));
+                        end_in_time(stop, deadline_starts, request_sender, deadline).await;
                     }
-                    Err(failure) => drop(ready.send(Err(failure))),
+                    Err(failure) => drop(ready_sender.send(Err(failure))),
                 }
             });
         };
-        thread::Builder::new().name("signals".to_owned()).spawn(guard).map_err(|error| cannot_listen(&error))?;
+        thread::Builder::new().name("signals".to_owned()).spawn(run_guard).map_err(|error| listen_failure(&error))?;
         // Waits for the handlers: an earlier signal would end the process without a drain.
-        is_ready.recv().map_err(|error| cannot_listen(&error))??;
-        Ok(Self { requests, begin })
+        ready_receiver.recv().map_err(|error| listen_failure(&error))??;
+        Ok(Self { requests, start_deadline_sender })
     }
 
     /// Waits for the next request to stop.
@@ -99,24 +99,24 @@ impl GuardedStopSignal {
 
     /// Starts the deadline without a signal.
     pub(crate) fn start_deadline(&self) {
-        let _ = self.begin.send(());
+        let _ = self.start_deadline_sender.send(());
     }
 }
 
-async fn watch_over(
+async fn end_in_time(
     mut stop: StopSignal,
-    mut started: UnboundedReceiver<()>,
-    send: UnboundedSender<()>,
+    mut deadline_starts: UnboundedReceiver<()>,
+    request_sender: UnboundedSender<()>,
     deadline: Duration,
 ) {
     tokio::select! {
         // Never blocks on the program: the channel is unbounded, and a blocked runtime reads nothing.
-        () = stop.received() => drop(send.send(())),
-        Some(()) = started.recv() => {}
+        () = stop.received() => drop(request_sender.send(())),
+        Some(()) = deadline_starts.recv() => {}
     }
     let reason = tokio::select! {
         () = stop.received() => {
-            let _ = send.send(());
+            let _ = request_sender.send(());
             sleep(SECOND_SIGNAL_GRACE).await;
             "ended at once by a second signal".to_owned()
         }
@@ -127,10 +127,10 @@ async fn watch_over(
     };
     console::report(format_args!("error: {reason}"));
     // The process must exit here: after a return, a blocked runtime would prevent the end of the program.
-    process::exit(i32::from(crate::failure::RUN));
+    process::exit(i32::from(crate::failure::EXIT_FAILED));
 }
 
-fn cannot_listen(error: &dyn std::fmt::Display) -> Failure {
+fn listen_failure(error: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot listen to signals: {error}"))
 }
 
@@ -146,7 +146,7 @@ impl ReloadSignal {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            Ok(Self { hangup: signal(SignalKind::hangup()).map_err(|error| cannot_listen(&error))? })
+            Ok(Self { hangup: signal(SignalKind::hangup()).map_err(|error| listen_failure(&error))? })
         }
         #[cfg(not(unix))]
         Ok(Self {})

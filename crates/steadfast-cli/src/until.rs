@@ -69,8 +69,8 @@ impl FromStr for Until {
         if let Some(limit) = duration::parse(text).filter(|limit| !limit.is_zero()) {
             return Ok(Self::Elapsed(limit));
         }
-        let program = Program::compile(text).map_err(|why| {
-            format!("not a number, a duration (30s), `delete`, `condition=Ready` or a CEL expression: {why}")
+        let program = Program::compile(text).map_err(|error| {
+            format!("not a number, a duration (30s), `delete`, `condition=Ready` or a CEL expression: {error}")
         })?;
         if !program.refers_to("object") {
             return Err(format!(
@@ -97,7 +97,7 @@ impl ObjectCondition {
             Self::Deleted => false,
             Self::Condition { kind, status } => find_condition(list(object, "status/conditions"), kind)
                 .and_then(|condition| condition["status"].as_str())
-                .is_some_and(|own| own.eq_ignore_ascii_case(status)),
+                .is_some_and(|actual| actual.eq_ignore_ascii_case(status)),
             Self::Expression(Expression(program)) => {
                 let mut context = Context::new();
                 context.variable("object", CelValue::from(object));

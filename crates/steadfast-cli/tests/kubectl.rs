@@ -12,32 +12,32 @@ use steadfast_testing::TestError;
 use steadfast_testing::reference::{kubectl, skip};
 
 /// `steadfast serve`, until dropped.
-struct Served {
+struct RunningServer {
     program: Child,
     kubeconfig: PathBuf,
 }
 
-impl Served {
-    fn start(name: &str, more: &[&str]) -> io::Result<Self> {
+impl RunningServer {
+    fn start(name: &str, extra_arguments: &[&str]) -> io::Result<Self> {
         let kubeconfig = env::temp_dir().join(format!("steadfast-{name}-{}.yaml", std::process::id()));
         let mut program = Command::new(env!("CARGO_BIN_EXE_steadfast"))
             .args(["serve", "--kubeconfig"])
             .arg(&kubeconfig)
-            .args(more)
+            .args(extra_arguments)
             .stdout(Stdio::piped())
             .spawn()?;
         let output = program.stdout.take();
-        let served = Self { program, kubeconfig };
+        let server = Self { program, kubeconfig };
         for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
             if line?.starts_with("kubeconfig: ") {
-                return Ok(served);
+                return Ok(server);
             }
         }
         Err(io::Error::other("the program ended before it printed the path of its kubeconfig"))
     }
 }
 
-impl Served {
+impl RunningServer {
     /// Runs kubectl on this server. Returns its success, standard output and standard error.
     fn kubectl(&self, kubectl: &Path, arguments: &[&str]) -> io::Result<(bool, String, String)> {
         let mut command = Command::new(kubectl);
@@ -48,7 +48,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let _ = self.program.kill();
         let _ = self.program.wait();
@@ -60,31 +60,31 @@ impl Drop for Served {
 const UNTESTED_EXIT_CODE: i32 = 77;
 
 /// Runs the kubectl script on the server of `kubeconfig`; returns `None` without bash.
-fn script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
+fn run_script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/kubectl/run");
-    let run = Command::new("bash").arg(script).arg(kubeconfig).env("KUBECTL", kubectl).stdin(Stdio::null()).output();
-    match run {
+    let output = Command::new("bash").arg(script).arg(kubeconfig).env("KUBECTL", kubectl).stdin(Stdio::null()).output();
+    match output {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        run => run.map(Some),
+        output => output.map(Some),
     }
 }
 
 #[test]
 fn kubectl_script_passes_on_serve() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
-    let mut served = Served::start("served", &[])?;
-    let Some(run) = script(&kubectl, &served.kubeconfig)? else { return Ok(skip("there is no bash")?) };
-    let printed = String::from_utf8_lossy(&run.stdout);
-    let complaints = String::from_utf8_lossy(&run.stderr);
-    if run.status.code() == Some(UNTESTED_EXIT_CODE) {
-        return Ok(skip(complaints.trim())?);
+    let mut server = RunningServer::start("served", &[])?;
+    let Some(output) = run_script(&kubectl, &server.kubeconfig)? else { return Ok(skip("there is no bash")?) };
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(UNTESTED_EXIT_CODE) {
+        return Ok(skip(stderr.trim())?);
     }
-    assert!(run.status.success(), "{printed}\n{complaints}");
+    assert!(output.status.success(), "{stdout}\n{stderr}");
     assert!(
-        printed.lines().filter(|line| line.starts_with("ok ")).count() > 300,
-        "more than 300 checks passed:\n{printed}"
+        stdout.lines().filter(|line| line.starts_with("ok ")).count() > 300,
+        "more than 300 checks passed:\n{stdout}"
     );
-    assert!(served.program.try_wait()?.is_none(), "the server still runs");
+    assert!(server.program.try_wait()?.is_none(), "the server still runs");
     Ok(())
 }
 
@@ -94,9 +94,9 @@ fn kustomization() -> io::Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {a: b}\n";
-    let all = "namespace: shop\nnamePrefix: dev-\nresources: [map.yaml, namespace.yaml]\n\
+    let kustomization = "namespace: shop\nnamePrefix: dev-\nresources: [map.yaml, namespace.yaml]\n\
                configMapGenerator: [{name: settings, literals: [a=b]}]\n";
-    for (name, text) in [("namespace.yaml", namespace), ("map.yaml", map), ("kustomization.yaml", all)] {
+    for (name, text) in [("namespace.yaml", namespace), ("map.yaml", map), ("kustomization.yaml", kustomization)] {
         fs::write(folder.join(name), text)?;
     }
     Ok(folder)
@@ -107,14 +107,14 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
     let folder = kustomization()?;
     let folder = folder.to_str().ok_or("the target's path is text")?;
-    let served = Served::start("kustomized", &[])?;
-    let (applied, _, reason) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
+    let server = RunningServer::start("kustomized", &[])?;
+    let (applied, _, reason) = server.kubectl(&kubectl, &["apply", "-k", folder])?;
     assert!(applied, "{reason}");
     // kubectl deletes the namespace first, then each object separately.
-    let (deleted, printed, reason) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
-    assert!(deleted, "{printed}\n{reason}");
-    assert_eq!(printed.lines().filter(|line| line.contains("deleted")).count(), 3, "{printed}");
-    let (found, _, reason) = served.kubectl(&kubectl, &["get", "namespace", "shop"])?;
+    let (deleted, stdout, reason) = server.kubectl(&kubectl, &["delete", "-k", folder])?;
+    assert!(deleted, "{stdout}\n{reason}");
+    assert_eq!(stdout.lines().filter(|line| line.contains("deleted")).count(), 3, "{stdout}");
+    let (found, _, reason) = server.kubectl(&kubectl, &["get", "namespace", "shop"])?;
     assert!(!found && reason.contains("NotFound"), "{reason}");
     Ok(())
 }
@@ -122,20 +122,20 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), TestError> {
 #[test]
 fn kubectl_waits_for_namespace_deletion() -> Result<(), TestError> {
     let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
-    let served = Served::start("ending", &[])?;
+    let server = RunningServer::start("ending", &[])?;
     for arguments in [&["create", "namespace", "team"][..], &["create", "configmap", "a", "-n", "team"]] {
-        let (done, _, reason) = served.kubectl(&kubectl, arguments)?;
-        assert!(done, "{reason}");
+        let (is_created, _, reason) = server.kubectl(&kubectl, arguments)?;
+        assert!(is_created, "{reason}");
     }
-    let (started, _, reason) = served.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
+    let (started, _, reason) = server.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
     assert!(started, "{reason}");
-    let (_, phase, _) = served.kubectl(&kubectl, &["get", "namespace", "team", "-o", "jsonpath={.status.phase}"])?;
+    let (_, phase, _) = server.kubectl(&kubectl, &["get", "namespace", "team", "-o", "jsonpath={.status.phase}"])?;
     assert_eq!(phase, "Terminating");
-    let (created, _, reason) = served.kubectl(&kubectl, &["create", "configmap", "late", "-n", "team"])?;
+    let (created, _, reason) = server.kubectl(&kubectl, &["create", "configmap", "late", "-n", "team"])?;
     assert!(!created && reason.contains("because it is being terminated"), "{reason}");
-    let (gone, _, reason) = served.kubectl(&kubectl, &["delete", "namespace", "team"])?;
-    assert!(gone, "{reason}");
-    let (found, _, reason) = served.kubectl(&kubectl, &["get", "namespace", "team"])?;
+    let (is_deleted, _, reason) = server.kubectl(&kubectl, &["delete", "namespace", "team"])?;
+    assert!(is_deleted, "{reason}");
+    let (found, _, reason) = server.kubectl(&kubectl, &["get", "namespace", "team"])?;
     assert!(!found && reason.contains("NotFound"), "{reason}");
     Ok(())
 }
@@ -147,9 +147,9 @@ fn kubectl_prints_webhook_warning() -> Result<(), TestError> {
                    metadata: {name: checks}\nwebhooks: []\n";
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubectl-webhook.yaml");
     fs::write(&file, webhook)?;
-    let served = Served::start("warning", &[])?;
+    let server = RunningServer::start("warning", &[])?;
     let (applied, _, error_output) =
-        served.kubectl(&kubectl, &["apply", "-f", file.to_str().ok_or("the path is not valid UTF-8")?])?;
+        server.kubectl(&kubectl, &["apply", "-f", file.to_str().ok_or("the path is not valid UTF-8")?])?;
     assert!(
         applied && error_output.contains("Warning: ") && error_output.contains("this server calls no webhooks"),
         "{error_output}"
@@ -167,9 +167,9 @@ fn untested_kubectl_version_is_skipped() -> Result<(), TestError> {
     fs::write(&kubeconfig, "")?;
     fs::write(&kubectl, "#!/bin/sh\necho '{\"clientVersion\": {\"gitVersion\": \"v1.99.0\"}}'\n")?;
     fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755))?;
-    let Some(run) = script(&kubectl, &kubeconfig)? else { return Ok(skip("there is no bash")?) };
-    let complaints = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(run.status.code(), Some(UNTESTED_EXIT_CODE), "{complaints}");
-    assert!(complaints.contains("1.99"), "{complaints}");
+    let Some(output) = run_script(&kubectl, &kubeconfig)? else { return Ok(skip("there is no bash")?) };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(UNTESTED_EXIT_CODE), "{stderr}");
+    assert!(stderr.contains("1.99"), "{stderr}");
     Ok(())
 }

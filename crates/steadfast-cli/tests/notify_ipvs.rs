@@ -40,7 +40,7 @@ fn check_in_guest(modules: &OsStr) -> Result {
         load(modules, module)?;
     }
     for number in 2..=4 {
-        backend(number)?;
+        start_backend(number)?;
     }
     let runtime = Runtime::new()?;
     let server = runtime.block_on(ApiServer::builder().tls(true).start())?;
@@ -52,12 +52,12 @@ fn check_in_guest(modules: &OsStr) -> Result {
     // The address of this pod belongs to another pod by now.
     server.create(&pod("zombie", 2, false))?;
 
-    let seen = notify(&["--dry-run"]).stderr(Stdio::inherit()).output()?;
-    let printed = String::from_utf8(seen.stdout)?;
-    assert!(printed.contains("ipvsadm -a -t 10.9.0.1:80 -r 10.8.0.2:8000 -m -w 1"), "{printed}");
+    let dry_run = notify(&["--dry-run"]).stderr(Stdio::inherit()).output()?;
+    let commands = String::from_utf8(dry_run.stdout)?;
+    assert!(commands.contains("ipvsadm -a -t 10.9.0.1:80 -r 10.8.0.2:8000 -m -w 1"), "{commands}");
     assert_eq!(servers()?, [""; 0]);
 
-    let acting = RunningProgram(notify(&[]).spawn()?);
+    let program = RunningProgram(notify(&[]).spawn()?);
     wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 1", "10.8.0.4:8000 0"])?;
     assert_eq!(responding_backends(6), BTreeSet::from([2, 3]));
     server.merge_patch("pods", "default", "web-4", json!({"status": status(4, true)}))?;
@@ -68,14 +68,14 @@ fn check_in_guest(modules: &OsStr) -> Result {
     // The API server is unreachable: the deletion is unknown until `heal`.
     server.faults().cut();
     server.delete_named("pods", "default", "web-4")?;
-    let cleared = Command::new("ipvsadm").arg("-C").status()?;
-    assert!(cleared.success());
+    let status = Command::new("ipvsadm").arg("-C").status()?;
+    assert!(status.success());
     wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
     server.compact();
     server.faults().heal();
     wait_for_servers(&["10.8.0.2:8000 1", "10.8.0.3:8000 0"])?;
     assert_eq!(responding_backends(4), BTreeSet::from([2]));
-    drop(acting);
+    drop(program);
     drop(runtime);
     Ok(())
 }
@@ -109,14 +109,14 @@ fn pod(name: &str, number: u8, is_ready: bool) -> Value {
 }
 
 fn status(number: u8, is_ready: bool) -> Value {
-    let ready = if is_ready { "True" } else { "False" };
+    let ready_status = if is_ready { "True" } else { "False" };
     let address = format!("10.8.0.{number}");
-    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready_status}]})
 }
 
-fn notify(more: &[&str]) -> Command {
+fn notify(extra_arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
-    command.args(["notify", "-c", "/mnt/notify.toml"]).args(more).stdin(Stdio::null());
+    command.args(["notify", "-c", "/mnt/notify.toml"]).args(extra_arguments).stdin(Stdio::null());
     command.env_remove("KUBECONFIG").env("HOME", FOLDER);
     command
 }
@@ -133,16 +133,16 @@ impl Drop for RunningProgram {
 
 /// The real servers of the service, each with its weight.
 fn servers() -> Result<Vec<String>> {
-    let listed = Command::new("ipvsadm").args(["-S", "-n"]).output()?;
-    let listed = String::from_utf8(listed.stdout)?;
-    let lines = listed.lines().filter_map(|line| line.trim().strip_prefix(&format!("-a -t {SERVICE} -r ")));
+    let rules = Command::new("ipvsadm").args(["-S", "-n"]).output()?;
+    let rules = String::from_utf8(rules.stdout)?;
+    let lines = rules.lines().filter_map(|line| line.trim().strip_prefix(&format!("-a -t {SERVICE} -r ")));
     Ok(lines.map(|line| line.replace(" -m -w", "")).collect())
 }
 
 fn wait_for_servers(expected: &[&str]) -> Result {
-    let started = Instant::now();
+    let start = Instant::now();
     while servers()? != expected {
-        if started.elapsed() > Duration::from_secs(30) {
+        if start.elapsed() > Duration::from_secs(30) {
             return Err(format!("{:?} in place of {expected:?}", servers()?).into());
         }
         thread::sleep(Duration::from_millis(50));
@@ -151,7 +151,7 @@ fn wait_for_servers(expected: &[&str]) -> Result {
 }
 
 /// Responds to every connection with the number of the backend.
-fn backend(number: u8) -> Result {
+fn start_backend(number: u8) -> Result {
     let listener = TcpListener::bind((format!("10.8.0.{number}"), 8000))?;
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -165,11 +165,11 @@ fn backend(number: u8) -> Result {
 /// Connects `times` times and returns the backends that responded.
 fn responding_backends(times: usize) -> BTreeSet<u8> {
     let address: SocketAddr = SERVICE.parse().expect("an address");
-    let answer = |_| {
+    let response_of = |_| {
         let mut number = [0];
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.read_exact(&mut number).ok()?;
         Some(number[0])
     };
-    (0..times).filter_map(answer).collect()
+    (0..times).filter_map(response_of).collect()
 }

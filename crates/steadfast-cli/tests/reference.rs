@@ -71,28 +71,28 @@ impl RunningWatch {
             }
         });
         let stderr_text: Arc<Mutex<String>> = Arc::default();
-        let collected = stderr_text.clone();
+        let stderr_sink = stderr_text.clone();
         thread::spawn(move || {
             for byte in errors.into_iter().flat_map(|errors| BufReader::new(errors).bytes()).map_while(Result::ok) {
-                collected.lock().push(char::from(byte));
+                stderr_sink.lock().push(char::from(byte));
             }
         });
         Ok(Self { program, lines, stderr_text, state: WatchState::new(recorder) })
     }
 
-    /// Processes lines until `wanted` accepts a line.
-    async fn until(&mut self, wanted: impl Fn(&Line) -> bool) -> Result<(), TestError> {
-        let reading = async {
+    /// Processes lines until `is_expected` accepts a line.
+    async fn process_until(&mut self, is_expected: impl Fn(&Line) -> bool) -> Result<(), TestError> {
+        let read_lines = async {
             while let Some(line) = self.lines.recv().await {
                 let line: Line = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
-                self.state.apply(&line)?;
-                if wanted(&line) {
+                self.state.apply_line(&line)?;
+                if is_expected(&line) {
                     return Ok(());
                 }
             }
             Err(TestError::from("the program has ended"))
         };
-        let read = timeout(LINE_TIMEOUT, reading).await.unwrap_or_else(|_| Err("no such line came".into()));
+        let read = timeout(LINE_TIMEOUT, read_lines).await.unwrap_or_else(|_| Err("no such line came".into()));
         read.map_err(|error| format!("{error}; it complained:\n{}", self.stderr_text()).into())
     }
 
@@ -111,10 +111,10 @@ impl Drop for RunningWatch {
 /// State after the lines read so far. Contains the kind, certainty and reason of each line, by object name.
 struct WatchState {
     recorder: Recorder,
-    cached: BTreeMap<Key, ObjectVersionRef>,
+    objects: BTreeMap<Key, ObjectVersionRef>,
     events: BTreeMap<String, Vec<String>>,
     calls: u64,
-    synced: bool,
+    is_synced: bool,
     /// Reported states of freshness.
     states: Vec<String>,
 }
@@ -123,14 +123,21 @@ impl WatchState {
     fn new(recorder: Recorder) -> Self {
         recorder.write(Record::informer(INFORMER, Scope::all()));
         recorder.write(Record::registered(HANDLER, INFORMER));
-        Self { recorder, cached: BTreeMap::new(), events: BTreeMap::new(), calls: 0, synced: false, states: Vec::new() }
+        Self {
+            recorder,
+            objects: BTreeMap::new(),
+            events: BTreeMap::new(),
+            calls: 0,
+            is_synced: false,
+            states: Vec::new(),
+        }
     }
 
-    fn apply(&mut self, line: &Line) -> Result<(), TestError> {
+    fn apply_line(&mut self, line: &Line) -> Result<(), TestError> {
         assert_eq!(line.resource, "configmaps");
         match line.kind.as_str() {
             "Synced" => {
-                self.synced = true;
+                self.is_synced = true;
                 return Ok(());
             }
             "Freshness" => {
@@ -145,8 +152,8 @@ impl WatchState {
         self.events.entry(key.name.clone()).or_default().push(texts.join(" "));
         let delivery = self.delivery(&key, line)?;
         match &delivery {
-            HandlerEvent::Deleted { .. } => drop(self.cached.remove(&key)),
-            other => drop(self.cached.insert(key, other.object().clone())),
+            HandlerEvent::Deleted { .. } => drop(self.objects.remove(&key)),
+            other => drop(self.objects.insert(key, other.object().clone())),
         }
         self.calls += 1;
         self.recorder.write(Record::entered(HANDLER, self.calls, delivery, StoreContent::NotRead));
@@ -158,14 +165,16 @@ impl WatchState {
     fn delivery(&self, key: &Key, line: &Line) -> Result<HandlerEvent, TestError> {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
-        let before = self.cached.get(key).cloned();
+        let previous_object = self.objects.get(key).cloned();
         let object = ObjectVersionRef::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
         Ok(match line.kind.as_str() {
-            "Added" => HandlerEvent::Added { object, initial: !self.synced },
-            "Updated" => HandlerEvent::Updated { old: before.ok_or("an update of an unknown object")?, new: object },
+            "Added" => HandlerEvent::Added { object, initial: !self.is_synced },
+            "Updated" => {
+                HandlerEvent::Updated { old: previous_object.ok_or("an update of an unknown object")?, new: object }
+            }
             "Deleted" => {
-                let last = before.ok_or("a deletion of an unknown object")?;
-                assert_eq!(last.uid, uid, "{key} is another one");
+                let last_object = previous_object.ok_or("a deletion of an unknown object")?;
+                assert_eq!(last_object.uid, uid, "{key} is another one");
                 let certainty = match line.certainty.as_deref() {
                     Some("Observed") => Certainty::Observed,
                     Some("Inferred") => Certainty::Inferred,
@@ -176,7 +185,7 @@ impl WatchState {
                     Some("Replaced") => Reason::Replaced,
                     other => return Err(format!("reason {other:?} without a selector").into()),
                 };
-                HandlerEvent::Deleted { last, version: version.map(str::to_owned), certainty, reason }
+                HandlerEvent::Deleted { last: last_object, version: version.map(str::to_owned), certainty, reason }
             }
             other => return Err(format!("a line of the type {other:?}").into()),
         })
@@ -189,16 +198,16 @@ impl WatchState {
 
 /// Returns the objects at the end of `history`.
 fn final_objects(history: &History) -> BTreeMap<Key, ObjectVersionRef> {
-    let mut end = BTreeMap::new();
+    let mut objects = BTreeMap::new();
     for change in history.changes() {
         let version = change.version.to_string();
         let object = ObjectVersionRef::new(change.namespace.as_deref(), &change.name, &change.uid, &version);
         match change.object {
-            Some(_) => drop(end.insert(change.key(), object)),
-            None => drop(end.remove(&change.key())),
+            Some(_) => drop(objects.insert(change.key(), object)),
+            None => drop(objects.remove(&change.key())),
         }
     }
-    end
+    objects
 }
 
 /// Writes config maps and other objects directly to the server, without the proxy.
@@ -246,16 +255,16 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), TestError> {
     }
 
     let recorder = reference.recorder();
-    let mut watching = RunningWatch::start(&kubeconfig, recorder.clone())?;
-    watching.until(|line| line.kind == "Synced").await?;
+    let mut watch = RunningWatch::start(&kubeconfig, recorder.clone())?;
+    watch.process_until(|line| line.kind == "Synced").await?;
     writer.set("changed", "2").await?;
-    watching.until(|line| line.kind == "Updated").await?;
+    watch.process_until(|line| line.kind == "Updated").await?;
 
     // Restarted without a write in the meantime.
     reference.kill(0);
     reference.start_again(0).await?;
     writer.set("changed", "3").await?;
-    watching.until(|line| line.kind == "Updated").await?;
+    watch.process_until(|line| line.kind == "Updated").await?;
 
     // Restarted with changes before the program can reconnect: the server's watch cache no longer has the program's
     // version.
@@ -267,21 +276,21 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), TestError> {
     writer.create("recreated", "2").await?;
     writer.delete("deleted").await?;
     proxy.faults().refuse(false);
-    let recreated = |line: &Line| line.kind == "Added" && line.name.as_deref() == Some("recreated");
-    watching.until(recreated).await?;
+    let is_recreated = |line: &Line| line.kind == "Added" && line.name.as_deref() == Some("recreated");
+    watch.process_until(is_recreated).await?;
     writer.create("last", "1").await?;
     recorder.write(Record::Quiet);
-    watching.until(|line| line.name.as_deref() == Some("last")).await?;
+    watch.process_until(|line| line.name.as_deref() == Some("last")).await?;
     recorder.write(Record::Settled);
 
-    assert!(watching.program.try_wait()?.is_none(), "the watch still runs");
-    assert_eq!(watching.state.events_of("changed"), ["Added", "Updated", "Updated"]);
-    assert_eq!(watching.state.events_of("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
-    assert_eq!(watching.state.events_of("deleted"), ["Added", "Deleted Inferred Deleted"]);
-    assert!(watching.stderr_text().contains("fresh again"), "{}", watching.stderr_text());
-    assert!(watching.state.states.iter().any(|state| state == "Fresh"), "{:?}", watching.state.states);
+    assert!(watch.program.try_wait()?.is_none(), "the watch still runs");
+    assert_eq!(watch.state.events_of("changed"), ["Added", "Updated", "Updated"]);
+    assert_eq!(watch.state.events_of("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
+    assert_eq!(watch.state.events_of("deleted"), ["Added", "Deleted Inferred Deleted"]);
+    assert!(watch.stderr_text().contains("fresh again"), "{}", watch.stderr_text());
+    assert!(watch.state.states.iter().any(|state| state == "Fresh"), "{:?}", watch.state.states);
     let history = reference.history("", "configmaps").await?;
-    assert_eq!(watching.state.cached, final_objects(&history), "the lines add up to the existing objects");
+    assert_eq!(watch.state.objects, final_objects(&history), "the lines add up to the existing objects");
     let verdict = check(&history, &recorder.trace())?.total();
     assert_eq!((verdict.lost, verdict.repeated, verdict.out_of_order), (0, 0, 0), "{verdict:?}");
     Ok(())

@@ -12,7 +12,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::{TestError, config_map, kube_config};
 
 /// Limit of each wait. Callgrind makes the program about a hundred times slower.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::main]
 async fn main() -> Result<(), TestError> {
@@ -29,11 +29,11 @@ async fn main() -> Result<(), TestError> {
             let _ = sender.send(new.metadata.resource_version.clone());
         }
     })?;
-    informers.wait_for_sync(TIMEOUT).await?;
+    informers.wait_for_sync(WAIT_TIMEOUT).await?;
     for number in 0..events {
         server.replace(&config_map("a", &number.to_string()))?;
         // Each event is handled before the next one is written, so that none are merged.
-        handled.recv_timeout(TIMEOUT)?;
+        handled.recv_timeout(WAIT_TIMEOUT)?;
     }
     println!("{events} events handled");
     Ok(())

@@ -53,7 +53,7 @@ impl CachedForm {
     pub fn from_env() -> Result<Option<Self>, TestkitError> {
         let value = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
         value
-            .map(|form| form.parse().map_err(|no_form: InvalidForm| format!("STEADFAST_FORM: {no_form}").into()))
+            .map(|form| form.parse().map_err(|error: InvalidForm| format!("STEADFAST_FORM: {error}").into()))
             .transpose()
     }
 
@@ -78,8 +78,8 @@ pub fn builder_with_form(factory: &InformerFactory, scope: Scope) -> InformerBui
 
 impl fmt::Display for CachedForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = if self.lazy { "lazy" } else { "typed" };
-        write!(f, "{kept}-{}", if self.protobuf { "protobuf" } else { "json" })
+        let storage = if self.lazy { "lazy" } else { "typed" };
+        write!(f, "{storage}-{}", if self.protobuf { "protobuf" } else { "json" })
     }
 }
 
@@ -87,8 +87,8 @@ impl FromStr for CachedForm {
     type Err = InvalidForm;
 
     fn from_str(text: &str) -> Result<Self, InvalidForm> {
-        let found = Self::ALL.into_iter().find(|form| form.to_string() == text);
-        found.ok_or_else(|| InvalidForm(text.to_owned()))
+        let form = Self::ALL.into_iter().find(|form| form.to_string() == text);
+        form.ok_or_else(|| InvalidForm(text.to_owned()))
     }
 }
 

@@ -18,7 +18,7 @@ impl Children {
     /// Collects the objects of the resource `plural` in `group` from the history of `server`. The core group is the
     /// empty string.
     pub fn of(server: &ApiServer, group: &str, plural: &str) -> Self {
-        let (history, mut all) = (server.history(), Self::default());
+        let (history, mut children) = (server.history(), Self::default());
         for change in history.of(group, plural) {
             let state = change.object.as_deref().or(change.previous.as_deref());
             // Only the first owner reference counts: an object with several owners would be counted once for each
@@ -26,17 +26,17 @@ impl Children {
             let owner =
                 state.and_then(|child| child.pointer("/metadata/ownerReferences/0/uid")).and_then(Value::as_str);
             let Some(owner) = owner else { continue };
-            let live = all.live.entry(owner.to_owned()).or_default();
+            let live_names = children.live.entry(owner.to_owned()).or_default();
             if change.object.is_some() {
-                live.insert(change.name.clone());
+                live_names.insert(change.name.clone());
             } else {
-                live.remove(&change.name);
+                live_names.remove(&change.name);
             }
             // The number is taken after each change, so that two objects that exist together only for an instant are
             // counted.
-            let most = all.max_at_once.entry(owner.to_owned()).or_default();
-            *most = live.len().max(*most);
+            let max_at_once = children.max_at_once.entry(owner.to_owned()).or_default();
+            *max_at_once = live_names.len().max(*max_at_once);
         }
-        all
+        children
     }
 }

@@ -25,16 +25,16 @@ pub type TestError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Returns an error if `reached` is not true within `limit`.
 pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, TestkitError> {
-    let started = Instant::now();
+    let start = Instant::now();
     // Polls, because `reached` may inspect any state and nothing announces its changes. In virtual time, the interval
     // costs nothing.
     while !reached() {
-        if started.elapsed() > limit {
+        if start.elapsed() > limit {
             return Err(format!("the condition was not met within {limit:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(started.elapsed())
+    Ok(start.elapsed())
 }
 
 /// Returns the client configuration from the kubeconfig of `server`, which names its first replica.

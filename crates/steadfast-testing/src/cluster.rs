@@ -88,7 +88,7 @@ pub struct TestCluster {
     config: kube::Config,
     namespace: String,
     writer: Writer,
-    chronicles: Vec<EventLog>,
+    event_logs: Vec<EventLog>,
     /// Names of the definitions that the scenario created.
     definitions: Vec<String>,
     /// Revision of the store when the backup was created.
@@ -117,14 +117,14 @@ impl TestCluster {
         let server = Server::start(kind, needs).await?;
         let config = server.config().await?;
         let client = Connection::new(config.clone())?.client();
-        let namespace = own_namespace()?;
+        let namespace = unused_namespace_name()?;
         create_namespace(&client, &namespace).await?;
         let proxy = FaultProxy::start(server.addresses())?;
         let writer = Writer::new(client, &namespace);
         let (kind, needs) = (kind.clone(), needs.to_vec());
-        let (chronicles, definitions, backup) = (Vec::new(), Vec::new(), None);
+        let (event_logs, definitions, backup) = (Vec::new(), Vec::new(), None);
         let mut cluster =
-            Self { kind, needs, server, proxy, config, namespace, writer, chronicles, definitions, backup, started };
+            Self { kind, needs, server, proxy, config, namespace, writer, event_logs, definitions, backup, started };
         cluster.follow(&ApiResource::erase::<ConfigMap>(&())).await?;
         Ok(Ok(cluster))
     }
@@ -164,7 +164,7 @@ impl TestCluster {
         if matches!(self.kind, ServerKind::Other(_)) {
             return Err("this server has no history of another namespace".into());
         }
-        let name = own_namespace()?;
+        let name = unused_namespace_name()?;
         create_namespace(&self.writer.client(), &name).await?;
         let writer = Writer::new(self.writer.client(), &name);
         Ok((name, writer))
@@ -240,8 +240,8 @@ impl TestCluster {
     pub async fn define(&mut self, definition: Value) -> Result<(), TestkitError> {
         let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
         let definitions: Api<CustomResourceDefinition> = Api::all(self.writer.client());
-        let defined = definitions.create(&PostParams::default(), &definition).await?;
-        self.definitions.extend(defined.metadata.name);
+        let created = definitions.create(&PostParams::default(), &definition).await?;
+        self.definitions.extend(created.metadata.name);
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl TestCluster {
         // A scenario with needs may break this watch, and a broken watch provides no history.
         if self.needs.is_empty() {
             let started = self.started;
-            self.chronicles.push(EventLog::start(self.writer.client(), &self.namespace, resource, started).await?);
+            self.event_logs.push(EventLog::start(self.writer.client(), &self.namespace, resource, started).await?);
         }
         Ok(())
     }
@@ -275,16 +275,16 @@ impl TestCluster {
     ///
     /// Returns an error if the history is incomplete, or if the server's history and that of the watch differ.
     pub async fn history_of(&self, resource: &ApiResource) -> Result<History, TestkitError> {
-        let until = self.writer.write_unrelated().await?;
-        let recorded = self.server.history(until, &resource.group, &resource.plural).await?;
-        let watched = match self.chronicles.iter().find(|event_log| event_log.resource == *resource) {
+        let revision = self.writer.write_unrelated().await?;
+        let server_history = self.server.history(revision, &resource.group, &resource.plural).await?;
+        let watch_history = match self.event_logs.iter().find(|event_log| event_log.resource == *resource) {
             Some(event_log) => Some(event_log.history().await?),
             None => None,
         };
-        match (recorded, watched) {
-            (Some(recorded), Some(watched)) => {
-                agree(&recorded, &watched, &self.namespace)?;
-                Ok(recorded)
+        match (server_history, watch_history) {
+            (Some(server_history), Some(watch_history)) => {
+                check_agreement(&server_history, &watch_history, &self.namespace)?;
+                Ok(server_history)
             }
             (Some(history), None) | (None, Some(history)) => Ok(history),
             (None, None) => {
@@ -449,7 +449,7 @@ impl TestCluster {
 }
 
 /// Returns an unused name for a namespace.
-fn own_namespace() -> Result<String, TestkitError> {
+fn unused_namespace_name() -> Result<String, TestkitError> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
@@ -464,15 +464,15 @@ async fn create_namespace(client: &kube::Client, name: &str) -> Result<(), Testk
 }
 
 /// Checks that both histories of `namespace` agree: the same objects, changed at the same versions.
-fn agree(own: &History, watched: &History, namespace: &str) -> Result<(), TestkitError> {
+fn check_agreement(server_history: &History, watch_history: &History, namespace: &str) -> Result<(), TestkitError> {
     fn summarize<'a>(history: &'a History, namespace: &str) -> Vec<(u64, &'a str, &'a str, bool)> {
-        let within = history.changes().iter().filter(|change| change.namespace.as_deref() == Some(namespace));
-        within.map(|change| (change.version, &*change.uid, &*change.name, change.object.is_some())).collect()
+        let changes = history.changes().iter().filter(|change| change.namespace.as_deref() == Some(namespace));
+        changes.map(|change| (change.version, &*change.uid, &*change.name, change.object.is_some())).collect()
     }
-    let (own, watched) = (summarize(own, namespace), summarize(watched, namespace));
-    if own == watched {
+    let (server_history, watch_history) = (summarize(server_history, namespace), summarize(watch_history, namespace));
+    if server_history == watch_history {
         Ok(())
     } else {
-        Err(format!("the server's history is {own:?}, and that of the watch {watched:?}").into())
+        Err(format!("the server's history is {server_history:?}, and that of the watch {watch_history:?}").into())
     }
 }

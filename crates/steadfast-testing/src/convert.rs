@@ -15,14 +15,14 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
 /// Returns identity and version of an object from its own metadata, even if the object does not decode as its type.
 fn identity<K: Cacheable>(object: &Object<K>) -> contract::ObjectVersionRef {
     // An undecodable object still has an identity, by which the checker recognises the object.
-    object.read_whole(reference).unwrap_or_else(|_| {
+    object.read_whole(object_ref).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
         contract::ObjectVersionRef::new(key.namespace(), key.name(), uid, version.as_str())
     })
 }
 
 /// Returns identity and version of an object.
-pub(crate) fn reference<K: Resource>(object: &K) -> contract::ObjectVersionRef {
+pub(crate) fn object_ref<K: Resource>(object: &K) -> contract::ObjectVersionRef {
     let meta = object.meta();
     contract::ObjectVersionRef::new(
         meta.namespace.as_deref(),
@@ -32,7 +32,7 @@ pub(crate) fn reference<K: Resource>(object: &K) -> contract::ObjectVersionRef {
     )
 }
 
-pub(crate) fn seen<K: Cacheable>(event: &Event<K>) -> contract::HandlerEvent {
+pub(crate) fn handler_event<K: Cacheable>(event: &Event<K>) -> contract::HandlerEvent {
     match event {
         Event::Added { object, initial } => {
             contract::HandlerEvent::Added { object: identity(object), initial: *initial }

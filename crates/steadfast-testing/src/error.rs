@@ -48,7 +48,7 @@ impl From<Box<dyn StdError + Send + Sync>> for TestkitError {
     fn from(cause: Box<dyn StdError + Send + Sync>) -> Self {
         // An error that already has this type is not wrapped again, so that causes do not repeat in the message.
         match cause.downcast::<Self>() {
-            Ok(own) => *own,
+            Ok(testkit_error) => *testkit_error,
             Err(cause) => Self { cause },
         }
     }
@@ -98,18 +98,19 @@ mod tests {
     /// Requires the bounds of `anyhow::Error` for the conversion by `?`.
     fn is_for_anyhow<E: StdError + Send + Sync + 'static>(_: &E) {}
 
-    fn failed() -> Result<(), TestkitError> {
+    fn io_failure() -> Result<(), TestkitError> {
         Err(std::io::Error::other("no socket"))?
     }
 
     #[test]
     fn error_converts_and_keeps_message_of_cause() {
-        let into_box = || -> Result<(), Box<dyn StdError>> { Ok(failed()?) };
-        let into_shared = || -> Result<(), Box<dyn StdError + Send + Sync>> { Ok(failed()?) };
-        let (own, boxed, shared) = (failed().unwrap_err(), into_box().unwrap_err(), into_shared().unwrap_err());
-        is_for_anyhow(&own);
-        assert_eq!([own.to_string(), boxed.to_string(), shared.to_string()], ["no socket"; 3]);
-        assert!(own.get_ref().is::<std::io::Error>());
+        let into_box = || -> Result<(), Box<dyn StdError>> { Ok(io_failure()?) };
+        let into_shared = || -> Result<(), Box<dyn StdError + Send + Sync>> { Ok(io_failure()?) };
+        let (testkit_error, boxed, shared) =
+            (io_failure().unwrap_err(), into_box().unwrap_err(), into_shared().unwrap_err());
+        is_for_anyhow(&testkit_error);
+        assert_eq!([testkit_error.to_string(), boxed.to_string(), shared.to_string()], ["no socket"; 3]);
+        assert!(testkit_error.get_ref().is::<std::io::Error>());
         // The conversion into a box and back keeps the cause.
         assert!(TestkitError::from(shared).get_ref().is::<std::io::Error>());
     }

@@ -32,11 +32,11 @@ const MAX_HOLD_MILLIS: u64 = 300;
 /// let network = NetworkFaults::seeded(7);
 /// let connection = InMemory { network: network.clone(), ..InMemory::default() }.connection(&server).await?;
 /// // Here a controller is run on the connection.
-/// let mut upsets = FaultSchedule::new(7, &server, &network);
+/// let mut faults = FaultSchedule::new(7, &server, &network);
 /// for _ in 0..20 {
-///     upsets.inject_next().await;
+///     faults.inject_next().await;
 /// }
-/// upsets.end();
+/// faults.end();
 /// # drop(connection);
 /// # Ok(())
 /// # }
@@ -46,14 +46,14 @@ pub struct FaultSchedule<'a> {
     server: &'a ApiServer,
     network: &'a NetworkFaults,
     state: u64,
-    lagging: Option<Instant>,
+    lag_start: Option<Instant>,
 }
 
 impl<'a> FaultSchedule<'a> {
     /// Creates the faults that `seed` selects.
     pub fn new(seed: u64, server: &'a ApiServer, network: &'a NetworkFaults) -> Self {
         // The multiplication spreads small seeds over all bits. `| 1` excludes zero, the fixed point of xorshift.
-        Self { server, network, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, lagging: None }
+        Self { server, network, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, lag_start: None }
     }
 
     /// Returns a random number below `bound`, for other decisions of a test that depend on the seed.
@@ -70,15 +70,15 @@ impl<'a> FaultSchedule<'a> {
     pub async fn inject_next(&mut self) {
         // About half of the draws inject nothing: a controller must also have time to recover between two faults.
         match self.random(10) {
-            0 | 1 => self.lag(self.lagging.is_none()),
+            0 | 1 => self.lag(self.lag_start.is_none()),
             2 => self.network.reset(),
             3 => self.server.faults().end_watches(),
             4 => {
                 // The server acts on the request, but its response is held and then lost. Callers cannot know whether
                 // the write happened.
                 self.network.black_hole(Direction::ToClient, true);
-                let hold = self.random(MAX_HOLD_MILLIS);
-                self.pass(hold).await;
+                let hold_millis = self.random(MAX_HOLD_MILLIS);
+                self.wait_millis(hold_millis).await;
                 // The reset drops the held bytes.
                 self.network.reset();
                 self.network.black_hole(Direction::ToClient, false);
@@ -88,7 +88,7 @@ impl<'a> FaultSchedule<'a> {
             _ => {}
         }
         let pause = self.random(MAX_PAUSE_MILLIS);
-        self.pass(pause).await;
+        self.wait_millis(pause).await;
     }
 
     /// Ends all faults.
@@ -97,20 +97,20 @@ impl<'a> FaultSchedule<'a> {
     }
 
     fn lag(&mut self, on: bool) {
-        self.lagging = on.then(Instant::now);
+        self.lag_start = on.then(Instant::now);
         self.server.faults().lag(on);
     }
 
     /// Waits for this number of milliseconds, and ends a lag that expires in between.
-    async fn pass(&mut self, milliseconds: u64) {
+    async fn wait_millis(&mut self, milliseconds: u64) {
         let pause = Duration::from_millis(milliseconds);
         // A lag must end on time even within a pause. Otherwise the caches would stay behind for longer than the
         // maximum.
-        let left = self.lagging.map(|since| MAX_WATCH_LAG.saturating_sub(since.elapsed()));
-        if let Some(left) = left.filter(|left| *left < pause) {
-            sleep(left).await;
+        let remaining_lag = self.lag_start.map(|since| MAX_WATCH_LAG.saturating_sub(since.elapsed()));
+        if let Some(remaining_lag) = remaining_lag.filter(|remaining_lag| *remaining_lag < pause) {
+            sleep(remaining_lag).await;
             self.lag(false);
-            sleep(pause.saturating_sub(left)).await;
+            sleep(pause.saturating_sub(remaining_lag)).await;
         } else {
             sleep(pause).await;
         }

@@ -13,51 +13,51 @@ use crate::TestkitError;
 /// Returns an error if `server` does not serve the resource and has no change of it. `plural` is the plural name of
 /// the resource, such as `configmaps`.
 pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History, TestkitError> {
-    let recorded = server.history();
+    let server_history = server.history();
     // A known resource without a change has an empty history. An unknown resource is probably a typo in the test.
     let is_known = |resources: &[GroupResource]| resources.contains(&GroupResource::new(group, plural));
-    if recorded.of(group, plural).next().is_none() && !is_known(&server.resources()) {
-        return Err(unknown(&server.resources(), group, plural).into());
+    if server_history.of(group, plural).next().is_none() && !is_known(&server.resources()) {
+        return Err(unknown_resource_message(&server.resources(), group, plural).into());
     }
     let log = server.fault_log();
     // Undone changes are not part of the history; only the log of restores contains them. The first epoch has no
     // restore. Each later epoch starts with one restore, in the order of the log.
-    let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(recorded.epochs.iter().skip(1));
+    let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(server_history.epochs.iter().skip(1));
     let mut history = History::new();
-    for change in recorded.of(group, plural) {
+    for change in server_history.of(group, plural) {
         // A restore that no change follows is added after the loop.
         while history.epoch() < change.epoch {
-            let Some((restore, to)) = restores.next() else { break };
-            history.restore(restore.at, *to);
+            let Some((restore, restored_revision)) = restores.next() else { break };
+            history.restore(restore.at, *restored_revision);
         }
         let namespace = change.namespace.as_deref();
-        let message = match &change.object {
+        let converted = match &change.object {
             Some(object) => Change::new(change.revision, &change.uid, namespace, &change.name, object.as_ref().clone()),
             None => Change::deleted(change.revision, &change.uid, namespace, &change.name),
         };
-        history.push(message.at(change.at).in_epoch(change.epoch));
+        history.push(converted.at(change.at).in_epoch(change.epoch));
     }
-    for (restore, to) in restores {
-        history.restore(restore.at, *to);
+    for (restore, restored_revision) in restores {
+        history.restore(restore.at, *restored_revision);
     }
     Ok(history)
 }
 
 /// Describes the unknown resource, and suggests similar names.
-fn unknown(served: &[GroupResource], group: &str, plural: &str) -> String {
+fn unknown_resource_message(resources: &[GroupResource], group: &str, plural: &str) -> String {
     let requested = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
-    let wanted = plural.to_lowercase();
+    let lowercase = plural.to_lowercase();
     let is_close = |resource: &&GroupResource| {
         let name = resource.resource();
-        name == wanted
-            || name.strip_suffix("es").or(name.strip_suffix('s')) == Some(&wanted)
-            || name == format!("{wanted}s")
+        name == lowercase
+            || name.strip_suffix("es").or(name.strip_suffix('s')) == Some(&lowercase)
+            || name == format!("{lowercase}s")
     };
-    let close: Vec<String> = served.iter().filter(is_close).map(ToString::to_string).collect();
-    let hint = if close.is_empty() {
+    let similar: Vec<String> = resources.iter().filter(is_close).map(ToString::to_string).collect();
+    let hint = if similar.is_empty() {
         "specify its plural name and its group".to_owned()
     } else {
-        format!("did you mean {}?", close.join(" or "))
+        format!("did you mean {}?", similar.join(" or "))
     };
     format!("the server has no resource {requested:?}, and therefore no history: {hint}")
 }

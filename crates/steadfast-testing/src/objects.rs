@@ -40,7 +40,7 @@ pub fn pod(name: &str, node: &str) -> Pod {
 /// Returns the definition of a namespaced custom resource `widgets` in `group`. It serves the version `v1` and accepts
 /// any content.
 pub fn widget_definition(group: &str) -> Value {
-    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -49,7 +49,7 @@ pub fn widget_definition(group: &str) -> Value {
             "group": group,
             "scope": "Namespaced",
             "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
-            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": any } }],
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }],
         },
     })
 }

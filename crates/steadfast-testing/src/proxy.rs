@@ -35,21 +35,21 @@
 //! | `faults` | [`NetworkFaults`]: the switches, for all connections or for one |
 //! | `network` | the state that all connections share: lasting faults, admission, reports |
 //! | `link` | lasting conditions, pending actions and counts of one connection; the switches set them for its relay |
-//! | `relay`, `lane` | the forwarding of one connection: two lanes, each with a bounded buffer |
-//! | `end` | the trait of a relayed byte stream; pipes that support a reset |
+//! | `relay`, `one_way_relay` | the forwarding of one connection, each direction with a bounded buffer |
+//! | `relayed_stream` | the trait of a relayed byte stream; pipes that support a reset |
 //! | `tcp`, `memory` | the two forms |
 //! | `report` | the reports: [`FaultChange`], [`ProxiedConnection`] |
 //!
 //! Over TCP, the kernels on both sides of the relay acknowledge the bytes that arrive, even during a black hole. To
 //! lose packets below TCP, a test needs a network that can be cut (`crates/steadfast/tests/kernel.rs`).
 
-mod end;
 mod faults;
-mod lane;
 mod link;
 mod memory;
 mod network;
+mod one_way_relay;
 mod relay;
+mod relayed_stream;
 mod report;
 mod tcp;
 

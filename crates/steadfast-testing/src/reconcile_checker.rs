@@ -75,15 +75,15 @@ struct Inner {
 #[derive(Default)]
 struct State {
     calls: Vec<Call>,
-    views: Vec<View>,
+    read_caches: Vec<ReadCache>,
     /// Revision of the server when the controller was stopped.
-    stopped: Option<u64>,
+    stop_revision: Option<u64>,
     violations: Vec<String>,
 }
 
 /// Cache that the reconciles read.
 #[derive(Clone)]
-struct View {
+struct ReadCache {
     plural: String,
     version: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
 }
@@ -92,14 +92,14 @@ struct View {
 struct Call {
     key: Key,
     /// True if the subject is a key. The object of the key may be missing.
-    by_key: bool,
+    is_by_key: bool,
     /// Version of the object that was passed to the reconcile.
     version: Option<u64>,
     /// Version of each cache that the reconcile reads.
-    views: Vec<(String, Option<u64>)>,
+    read_caches: Vec<(String, Option<u64>)>,
     /// Revision of the server at the start and at the end of the reconcile.
     start_revision: u64,
-    ended: Option<u64>,
+    end_revision: Option<u64>,
 }
 
 type Key = (Option<String>, String);
@@ -179,7 +179,7 @@ impl ReconcileChecker {
         let informer = informer.clone();
         // Versions are opaque to clients. The embedded server uses numbers, so that a test may compare them.
         let version = move || informer.snapshot().version().and_then(|version| version.as_str().parse().ok());
-        self.inner.lock().views.push(View { plural: plural.to_owned(), version: Arc::new(version) });
+        self.inner.lock().read_caches.push(ReadCache { plural: plural.to_owned(), version: Arc::new(version) });
     }
 
     /// Wraps the reconcile function so that each call is observed.
@@ -196,10 +196,10 @@ impl ReconcileChecker {
         let inner = self.inner.clone();
         move |subject, context| {
             // Registered synchronously: the start counts from the call, not from the first poll of the future.
-            let running = RunningReconcile::start(&inner, &subject);
+            let running_reconcile = RunningReconcile::start(&inner, &subject);
             let call = reconcile(subject, context);
             Box::pin(async move {
-                let _running = running;
+                let _running_reconcile = running_reconcile;
                 call.await
             })
         }
@@ -209,8 +209,8 @@ impl ReconcileChecker {
     pub fn stopped(&self) {
         // The revision is read before the lock is taken. A reconcile that starts in between counts as started before
         // the stop.
-        let now = self.inner.server.revision();
-        self.inner.lock().stopped = Some(now);
+        let revision = self.inner.server.revision();
+        self.inner.lock().stop_revision = Some(revision);
     }
 
     /// Returns the counts of the check.
@@ -227,59 +227,59 @@ impl ReconcileChecker {
         let mut violations = state.violations.clone();
         let history = self.inner.server.history();
         let writes = self.check_own_writes(&state.calls, &history.changes, &mut violations);
-        let until = state.stopped.unwrap_or(history.revision);
-        let changes = self.check_changes(&state.calls, &history.changes, until, &mut violations);
+        let final_revision = state.stop_revision.unwrap_or(history.revision);
+        let changes = self.check_changes(&state.calls, &history.changes, final_revision, &mut violations);
         if violations.is_empty() {
             return Ok(ReconcileStats { reconciles: state.calls.len(), writes, changes });
         }
-        let more = violations.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
+        let omitted = violations.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
         violations.truncate(MAX_REPORTED_VIOLATIONS);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Err(format!("{}{more}", violations.join("; ")).into())
+        let omitted = if omitted > 0 { format!("; and {omitted} more") } else { String::new() };
+        Err(format!("{}{omitted}", violations.join("; ")).into())
     }
 
     /// Checks that each reconcile saw the earlier writes of its key. Returns the number of writes that a later
     /// reconcile saw.
     fn check_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
-        let mut seen = BTreeSet::new();
-        let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
+        let mut seen_writes = BTreeSet::new();
+        let mut writes_by_key = BTreeMap::<&Key, Vec<&Change>>::new();
         for call in calls {
-            let own_writes = written.entry(&call.key).or_default();
+            let own_writes = writes_by_key.entry(&call.key).or_default();
             for change in own_writes.iter() {
                 // A cache without a version has received nothing, and lacks every write.
                 let lacks = |version: &Option<u64>| version.is_none_or(|version| version < change.revision);
-                let is_given = self.is_of(change, &call.key) && !call.by_key;
-                let views = call.views.iter().filter(|(plural, _)| plural == change.resource.resource());
+                let is_argument = self.is_of(change, &call.key) && !call.is_by_key;
+                let read_caches = call.read_caches.iter().filter(|(plural, _)| plural == change.resource.resource());
                 // Only caches of the written resource count. A reconcile need not have read the others.
-                let views: Vec<_> = views.map(|(_, version)| version).collect();
-                if is_given && lacks(&call.version) {
+                let read_caches: Vec<_> = read_caches.map(|(_, version)| version).collect();
+                if is_argument && lacks(&call.version) {
                     violations.push(format!(
                         "{} was reconciled with its object from before: {}",
-                        show(&call.key),
+                        key_text(&call.key),
                         describe(change)
                     ));
-                } else if views.iter().any(|version| lacks(version)) {
+                } else if read_caches.iter().any(|version| lacks(version)) {
                     violations.push(format!(
                         "{} was reconciled on a cache from before: {}",
-                        show(&call.key),
+                        key_text(&call.key),
                         describe(change)
                     ));
-                } else if is_given || !views.is_empty() {
-                    seen.insert(change.revision);
+                } else if is_argument || !read_caches.is_empty() {
+                    seen_writes.insert(change.revision);
                 }
             }
             // A write counts if it happened while the reconcile ran. Requests of other clients during this time count
             // as well.
-            let during = |change: &&Arc<Change>| {
+            let is_within_call = |change: &&Arc<Change>| {
                 change.request.is_some()
                     && change.revision > call.start_revision
-                    && call.ended.is_none_or(|ended| change.revision <= ended)
+                    && call.end_revision.is_none_or(|end_revision| change.revision <= end_revision)
             };
             // The reconcile handles the object that existed at its start. The UID distinguishes this object from an
             // earlier object of the same name.
             let owner =
                 changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.start_revision);
-            for change in changes.iter().filter(during) {
+            for change in changes.iter().filter(is_within_call) {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
                 // The next object under this name has another UID. Its reconciles need not see this deletion.
                 if self.is_of(change, &call.key) && change.object.is_none() {
@@ -290,47 +290,47 @@ impl ReconcileChecker {
                 }
             }
         }
-        seen.len()
+        seen_writes.len()
     }
 
-    /// Checks that a reconcile follows the last change of each object up to the revision `until`. Returns the number
-    /// of checked objects.
+    /// Checks that a reconcile follows the last change of each object up to `final_revision`. Returns the number of
+    /// checked objects.
     fn check_changes(
         &self,
         calls: &[Call],
         changes: &[Arc<Change>],
-        until: u64,
+        final_revision: u64,
         violations: &mut Vec<String>,
     ) -> usize {
-        let mut last = BTreeMap::<Key, &Change>::new();
-        for change in changes.iter().filter(|change| change.revision <= until) {
+        let mut last_changes = BTreeMap::<Key, &Change>::new();
+        for change in changes.iter().filter(|change| change.revision <= final_revision) {
             if change.resource.resource() == self.inner.plural {
-                let key = key_of(change);
+                let key = key_of_change(change);
                 if change.object.is_none() {
                     // If an object was created and deleted at once, possibly no cache has seen it. Then no reconcile
                     // is needed.
-                    let was_called = calls.iter().any(|call| call.by_key && call.key == key);
+                    let was_called = calls.iter().any(|call| call.is_by_key && call.key == key);
                     if was_called {
-                        last.insert(key, change)
+                        last_changes.insert(key, change)
                     } else {
-                        last.remove(&key)
+                        last_changes.remove(&key)
                     };
                 } else if (self.inner.follows)(change) {
-                    last.insert(key, change);
+                    last_changes.insert(key, change);
                 }
             }
         }
-        for (key, change) in &last {
-            let follows = |call: &Call| {
+        for (key, change) in &last_changes {
+            let is_reconciled_by = |call: &Call| {
                 // A reconcile by key reads the cache itself, so only its start time matters.
-                let has_seen = call.by_key || call.version.is_none_or(|version| version >= change.revision);
+                let has_seen = call.is_by_key || call.version.is_none_or(|version| version >= change.revision);
                 call.key == *key && call.start_revision >= change.revision && has_seen
             };
-            if !calls.iter().any(follows) {
-                violations.push(format!("{} was not reconciled after: {}", show(key), describe(change)));
+            if !calls.iter().any(is_reconciled_by) {
+                violations.push(format!("{} was not reconciled after: {}", key_text(key), describe(change)));
             }
         }
-        last.len()
+        last_changes.len()
     }
 
     /// Returns `true` if the change belongs to the object of this key.
@@ -353,24 +353,24 @@ struct RunningReconcile {
 
 impl RunningReconcile {
     fn start<S: ReconcileArgument>(inner: &Arc<Inner>, subject: &S) -> Self {
-        let views = inner.lock().views.clone();
-        let views = views.into_iter().map(|view| (view.plural, (view.version)())).collect();
+        let read_caches = inner.lock().read_caches.clone();
+        let read_caches = read_caches.into_iter().map(|cache| (cache.plural, (cache.version)())).collect();
         let start_revision = inner.server.revision();
         let call = Call {
             key: subject.key(),
-            by_key: S::BY_KEY,
+            is_by_key: S::BY_KEY,
             version: subject.version(),
-            views,
+            read_caches,
             start_revision,
-            ended: None,
+            end_revision: None,
         };
         let mut state = inner.lock();
-        if state.stopped.is_some() {
-            state.violations.push(format!("{} was reconciled after the controller was stopped", show(&call.key)));
+        if state.stop_revision.is_some() {
+            state.violations.push(format!("{} was reconciled after the controller was stopped", key_text(&call.key)));
         }
         // The check and the registration share one lock, so that two concurrent starts cannot miss each other.
-        if state.calls.iter().any(|other| other.ended.is_none() && other.key == call.key) {
-            state.violations.push(format!("{} was reconciled concurrently", show(&call.key)));
+        if state.calls.iter().any(|other| other.end_revision.is_none() && other.key == call.key) {
+            state.violations.push(format!("{} was reconciled concurrently", key_text(&call.key)));
         }
         state.calls.push(call);
         Self { inner: inner.clone(), number: state.calls.len() - 1 }
@@ -380,8 +380,8 @@ impl RunningReconcile {
 impl Drop for RunningReconcile {
     fn drop(&mut self) {
         // The revision is read outside of the lock. A later revision only extends the recorded time of the reconcile.
-        let now = self.inner.server.revision();
-        self.inner.lock().calls[self.number].ended = Some(now);
+        let revision = self.inner.server.revision();
+        self.inner.lock().calls[self.number].end_revision = Some(revision);
     }
 }
 
@@ -393,22 +393,22 @@ fn owns(uid: &str, change: &Change) -> bool {
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid)))
 }
 
-fn key_of(change: &Change) -> Key {
+fn key_of_change(change: &Change) -> Key {
     (change.namespace.clone(), change.name.clone())
 }
 
-fn show((namespace, name): &Key) -> String {
+fn key_text((namespace, name): &Key) -> String {
     namespace.as_ref().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
 }
 
 /// Describes a change in a message.
 fn describe(change: &Change) -> String {
-    let what = match (&change.previous, &change.object) {
+    let verb = match (&change.previous, &change.object) {
         (None, _) => "was created",
         (_, None) => "was deleted",
         _ => "was written",
     };
-    format!("{} {} {what} in version {}", change.resource, show(&key_of(change)), change.revision)
+    format!("{} {} {verb} in version {}", change.resource, key_text(&key_of_change(change)), change.revision)
 }
 
 impl fmt::Debug for ReconcileChecker {

@@ -28,24 +28,24 @@ pub struct Recorder {
 struct Inner {
     trace: Mutex<Trace>,
     clock: Box<dyn Fn() -> Duration + Send + Sync>,
-    handlers: AtomicUsize,
-    calls: AtomicU64,
-    informers: Mutex<Vec<Arc<dyn Observed>>>,
+    next_handler_number: AtomicUsize,
+    next_call_number: AtomicU64,
+    informers: Mutex<Vec<Arc<dyn ObservedInformer>>>,
     /// Informers for which the trace contains a sync record.
-    synced: Mutex<BTreeSet<String>>,
+    synced_informers: Mutex<BTreeSet<String>>,
 }
 
 /// Observed informer of any type.
-trait Observed: Send + Sync {
+trait ObservedInformer: Send + Sync {
     fn name(&self) -> &str;
-    fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
+    fn wait_for_version(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()>;
     /// Returns `true` if the handlers received every event and no object is in doubt.
     fn is_settled(&self) -> bool;
     fn record_freshness(&self, recorder: &Recorder);
     fn record_contents(&self, recorder: &Recorder);
 }
 
-struct Observation<K: Cacheable> {
+struct InformerObservation<K: Cacheable> {
     name: String,
     informer: Informer<K>,
     selection: FilterAsSelector<K>,
@@ -64,17 +64,17 @@ impl<K> Clone for FilterAsSelector<K> {
 }
 
 impl<K> FilterAsSelector<K> {
-    fn has(&self, object: &K) -> bool {
+    fn selects(&self, object: &K) -> bool {
         self.0.as_ref().is_none_or(|predicate| predicate(object))
     }
 }
 
-impl<K: Cacheable> Observed for Observation<K> {
+impl<K: Cacheable> ObservedInformer for InformerObservation<K> {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn reach(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()> {
+    fn wait_for_version(&self, version: ResourceVersion, deadline: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             // If the informer does not reach the version, the checker must report it, so the error is ignored here.
             let _ = self.informer.wait_for_version(&version, deadline).await;
@@ -92,7 +92,8 @@ impl<K: Cacheable> Observed for Observation<K> {
 
     fn record_contents(&self, recorder: &Recorder) {
         recorder.write_as_of_now(|| {
-            let (objects, tainted) = convert::contents(&self.informer.snapshot(), |object| self.selection.has(object));
+            let (objects, tainted) =
+                convert::contents(&self.informer.snapshot(), |object| self.selection.selects(object));
             Record::Snapshot { informer: self.name.clone(), objects, tainted }
         });
     }
@@ -105,10 +106,10 @@ impl Recorder {
             inner: Arc::new(Inner {
                 trace: Mutex::default(),
                 clock: Box::new(clock),
-                handlers: AtomicUsize::new(0),
-                calls: AtomicU64::new(0),
+                next_handler_number: AtomicUsize::new(0),
+                next_call_number: AtomicU64::new(0),
                 informers: Mutex::default(),
-                synced: Mutex::default(),
+                synced_informers: Mutex::default(),
             }),
         }
     }
@@ -222,33 +223,33 @@ impl Recorder {
         name: &str,
         selection: &FilterAsSelector<K>,
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
-        act: impl Fn(&Event<K>) + Send + Sync + 'static,
+        action: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> EventRecording<K> {
         // Handlers with equal names need different names in the trace, because the checker follows each handler
         // separately.
-        let number = self.inner.handlers.fetch_add(1, Ordering::Relaxed);
+        let number = self.inner.next_handler_number.fetch_add(1, Ordering::Relaxed);
         let handler = format!("{name}#{number}");
         // Registered before the handler is added: its first event may arrive before `add_handler` returns.
         self.write(Record::registered(&handler, name));
-        let (recorder, informer_held) = (self.clone(), informer.clone());
-        let scribe = RecordingHandler {
+        let (recorder, handler_informer) = (self.clone(), informer.clone());
+        let recording_handler = RecordingHandler {
             recorder,
             name: handler.clone(),
-            informer: informer_held,
+            informer: handler_informer,
             selection: selection.clone(),
-            act,
+            action,
         };
-        let added = choose(informer.handler()).add_handler(scribe);
+        let added = choose(informer.handler()).add_handler(recording_handler);
         let registration = Arc::new(added.expect("the informer must run"));
-        let (recorder, watched, handler_name) = (self.clone(), registration.clone(), handler.clone());
-        let (observed, named, selection) = (informer.clone(), name.to_owned(), selection.clone());
+        let (recorder, watched_registration, handler_name) = (self.clone(), registration.clone(), handler.clone());
+        let (observed_informer, informer_name, selection) = (informer.clone(), name.to_owned(), selection.clone());
         tokio::spawn(async move {
-            if !watched.until_synced().await {
+            if !watched_registration.until_synced().await {
                 return;
             }
             // Two observers run concurrently. If the observer of the informer runs late, the record of the informer's
             // sync must still precede that of its handler.
-            recorder.note_synced(&observed, &named, &selection);
+            recorder.record_sync_once(&observed_informer, &informer_name, &selection);
             recorder.write(Record::RegistrationSynced { handler: handler_name });
         });
         EventRecording { recorder: self.clone(), name: handler, informer: informer.clone(), registration }
@@ -264,11 +265,11 @@ impl Recorder {
     ) {
         let mut informers = self.inner.informers.lock();
         // Several handlers of one informer share its observation.
-        if informers.iter().any(|known| known.name() == name) {
+        if informers.iter().any(|observed| observed.name() == name) {
             return;
         }
         self.write(Record::informer(name, convert::scope(scope)));
-        informers.push(Arc::new(Observation {
+        informers.push(Arc::new(InformerObservation {
             name: name.to_owned(),
             informer: informer.clone(),
             selection: selection.clone(),
@@ -276,25 +277,25 @@ impl Recorder {
         // Released before the callbacks are registered, so that no callback runs under this lock.
         drop(informers);
 
-        let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
-        informer.on_diagnostic(move |note| {
-            let informer = named.clone();
-            let text = |version: &Option<ResourceVersion>| version.as_ref().map(ToString::to_string);
-            match note {
+        let (recorder, informer_name, observed_informer) = (self.clone(), name.to_owned(), informer.clone());
+        informer.on_diagnostic(move |diagnostic| {
+            let informer = informer_name.clone();
+            let version_text = |version: &Option<ResourceVersion>| version.as_ref().map(ToString::to_string);
+            match diagnostic {
                 Diagnostic::Synced { version } => {
-                    recorder.write(Record::Relisted { informer, from: None, to: text(version) });
+                    recorder.write(Record::Relisted { informer, from: None, to: version_text(version) });
                 }
                 // A restored cache has the state of the list that the checkpoint contains.
                 Diagnostic::Restored { version, .. } => {
                     recorder.write(Record::Relisted { informer, from: None, to: Some(version.to_string()) });
                 }
                 Diagnostic::Relisted { held, version, .. } => {
-                    recorder.write(Record::Relisted { informer, from: text(held), to: text(version) });
+                    recorder.write(Record::Relisted { informer, from: version_text(held), to: version_text(version) });
                 }
                 // The key is recorded here, because the object may be deleted before the next freshness record, which
                 // also names it.
                 Diagnostic::Undecodable { key, .. } => recorder.write_as_of_now(|| {
-                    let (state, mut tainted) = convert::freshness(&watched.freshness());
+                    let (state, mut tainted) = convert::freshness(&observed_informer.freshness());
                     tainted.push(Key::new(key.namespace(), key.name()));
                     Record::Freshness { informer, state, tainted }
                 }),
@@ -303,24 +304,24 @@ impl Recorder {
             }
         });
 
-        let (recorder, named, watched, selection) =
+        let (recorder, informer_name, observed_informer, selection) =
             (self.clone(), name.to_owned(), informer.clone(), selection.clone());
         tokio::spawn(async move {
-            let mut changed = watched.changed();
+            let mut changed = observed_informer.changed();
             let mut last = "";
             loop {
                 // Only changes of the state are recorded. The version and the age change with every event.
-                if watched.freshness().name() != last {
-                    last = recorder.sample(&watched, &named);
+                if observed_informer.freshness().name() != last {
+                    last = recorder.sample(&observed_informer, &informer_name);
                 }
-                recorder.note_synced(&watched, &named, &selection);
+                recorder.record_sync_once(&observed_informer, &informer_name, &selection);
                 // A cache can become stale without an event, so the freshness is also checked periodically. An error
                 // means that the informer was dropped.
                 if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
                     return;
                 }
-                if matches!(watched.freshness(), Freshness::Stopped(_)) {
-                    recorder.sample(&watched, &named);
+                if matches!(observed_informer.freshness(), Freshness::Stopped(_)) {
+                    recorder.sample(&observed_informer, &informer_name);
                     return;
                 }
             }
@@ -328,12 +329,12 @@ impl Recorder {
     }
 
     /// Records once that `informer` reports its sync, with its contents at that time.
-    fn note_synced<K: Cacheable>(&self, informer: &Informer<K>, name: &str, selection: &FilterAsSelector<K>) {
+    fn record_sync_once<K: Cacheable>(&self, informer: &Informer<K>, name: &str, selection: &FilterAsSelector<K>) {
         if !informer.has_synced() {
             return;
         }
         // Two tasks can reach this point at the same time. The lock lets only one of them record the sync.
-        let mut synced = self.inner.synced.lock();
+        let mut synced = self.inner.synced_informers.lock();
         if !synced.insert(name.to_owned()) {
             return;
         }
@@ -341,7 +342,7 @@ impl Recorder {
         let mut trace = self.lock();
         let now = (self.inner.clock)();
         trace.record(now, Record::InformerSynced { informer: name.to_owned() });
-        let (objects, tainted) = convert::contents(&informer.snapshot(), |object| selection.has(object));
+        let (objects, tainted) = convert::contents(&informer.snapshot(), |object| selection.selects(object));
         trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
     }
 
@@ -359,13 +360,13 @@ impl Recorder {
 
     /// Reads `namespace/name`, or a cluster-scoped name, from the cache, and records the result.
     pub fn read<K: Cacheable>(&self, informer: &Informer<K>, name: &str, key: &str) {
-        self.read_key(informer, name, parse(key));
+        self.read_key(informer, name, parse_key(key));
     }
 
     fn read_key<K: Cacheable>(&self, informer: &Informer<K>, name: &str, key: Key) {
         self.write_as_of_now(|| {
-            let answer = convert::cached_object(&informer.snapshot(), &key, |_| true);
-            Record::Read { informer: name.to_owned(), key, content: answer }
+            let content = convert::cached_object(&informer.snapshot(), &key, |_| true);
+            Record::Read { informer: name.to_owned(), key, content }
         });
     }
 
@@ -381,15 +382,15 @@ impl Recorder {
         written: &R,
     ) -> Result<(), WaitError> {
         // The wait runs outside of the trace's lock. Only its result is recorded under the lock.
-        let waited = informer.wait_for(written).await;
+        let result = informer.wait_for(written).await;
         self.write_as_of_now(|| Record::WaitedFor {
             informer: name.to_owned(),
             target: Target::Version(written.meta().resource_version.clone().unwrap_or_default()),
-            outcome: if waited.is_ok() { Outcome::Ok } else { Outcome::Err },
+            outcome: if result.is_ok() { Outcome::Ok } else { Outcome::Err },
             store_version: informer.snapshot().version().map(ToString::to_string),
         });
-        self.read_key(informer, name, convert::reference(written).key);
-        waited
+        self.read_key(informer, name, convert::object_ref(written).key);
+        result
     }
 
     /// Records that `server` is quiet and reachable from here on. Then waits up to 20 s until all informers have caught
@@ -404,8 +405,9 @@ impl Recorder {
         self.write(Record::Quiet);
         let end = tokio::time::Instant::now() + deadline;
         let informers = self.inner.informers.lock().clone();
-        let reached = informers.iter().map(|informer| informer.reach(ResourceVersion::from(version), deadline));
-        futures::future::join_all(reached).await;
+        let waits =
+            informers.iter().map(|informer| informer.wait_for_version(ResourceVersion::from(version), deadline));
+        futures::future::join_all(waits).await;
         // The deadline is shared by both waits. An informer that never settles must still be recorded.
         while !informers.iter().all(|informer| informer.is_settled()) && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -444,7 +446,7 @@ struct RecordingHandler<K: Cacheable, F> {
     name: String,
     informer: Informer<K>,
     selection: FilterAsSelector<K>,
-    act: F,
+    action: F,
 }
 
 impl<K, F> Handler<K> for RecordingHandler<K, F>
@@ -453,10 +455,10 @@ where
     F: Fn(&Event<K>) + Send + Sync + 'static,
 {
     fn handle(&self, event: Event<K>, call: Call) {
-        let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
-        let mut seen = convert::seen(&event);
+        let number = self.recorder.inner.next_call_number.fetch_add(1, Ordering::Relaxed);
+        let mut recorded_event = convert::handler_event(&event);
         if let (Some(_), HandlerEvent::Deleted { reason: reason @ Reason::Deleted, .. }) =
-            (&self.selection.0, &mut seen)
+            (&self.selection.0, &mut recorded_event)
         {
             // A handler with a filter knows the reason. With a selector, no client can know the reason, and the
             // checker rejects such a claim.
@@ -466,14 +468,15 @@ where
         // The cache is read before the handler's action: clause C6 requires that the cache already contains the
         // event.
         self.recorder.write_as_of_now(|| {
-            let store =
-                convert::cached_object(&self.informer.snapshot(), seen.key(), |object| self.selection.has(object));
-            Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
+            let store = convert::cached_object(&self.informer.snapshot(), recorded_event.key(), |object| {
+                self.selection.selects(object)
+            });
+            Record::Entered { handler, call: number, event: recorded_event, retry: call.retry, store }
         });
         // A panic is recorded and then resumed, so that the informer handles the panic as without a recorder.
-        let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));
+        let result = catch_unwind(AssertUnwindSafe(|| (self.action)(&event)));
         let handler = self.name.clone();
-        match done {
+        match result {
             Ok(()) => self.recorder.write(Record::Returned { handler, call: number }),
             Err(panic) => {
                 self.recorder.write(Record::Panicked { handler, call: number });
@@ -524,23 +527,23 @@ impl<K: Cacheable> EventRecording<K> {
 
     /// Returns this handler's events of `namespace/name`, or of a cluster-scoped name.
     pub fn of(&self, key: &str) -> Vec<HandlerEvent> {
-        let key = parse(key);
+        let key = parse_key(key);
         self.events().into_iter().filter(|event| *event.key() == key).collect()
     }
 
     /// Describes this handler's events of `namespace/name`: `Added`, `Updated`, `Deleted Inferred Replaced`.
     pub fn descriptions(&self, key: &str) -> Vec<String> {
-        let word = |event: HandlerEvent| match event {
+        let describe_event = |event: HandlerEvent| match event {
             HandlerEvent::Added { .. } => "Added".to_owned(),
             HandlerEvent::Updated { .. } => "Updated".to_owned(),
             HandlerEvent::Deleted { certainty, reason, .. } => format!("Deleted {certainty:?} {reason:?}"),
             HandlerEvent::Resynced { .. } => "Resynced".to_owned(),
         };
-        self.of(key).into_iter().map(word).collect()
+        self.of(key).into_iter().map(describe_event).collect()
     }
 }
 
-fn parse(key: &str) -> Key {
+fn parse_key(key: &str) -> Key {
     match key.split_once('/') {
         Some((namespace, name)) => Key::new(Some(namespace), name),
         None => Key::new(None, key),

@@ -46,7 +46,7 @@ use process::Process;
 pub use programs::{kubectl, program, skip};
 
 /// Timeout for the stop of a process, and for the wait until a server is quiet.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout for a start on a heavily loaded machine. A process that ends during its start is reported at once.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
@@ -60,12 +60,12 @@ pub struct Reference {
     program: PathBuf,
     // Fields are dropped in this order: the folder must be removed last.
     servers: Vec<ServerProcess>,
-    historian: Option<Process>,
+    history_process: Option<Process>,
     etcd: Process,
     etcd_url: String,
     folder: Folder,
     /// Histories that restores have undone, the oldest first.
-    undone: Vec<Undone>,
+    undone: Vec<UndoneHistory>,
     /// Start of all recorded times, as read from both clocks.
     started: (SystemTime, Instant),
 }
@@ -81,12 +81,12 @@ struct ServerProcess {
 
 /// Part of the history that a restore has undone.
 #[derive(Debug)]
-struct Undone {
+struct UndoneHistory {
     /// File with the undone history.
-    history: PathBuf,
+    history_file: PathBuf,
     /// Revision to which the store was restored.
-    to: u64,
-    at: Duration,
+    restored_revision: u64,
+    restored_at: Duration,
 }
 
 impl Reference {
@@ -115,12 +115,12 @@ impl Reference {
         let folder = Folder::new()?;
         let (etcd, etcd_url) = start_etcd(&program, &folder, 0).await?;
         // The history starts before the API server, so that it contains the first change.
-        let historian = Some(start_historian(&program, &folder, &etcd_url).await?);
+        let history_process = Some(start_history_process(&program, &folder, &etcd_url).await?);
         // Both clocks are read, because the history has wall-clock times of other processes, and the recorder needs a
         // monotonic clock.
         let started = (SystemTime::now(), Instant::now());
         let (servers, undone) = (Vec::new(), Vec::new());
-        let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, started };
+        let mut reference = Self { program, servers, history_process, etcd, etcd_url, folder, undone, started };
         reference.start_another_with_flags(flags, None).await?;
         Ok(Some(reference))
     }
@@ -177,7 +177,7 @@ impl Reference {
         let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
         // The programs shut down gracefully and end when their standard input closes.
         process.close_input();
-        process.until_ended(TIMEOUT).await
+        process.until_ended(WAIT_TIMEOUT).await
     }
 
     /// Returns `true` if an API server was started, and was neither killed nor shut down since.
@@ -198,15 +198,25 @@ impl Reference {
         let certificates = self.folder.path.join("certificates").display().to_string();
         let log = self.folder.path.join(format!("server-{server}.log"));
         let ServerProcess { process, folder, port, etcd_url, flags } = &mut self.servers[server];
-        let (place, at) = (folder.display().to_string(), port.to_string());
-        let mut arguments = vec!["-etcd", etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at, "--"];
+        let (server_folder, port_argument) = (folder.display().to_string(), port.to_string());
+        let mut arguments = vec![
+            "-etcd",
+            etcd_url,
+            "-dir",
+            &server_folder,
+            "-certificates",
+            &certificates,
+            "-port",
+            &port_argument,
+            "--",
+        ];
         arguments.extend(flags.iter().map(String::as_str));
         let mut api_server = Process::start(&self.program, &arguments, log)?;
-        api_server.ready(START_TIMEOUT).await?;
+        api_server.wait_until_ready(START_TIMEOUT).await?;
         *process = Some(api_server);
         // The first start chooses a free port. Later starts reuse the port, so that clients find the server again.
         if *port == 0 {
-            let uri = configuration(&folder.join("kubeconfig")).await?.cluster_url;
+            let uri = read_config(&folder.join("kubeconfig")).await?.cluster_url;
             *port = uri.port_u16().ok_or("the kubeconfig names no port")?;
         }
         Ok(())
@@ -253,7 +263,7 @@ impl Reference {
     pub async fn compact(&self) -> Result<(), TestkitError> {
         let log = self.folder.path.join("compact.log");
         let mut compaction = Process::start(&self.program, &["-compact", "-etcd", &self.etcd_url], log)?;
-        compaction.until_ended(TIMEOUT).await
+        compaction.until_ended(WAIT_TIMEOUT).await
     }
 
     /// Returns the listen address of an API server.
@@ -276,7 +286,7 @@ impl Reference {
     ///
     /// Returns an error if the file cannot be read.
     pub async fn kube_config(&self) -> Result<kube::Config, TestkitError> {
-        configuration(&self.kubeconfig()).await
+        read_config(&self.kubeconfig()).await
     }
 
     /// Opens a connection to the first API server.
@@ -325,7 +335,7 @@ impl Reference {
     ///
     /// Returns an error if the server does not return its newest version.
     pub async fn settle(&self, recorder: &Recorder) -> Result<(), TestkitError> {
-        recorder.settle_at(&self.newest_version().await?, TIMEOUT).await;
+        recorder.settle_at(&self.newest_version().await?, WAIT_TIMEOUT).await;
         Ok(())
     }
 
@@ -341,25 +351,25 @@ impl Reference {
     }
 
     async fn end_history(&mut self) -> Result<(), TestkitError> {
-        if let Some(mut historian) = self.historian.take() {
+        if let Some(mut history_process) = self.history_process.take() {
             // The historian writes all changes up to now, and then exits.
-            historian.close_input();
-            historian.until_ended(TIMEOUT).await?;
+            history_process.close_input();
+            history_process.until_ended(WAIT_TIMEOUT).await?;
         }
         Ok(())
     }
 
     /// Combines the undone histories with the history in `text`.
     fn combine(&self, text: &str, group: &str, plural: &str) -> Result<History, TestkitError> {
-        let wanted = ChangeSelection { started: self.started.0, group, plural };
-        let (mut history, mut after) = (History::new(), 0);
+        let selection = ChangeSelection { started: self.started.0, group, plural };
+        let (mut history, mut last_revision) = (History::new(), 0);
         for undone in &self.undone {
-            wanted.read(&fs::read_to_string(&undone.history)?, after, &mut history)?;
-            history.restore(undone.at, undone.to);
+            selection.read(&fs::read_to_string(&undone.history_file)?, last_revision, &mut history)?;
+            history.restore(undone.restored_at, undone.restored_revision);
             // The next file repeats the changes up to the restored revision, so they are skipped in that file.
-            after = undone.to;
+            last_revision = undone.restored_revision;
         }
-        wanted.read(text, after, &mut history)?;
+        selection.read(text, last_revision, &mut history)?;
         Ok(history)
     }
 
@@ -378,8 +388,8 @@ impl Reference {
             if history_file::last_revision(text) >= Some(revision) {
                 return self.combine(text, group, plural);
             }
-            if started.elapsed() > TIMEOUT {
-                return Err(format!("the history does not reach revision {revision} within {TIMEOUT:?}").into());
+            if started.elapsed() > WAIT_TIMEOUT {
+                return Err(format!("the history does not reach revision {revision} within {WAIT_TIMEOUT:?}").into());
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -388,22 +398,22 @@ impl Reference {
 
 /// Starts an etcd on `port` and returns it with its URL. Port 0 selects a free port.
 async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Process, String), TestkitError> {
-    let (place, port) = (folder.etcd().display().to_string(), port.to_string());
-    let arguments = ["-only-etcd", "-dir", &place, "-etcd-port", &port];
+    let (etcd_folder, port) = (folder.etcd().display().to_string(), port.to_string());
+    let arguments = ["-only-etcd", "-dir", &etcd_folder, "-etcd-port", &port];
     let mut etcd = Process::start(program, &arguments, folder.path.join("etcd.log"))?;
-    let url = etcd.ready(START_TIMEOUT).await?;
+    let url = etcd.wait_until_ready(START_TIMEOUT).await?;
     Ok((etcd, url))
 }
 
-async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, TestkitError> {
+async fn start_history_process(program: &Path, folder: &Folder, etcd_url: &str) -> Result<Process, TestkitError> {
     let file = folder.history().display().to_string();
     let arguments = ["-history", &file, "-etcd", etcd_url];
-    let mut historian = Process::start(program, &arguments, folder.path.join("history.log"))?;
-    historian.ready(START_TIMEOUT).await?;
-    Ok(historian)
+    let mut history_process = Process::start(program, &arguments, folder.path.join("history.log"))?;
+    history_process.wait_until_ready(START_TIMEOUT).await?;
+    Ok(history_process)
 }
 
-async fn configuration(kubeconfig: &Path) -> Result<kube::Config, TestkitError> {
+async fn read_config(kubeconfig: &Path) -> Result<kube::Config, TestkitError> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }

@@ -44,11 +44,11 @@
 
 mod final_state;
 mod fixture;
+mod injector;
 mod report;
 mod request_fault;
 mod run;
-mod runner;
-mod setting;
+mod settings;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -63,18 +63,18 @@ use steadfast_apiserver::{ApiServer, Verb};
 
 pub use self::fixture::Fixture;
 pub use self::report::{Finding, Report};
-use self::request_fault::VARIABLE;
+use self::request_fault::FAULT_VARIABLE;
 pub use self::request_fault::{RequestFault, RequestFaultKind, RequestPoint, RequestSender};
 use self::run::{RunResult, run_once};
-use self::setting::Setting;
+use self::settings::SweepSettings;
 use crate::TestkitError;
 
 /// Environment variable with the number of equal requests that receive a fault.
-const REPEATS: &str = "STEADFAST_SWEEP_REPEATS";
+const REPEATS_VARIABLE: &str = "STEADFAST_SWEEP_REPEATS";
 
 /// Sweep of a controller and a scenario; see the [module](self).
 pub struct Sweep<C, S> {
-    setting: Setting<C, S>,
+    settings: SweepSettings<C, S>,
     repeats: u32,
 }
 
@@ -86,13 +86,13 @@ impl<C, S> Sweep<C, S> {
     /// Statics survive a simulated kill, unlike in a real process, and concurrent runs share them. Spawned tasks
     /// continue without a network. No garbage collector runs, so owned objects outlive their owners.
     pub fn new(controller: C, scenario: S) -> Self {
-        Self { setting: Setting::new(controller, scenario), repeats: 10 }
+        Self { settings: SweepSettings::new(controller, scenario), repeats: 10 }
     }
 
     /// Prepares the server before the controller starts, for example with custom resource definitions.
     #[must_use]
     pub fn prepare(mut self, prepare: impl Fn(&ApiServer) -> Result<(), TestkitError> + Send + Sync + 'static) -> Self {
-        self.setting.prepare = Box::new(prepare);
+        self.settings.prepare = Box::new(prepare);
         self
     }
 
@@ -104,7 +104,7 @@ impl<C, S> Sweep<C, S> {
         name: &str,
         holds: impl Fn(&ApiServer) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        self.setting.invariants.push((name.to_owned(), Box::new(holds)));
+        self.settings.invariants.push((name.to_owned(), Box::new(holds)));
         self
     }
 
@@ -116,7 +116,7 @@ impl<C, S> Sweep<C, S> {
     #[must_use]
     pub fn processes(mut self, processes: usize) -> Self {
         assert!(processes > 0, "a sweep needs at least one process");
-        self.setting.processes = processes;
+        self.settings.processes = processes;
         self
     }
 
@@ -124,7 +124,7 @@ impl<C, S> Sweep<C, S> {
     /// Events and leases are always ignored.
     #[must_use]
     pub fn ignore(mut self, plural: &str) -> Self {
-        self.setting.ignored.push(plural.to_owned());
+        self.settings.ignored_resources.push(plural.to_owned());
         self
     }
 
@@ -132,7 +132,7 @@ impl<C, S> Sweep<C, S> {
     /// writes, and values chosen by the server (UIDs, names) are always ignored.
     #[must_use]
     pub fn ignore_field(mut self, pointer: &str) -> Self {
-        self.setting.unseen.push(pointer.to_owned());
+        self.settings.ignored_fields.push(pointer.to_owned());
         self
     }
 
@@ -150,14 +150,14 @@ impl<C, S> Sweep<C, S> {
     /// seconds.
     #[must_use]
     pub fn quiet(mut self, quiet: Duration) -> Self {
-        self.setting.quiet = quiet;
+        self.settings.quiet = quiet;
         self
     }
 
     /// Sets the seed of all random choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.setting.seed = seed;
+        self.settings.seed = seed;
         self
     }
 }
@@ -184,16 +184,16 @@ where
             return Err("a sweep creates its own runtimes; call it from a #[test], not from a #[tokio::test]".into());
         }
         let fault_free = self.fault_free()?;
-        let (faults, skipped) = match std::env::var(VARIABLE) {
+        let (faults, skipped) = match std::env::var(FAULT_VARIABLE) {
             // With a single line, the sweep repeats one run and ignores the limit of equal requests.
             Ok(line) => (vec![line.parse()?], 0),
             Err(_) => self.faults(&fault_free, self.requested_repeats()?),
         };
-        let alone = faults.len() == 1;
-        let result = self.run_each(&faults)?;
+        let is_single = faults.len() == 1;
+        let results = self.run_each(&faults)?;
         let mut report = Report::new(fault_free.points.len(), fault_free.final_state.len(), skipped);
-        for (fault, result) in faults.into_iter().zip(result) {
-            if alone {
+        for (fault, result) in faults.into_iter().zip(results) {
+            if is_single {
                 report.print_requests(&result);
             }
             report.add(fault, &fault_free, &result);
@@ -204,12 +204,14 @@ where
     /// Returns the run without a fault, after a check that it is reproducible.
     fn fault_free(&self) -> Result<RunResult, TestkitError> {
         // Two runs without a fault must be equal. Otherwise every difference below could be random.
-        let (first, second) = (run_once(&self.setting, None)?, run_once(&self.setting, None)?);
+        let (first, second) = (run_once(&self.settings, None)?, run_once(&self.settings, None)?);
         if let Some(failure) = &first.failure {
-            return Err(format!("run without a fault: {failure}{}", report::ends(&first.ended)).into());
+            return Err(format!("run without a fault: {failure}{}", report::exits_suffix(&first.exits)).into());
         }
-        if !first.ended.is_empty() {
-            return Err(format!("run without a fault: the controller stopped{}", report::ends(&first.ended)).into());
+        if !first.exits.is_empty() {
+            return Err(
+                format!("run without a fault: the controller stopped{}", report::exits_suffix(&first.exits)).into()
+            );
         }
         let differences = first.final_state.differences(&second.final_state);
         if !differences.is_empty() {
@@ -224,10 +226,10 @@ where
         match (first.points.get(in_common), second.points.get(in_common)) {
             (None, None) => Ok(first),
             (one, other) => {
-                let ended = |point: Option<&(Duration, RequestPoint)>| {
+                let describe_point = |point: Option<&(Duration, RequestPoint)>| {
                     point.map_or_else(|| "no request".to_owned(), |(at, point)| format!("{point} after {at:?}"))
                 };
-                let (one, other) = (ended(one), ended(other));
+                let (one, other) = (describe_point(one), describe_point(other));
                 Err(format!("run without a fault: two runs have different requests: {one}, and {other}").into())
             }
         }
@@ -235,10 +237,10 @@ where
 
     /// Returns the number of equal requests that receive a fault.
     fn requested_repeats(&self) -> Result<u32, TestkitError> {
-        match std::env::var(REPEATS) {
-            Ok(text) => {
-                text.parse().map_err(|_| format!("{REPEATS}={text:?} is not a valid number of requests").into())
-            }
+        match std::env::var(REPEATS_VARIABLE) {
+            Ok(text) => text
+                .parse()
+                .map_err(|_| format!("{REPEATS_VARIABLE}={text:?} is not a valid number of requests").into()),
             Err(_) => Ok(self.repeats),
         }
     }
@@ -246,13 +248,13 @@ where
     /// Returns the faults, the smallest first. Also returns the number of points that receive no fault, because
     /// enough equal points receive one.
     fn faults(&self, fault_free: &RunResult, repeats: u32) -> (Vec<RequestFault>, usize) {
-        let has_leader = fault_free.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
+        let has_leader = fault_free.points.iter().any(|(_, point)| point.is_write() && point.is_of(injector::LEASES));
         let mut skipped = HashSet::new();
         let mut faults = Vec::new();
         // The order is by kind: the smallest faults are tested and reported first.
         for kind in RequestFaultKind::ALL {
             for (_, point) in &fault_free.points {
-                if !self.is_for(kind, point, has_leader) {
+                if !self.applies_to(kind, point, has_leader) {
                     continue;
                 }
                 // Controllers often poll. Thousands of equal requests would multiply the runs and find nothing new.
@@ -266,58 +268,58 @@ where
         (faults, skipped.len())
     }
 
-    fn is_for(&self, kind: RequestFaultKind, point: &RequestPoint, has_leader: bool) -> bool {
+    fn applies_to(&self, kind: RequestFaultKind, point: &RequestPoint, has_leader: bool) -> bool {
         let is_controllers = point.sender == RequestSender::Controller;
-        let counts = !self.setting.ignored.iter().any(|plural| point.is_of(plural));
+        let is_relevant = !self.settings.ignored_resources.iter().any(|plural| point.is_of(plural));
         match kind {
-            RequestFaultKind::Delayed | RequestFaultKind::Unobserved => point.is_write() && counts,
+            RequestFaultKind::Delayed | RequestFaultKind::Unobserved => point.is_write() && is_relevant,
             RequestFaultKind::ResponseLost | RequestFaultKind::CrashBefore => {
                 is_controllers && point.verb != Verb::Other
             }
             // A crash after a read only loses knowledge, like a crash before the next request.
             RequestFaultKind::CrashAfter => is_controllers && point.is_write(),
-            RequestFaultKind::CrashThenStaleView => is_controllers && point.is_write() && counts,
+            RequestFaultKind::CrashThenStaleView => is_controllers && point.is_write() && is_relevant,
             // The delay matters only for writes, since only a write can affect the next leader.
-            RequestFaultKind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
+            RequestFaultKind::LeadershipLost => has_leader && is_controllers && point.is_write() && is_relevant,
         }
     }
 
     /// Runs with each fault, on one thread per processor.
     fn run_each(&self, faults: &[RequestFault]) -> Result<Vec<RunResult>, TestkitError> {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::new());
+        let next_index = AtomicUsize::new(0);
+        let results = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..threads.min(faults.len()) {
                 scope.spawn(|| {
                     while let Some((index, fault)) = {
                         // The threads share one counter, because runs differ in duration.
-                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let index = next_index.fetch_add(1, Ordering::Relaxed);
                         faults.get(index).map(|fault| (index, fault))
                     } {
                         // A panic in one run must not end the other runs of the scope.
                         let result =
-                            std::panic::catch_unwind(AssertUnwindSafe(|| run_once(&self.setting, Some(fault))));
+                            std::panic::catch_unwind(AssertUnwindSafe(|| run_once(&self.settings, Some(fault))));
                         let result = result.unwrap_or_else(|_| Err("the run itself panicked".into()));
                         let result =
-                            result.map_err(|error| TestkitError::from(format!("{VARIABLE}='{fault}': {error}")));
-                        done.lock().push((index, result));
+                            result.map_err(|error| TestkitError::from(format!("{FAULT_VARIABLE}='{fault}': {error}")));
+                        results.lock().push((index, result));
                     }
                 });
             }
         });
-        let mut done = done.into_inner();
+        let mut results = results.into_inner();
         // The results are sorted by number, so that the report does not depend on the scheduling of threads.
-        done.sort_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, result)| result).collect()
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 }
 
 impl<C, S> fmt::Debug for Sweep<C, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sweep")
-            .field("processes", &self.setting.processes)
-            .field("seed", &self.setting.seed)
+            .field("processes", &self.settings.processes)
+            .field("seed", &self.settings.seed)
             .finish_non_exhaustive()
     }
 }

@@ -16,17 +16,17 @@ use tokio::task::JoinHandle;
 /// Requeue delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-struct Theirs {
-    all: mpsc::UnboundedSender<()>,
-    running: JoinHandle<()>,
+struct KubeRuntimeController {
+    enqueue_all_sender: mpsc::UnboundedSender<()>,
+    task: JoinHandle<()>,
 }
 
-impl ControllerUnderTest for Theirs {
+impl ControllerUnderTest for KubeRuntimeController {
     fn start(config: kube::Config, _: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let client = Client::try_from(config)?;
         work.set_client(|| client.clone());
         let maps = Api::<ConfigMap>::namespaced(client, "default");
-        let (all, each) = mpsc::unbounded();
+        let (enqueue_all_sender, enqueue_all_signals) = mpsc::unbounded();
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
             work.call(&map).await.map(|()| Action::await_change())
         };
@@ -35,23 +35,23 @@ impl ControllerUnderTest for Theirs {
         let controller = Controller::new(maps, watcher::Config::default())
             .with_config(Config::default().concurrency(concurrency))
             // The library has no queue for single keys, so each round enqueues all objects through this trigger.
-            .reconcile_all_on(each);
+            .reconcile_all_on(enqueue_all_signals);
         let running = controller.run(reconcile, policy, work).for_each(|_| std::future::ready(()));
-        Ok(Self { all, running: tokio::spawn(running) })
+        Ok(Self { enqueue_all_sender, task: tokio::spawn(running) })
     }
 
     fn enqueue_all(&self) -> Result<(), BenchError> {
-        Ok(self.all.unbounded_send(())?)
+        Ok(self.enqueue_all_sender.unbounded_send(())?)
     }
 }
 
-impl Drop for Theirs {
+impl Drop for KubeRuntimeController {
     fn drop(&mut self) {
-        self.running.abort();
+        self.task.abort();
     }
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    run::<Theirs>().await
+    run::<KubeRuntimeController>().await
 }

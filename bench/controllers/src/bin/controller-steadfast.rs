@@ -9,14 +9,14 @@ use steadfast_bench_controllers::{BenchError, ControllerUnderTest, Work, run};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use tokio::runtime::Handle;
 
-struct Ours {
+struct SteadfastController {
     controller: RunningController,
     keys: Vec<ObjectKey>,
     // Declared last, so that it is dropped after the controller.
     _factory: InformerFactory,
 }
 
-impl ControllerUnderTest for Ours {
+impl ControllerUnderTest for SteadfastController {
     fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let connection = Connection::new(config)?;
         // The writes share the connection of the informers and the runtime of the reconciles, as in a user's program.
@@ -41,5 +41,5 @@ impl ControllerUnderTest for Ours {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    run::<Ours>().await
+    run::<SteadfastController>().await
 }

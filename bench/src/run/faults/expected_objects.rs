@@ -16,14 +16,14 @@ pub(super) type Objects = BTreeMap<String, (String, u64)>;
 /// Objects with their writer, which writes the same sequence in each run.
 pub(super) struct ExpectedObjects {
     objects: Objects,
-    next: usize,
-    written: usize,
+    next_number: usize,
+    write_count: usize,
 }
 
 impl ExpectedObjects {
     /// Creates the `count` initial objects.
     pub(super) fn create_initial(server: &ApiServer, count: usize) -> Result<Self, BenchError> {
-        let mut expected = Self { objects: Objects::new(), next: 0, written: 0 };
+        let mut expected = Self { objects: Objects::new(), next_number: 0, write_count: 0 };
         for _ in 0..count {
             expected.create_another(server)?;
         }
@@ -42,8 +42,8 @@ impl ExpectedObjects {
 
     /// Changes one object.
     pub(super) fn change(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
-        self.written += 1;
-        let patch = json!({ "data": { "value": self.written.to_string() } });
+        self.write_count += 1;
+        let patch = json!({ "data": { "value": self.write_count.to_string() } });
         let object = server.merge_patch("configmaps", NAMESPACE, name, patch)?;
         self.record(&object)
     }
@@ -57,32 +57,32 @@ impl ExpectedObjects {
 
     /// Creates an object with this name.
     pub(super) fn create(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
-        self.written += 1;
+        self.write_count += 1;
         let object = server.create(&json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": NAMESPACE },
-            "data": { "value": self.written.to_string(), "ballast": "x".repeat(300) },
+            "data": { "value": self.write_count.to_string(), "ballast": "x".repeat(300) },
         }))?;
         self.record(&object)
     }
 
     /// Creates an object with a new name.
     pub(super) fn create_another(&mut self, server: &ApiServer) -> Result<(), BenchError> {
-        self.next += 1;
-        self.create(server, &format!("c-{:04}", self.next))
+        self.next_number += 1;
+        self.create(server, &format!("c-{:04}", self.next_number))
     }
 
     /// Makes one write. Of ten calls, seven change an object, one creates, one deletes, and one recreates an object.
     pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), BenchError> {
         let names: Vec<&String> = self.objects.keys().collect();
         // A prime factor spreads the writes over the objects, independently of the kinds of writes.
-        let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
+        let name = names.get(self.write_count * 31 % names.len().max(1)).map(|name| (*name).clone());
         let Some(name) = name else { return self.create_another(server) };
         // The number of writes determines the kind of the next write, so that each library sees the same sequence.
-        match self.written % 10 {
+        match self.write_count % 10 {
             3 => self.create_another(server),
             6 => {
                 // A deletion counts as a write, or the sequence would repeat this step forever.
-                self.written += 1;
+                self.write_count += 1;
                 self.delete(server, &name)
             }
             8 => {
@@ -94,9 +94,9 @@ impl ExpectedObjects {
     }
 
     fn record(&mut self, object: &Value) -> Result<(), BenchError> {
-        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("the object has no metadata");
-        let version = text("resourceVersion")?.parse()?;
-        self.objects.insert(text("name")?, (text("uid")?, version));
+        let field = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("the object has no metadata");
+        let version = field("resourceVersion")?.parse()?;
+        self.objects.insert(field("name")?, (field("uid")?, version));
         Ok(())
     }
 }

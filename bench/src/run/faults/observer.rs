@@ -22,7 +22,7 @@ const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Observer {
     _child: Child,
     input: ChildStdin,
-    caches: mpsc::UnboundedReceiver<Objects>,
+    cache_contents: mpsc::UnboundedReceiver<Objects>,
     log: Arc<Mutex<EventLog>>,
 }
 
@@ -34,13 +34,13 @@ pub(super) struct EventLog {
     /// Starts and ends of doubts, with the reported reasons.
     doubts: Vec<(Instant, Option<String>)>,
     /// Newest version in the events of each object, including deleted ones.
-    newest: BTreeMap<String, u64>,
+    newest_versions: BTreeMap<String, u64>,
     /// Number of recreations that were delivered as an update: a new UID without a deletion of the old UID.
-    pub(super) merged: usize,
+    pub(super) merged_recreations: usize,
     /// Number of repeated events.
-    pub(super) repeated: usize,
+    pub(super) repeated_events: usize,
     /// Number of events with an older version than an earlier event of the object.
-    pub(super) older: usize,
+    pub(super) older_events: usize,
 }
 
 impl Observer {
@@ -53,15 +53,15 @@ impl Observer {
             return Err("the process has no pipes".into());
         };
         let log = Arc::new(Mutex::new(EventLog::default()));
-        let (sender, caches) = mpsc::unbounded_channel();
+        let (sender, cache_contents) = mpsc::unbounded_channel();
         tokio::spawn(listen(output, log.clone(), sender));
-        Ok(Self { _child: child, input, caches, log })
+        Ok(Self { _child: child, input, cache_contents, log })
     }
 
     /// Requests the contents of the client's cache.
     pub(super) async fn cache(&mut self) -> Result<Objects, BenchError> {
         self.input.write_all(b"cache\n").await?;
-        timeout(CACHE_TIMEOUT, self.caches.recv()).await?.ok_or_else(|| "the client has ended".into())
+        timeout(CACHE_TIMEOUT, self.cache_contents.recv()).await?.ok_or_else(|| "the client has ended".into())
     }
 
     /// Returns the events so far.
@@ -72,57 +72,57 @@ impl Observer {
 
 impl EventLog {
     /// Returns the delay from `fault` to the first doubt, with the reported reason.
-    pub(super) fn doubt(&self, fault: Instant) -> Option<(Duration, String)> {
+    pub(super) fn first_doubt_since(&self, fault: Instant) -> Option<(Duration, String)> {
         let mut doubts = self.doubts.iter().filter(|(at, _)| *at >= fault);
-        doubts.find_map(|(at, why)| Some((*at - fault, why.clone()?)))
+        doubts.find_map(|(at, reason)| Some((*at - fault, reason.clone()?)))
     }
 
     /// Resets the counters before a fault.
     pub(super) fn reset_counters(&mut self) {
-        (self.merged, self.repeated, self.older) = (0, 0, 0);
+        (self.merged_recreations, self.repeated_events, self.older_events) = (0, 0, 0);
     }
 
     fn record(&mut self, line: &Value) {
-        if let Some(why) = line["doubt"].as_str() {
-            self.doubts.push((Instant::now(), Some(why.to_owned())));
+        if let Some(reason) = line["doubt"].as_str() {
+            self.doubts.push((Instant::now(), Some(reason.to_owned())));
         } else if line["fresh"] == true {
             self.doubts.push((Instant::now(), None));
         }
-        let Some((name, known)) = object(line) else { return };
-        let before = self.objects.get(&name).cloned();
+        let Some((name, state)) = object(line) else { return };
+        let previous = self.objects.get(&name).cloned();
         match line["event"].as_str() {
             Some("applied") => {
-                let newest = self.newest.entry(name.clone()).or_default();
-                match &before {
+                let newest = self.newest_versions.entry(name.clone()).or_default();
+                match &previous {
                     // A new UID without a deletion in between means that handlers see two objects as one changed
                     // object.
-                    Some((uid, _)) if *uid != known.0 => self.merged += 1,
-                    Some((_, version)) if *version == known.1 => self.repeated += 1,
+                    Some((uid, _)) if *uid != state.0 => self.merged_recreations += 1,
+                    Some((_, version)) if *version == state.1 => self.repeated_events += 1,
                     _ => {}
                 }
                 // An older version after a newer one means that the handler was moved back in time.
-                if known.1 < *newest {
-                    self.older += 1;
+                if state.1 < *newest {
+                    self.older_events += 1;
                 }
-                *newest = known.1.max(*newest);
-                self.objects.insert(name, known);
+                *newest = state.1.max(*newest);
+                self.objects.insert(name, state);
             }
             Some("deleted") => {
                 // A deletion of an unknown object is a repeated event.
-                self.repeated += usize::from(self.objects.remove(&name).is_none());
+                self.repeated_events += usize::from(self.objects.remove(&name).is_none());
             }
             _ => {}
         }
     }
 }
 
-async fn listen(output: ChildStdout, log: Arc<Mutex<EventLog>>, caches: mpsc::UnboundedSender<Objects>) {
+async fn listen(output: ChildStdout, log: Arc<Mutex<EventLog>>, cache_contents: mpsc::UnboundedSender<Objects>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
         if let Some(cache) = line["cache"].as_array() {
             // The receiver may have been dropped.
-            let _ = caches.send(cache.iter().filter_map(object).collect());
+            let _ = cache_contents.send(cache.iter().filter_map(object).collect());
         } else {
             log.lock().record(&line);
         }
@@ -135,8 +135,8 @@ fn object(line: &Value) -> Option<(String, (String, u64))> {
         return None;
     }
     // Versions are numbers on the embedded server, so that the newest one is comparable.
-    let text = |key: &str| line[key].as_str().map(str::to_owned);
-    Some((text("name")?, (text("uid")?, text("version")?.parse().ok()?)))
+    let field = |key: &str| line[key].as_str().map(str::to_owned);
+    Some((field("name")?, (field("uid")?, field("version")?.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -145,24 +145,25 @@ mod tests {
 
     use super::*;
 
-    fn line_of(event_type: &str, uid: &str, version: &str) -> Value {
+    fn event_line(event_type: &str, uid: &str, version: &str) -> Value {
         json!({ "event": event_type, "namespace": "default", "name": "a", "uid": uid, "version": version })
     }
 
     #[test]
     fn merged_repeated_and_older_events_are_counted() {
         let mut log = EventLog::default();
-        for line in [line_of("applied", "1", "5"), line_of("applied", "1", "7"), line_of("deleted", "1", "8")] {
+        for line in [event_line("applied", "1", "5"), event_line("applied", "1", "7"), event_line("deleted", "1", "8")]
+        {
             log.record(&line);
         }
-        assert_eq!((log.merged, log.repeated, log.older, log.objects.len()), (0, 0, 0, 0));
-        log.record(&line_of("applied", "2", "9"));
-        log.record(&line_of("applied", "2", "9"));
-        assert_eq!((log.merged, log.repeated, log.older), (0, 1, 0));
-        log.record(&line_of("applied", "3", "12"));
-        assert_eq!((log.merged, log.repeated, log.older), (1, 1, 0));
-        log.record(&line_of("applied", "3", "11"));
-        assert_eq!((log.merged, log.repeated, log.older), (1, 1, 1));
+        assert_eq!((log.merged_recreations, log.repeated_events, log.older_events, log.objects.len()), (0, 0, 0, 0));
+        log.record(&event_line("applied", "2", "9"));
+        log.record(&event_line("applied", "2", "9"));
+        assert_eq!((log.merged_recreations, log.repeated_events, log.older_events), (0, 1, 0));
+        log.record(&event_line("applied", "3", "12"));
+        assert_eq!((log.merged_recreations, log.repeated_events, log.older_events), (1, 1, 0));
+        log.record(&event_line("applied", "3", "11"));
+        assert_eq!((log.merged_recreations, log.repeated_events, log.older_events), (1, 1, 1));
     }
 
     #[test]
@@ -171,8 +172,8 @@ mod tests {
         log.record(&json!({ "doubt": "starting" }));
         log.record(&json!({ "fresh": true }));
         let fault = Instant::now();
-        assert_eq!(log.doubt(fault), None);
+        assert_eq!(log.first_doubt_since(fault), None);
         log.record(&json!({ "doubt": "resuming" }));
-        assert_eq!(log.doubt(fault).map(|(_, why)| why), Some("resuming".to_owned()));
+        assert_eq!(log.first_doubt_since(fault).map(|(_, reason)| reason), Some("resuming".to_owned()));
     }
 }

@@ -33,23 +33,23 @@ pub(super) struct Scenario {
 }
 
 /// Duration of a silence. It is longer than kube-runtime needs to abandon a silent connection: 295 s.
-const SILENCE: Duration = Duration::from_secs(320);
+const SILENCE_DURATION: Duration = Duration::from_secs(320);
 const RECOVERY_TIMEOUT: Duration = Duration::from_mins(1);
 /// Duration of a temporary fault.
 const FAULT_DURATION: Duration = Duration::from_secs(10);
 
 const fn scenario(fault: &'static str, title: &'static str, run: ScenarioRun) -> Scenario {
-    Scenario { fault, title, server: ServerSetup::Plain, recovery_timeout: RECOVERY_TIMEOUT, is_long: false, run }
+    Scenario { fault, title, server: ServerSetup::OneReplica, recovery_timeout: RECOVERY_TIMEOUT, is_long: false, run }
 }
 
 impl Scenario {
-    const fn on(mut self, server: ServerSetup) -> Self {
+    const fn with_server(mut self, server: ServerSetup) -> Self {
         self.server = server;
         self
     }
 
-    const fn long(mut self) -> Self {
-        (self.recovery_timeout, self.is_long) = (SILENCE, true);
+    const fn long_running(mut self) -> Self {
+        (self.recovery_timeout, self.is_long) = (SILENCE_DURATION, true);
         self
     }
 }
@@ -59,11 +59,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F1", "no server for 10 s at the start", |setup| Box::pin(absent(setup))),
     scenario("F2", "server restarts, 2 s down, with an empty window", |setup| Box::pin(restarts(setup))),
     scenario("F3", "RST in mid-stream, five times in 5 s", |setup| Box::pin(resets(setup))),
-    scenario("F4", "black hole of the open connection, new ones work", |setup| Box::pin(black_hole(setup))).long(),
-    scenario("F4", "all packets dropped for 60 s", |setup| Box::pin(all_dropped(setup))).long(),
-    scenario("F5", "flows idle for 45 s are dropped silently", |setup| Box::pin(idle(setup))).long(),
-    scenario("F6", "pings acknowledged, server frozen for 90 s", |setup| Box::pin(frozen(setup))).long(),
-    scenario("F7", "one stream stalled on a healthy connection", |setup| Box::pin(stalled(setup))).long(),
+    scenario("F4", "black hole of the open connection, new ones work", |setup| Box::pin(black_hole(setup)))
+        .long_running(),
+    scenario("F4", "all packets dropped for 60 s", |setup| Box::pin(all_dropped(setup))).long_running(),
+    scenario("F5", "flows idle for 45 s are dropped silently", |setup| Box::pin(idle(setup))).long_running(),
+    scenario("F6", "pings acknowledged, server frozen for 90 s", |setup| Box::pin(frozen(setup))).long_running(),
+    scenario("F7", "one stream stalled on a healthy connection", |setup| Box::pin(stalled(setup))).long_running(),
     scenario("F8", "GOAWAY, once a second for 5 s", |setup| Box::pin(each_second(setup, Faults::goaway))),
     scenario("F9", "watches ended cleanly, once a second for 5 s", |setup| {
         Box::pin(each_second(setup, Faults::end_watches))
@@ -73,132 +74,135 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F11", "410 in the stream", |setup| Box::pin(gone_in_stream(setup))),
     scenario("F12", "10 recreated during a cut of 2 s, history compacted", |setup| Box::pin(recreated(setup))),
     scenario("F13", "10 deleted during a cut of 2 s, history compacted", |setup| Box::pin(deleted(setup))),
-    scenario("F14", "continue tokens expire in the first list of 1,200", |setup| Box::pin(ready(continues(setup)))),
+    scenario("F14", "continue tokens expire in the first list of 1,200", |setup| {
+        Box::pin(ready(expired_continue_tokens(setup)))
+    }),
     scenario("F15", "resource version too large, twice", |setup| Box::pin(too_large(setup))),
-    scenario("F16", "moved to a replica that lags for 10 s", |setup| Box::pin(lagging(setup))).on(ServerSetup::Two),
+    scenario("F16", "moved to a replica that lags for 10 s", |setup| Box::pin(lagging(setup)))
+        .with_server(ServerSetup::TwoReplicas),
     scenario("F16", "410, then a list on a replica that lags for 10 s", |setup| Box::pin(lagging_list(setup)))
-        .on(ServerSetup::Two),
+        .with_server(ServerSetup::TwoReplicas),
     scenario("F17", "streamed lists never end", |setup| Box::pin(ready(endless(setup)))),
     scenario("F19", "a change, a deletion and a creation not sent", |setup| Box::pin(events_lost(setup))),
     scenario("F20", "three old events repeated after a resume", |setup| Box::pin(repeated(setup))),
     scenario("F21", "429 with Retry-After of 5 s, twice", |setup| Box::pin(too_many(setup))),
     scenario("F21", "503 for 10 s", |setup| Box::pin(unavailable(setup))),
-    scenario("F22", "401 for 10 s", |setup| Box::pin(unauthorized(setup))).on(ServerSetup::Closed),
+    scenario("F22", "401 for 10 s", |setup| Box::pin(unauthorized(setup))).with_server(ServerSetup::WithToken),
     scenario("F23", "403 for 10 s", |setup| Box::pin(forbidden(setup))),
     scenario("F24", "one object cannot be decoded for 10 s", |setup| Box::pin(undecodable(setup))),
-    scenario("F30", "restored from a backup 40 writes old", |setup| Box::pin(restored(setup))).long(),
-    scenario("F32", "etcd frozen for 90 s behind a live server", |setup| Box::pin(frozen_etcd(setup))).long(),
+    scenario("F30", "restored from a backup 40 writes old", |setup| Box::pin(restored(setup))).long_running(),
+    scenario("F32", "etcd frozen for 90 s behind a live server", |setup| Box::pin(frozen_etcd(setup))).long_running(),
 ];
 
 async fn absent(setup: &mut Setup) -> Result<(), BenchError> {
     setup.network().refuse(true);
     setup.start_client()?;
-    setup.fault();
+    setup.mark_fault_start();
     setup.write_for(FAULT_DURATION).await?;
     setup.network().refuse(false);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn restarts(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     // The port closes first, so that no client reconnects to the stopping server.
     setup.network().refuse(true);
     setup.faults().stop();
     setup.write_for(Duration::from_secs(2)).await?;
     setup.faults().start();
     setup.network().refuse(false);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn resets(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     for reset in 0..5 {
         // The position of each reset within an object differs.
         setup.network().reset_after(100 + 97 * reset, Direction::ToClient);
         setup.write_for(Duration::from_secs(1)).await?;
     }
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 /// Drops packets of the open connection permanently, so that later events arrive on another connection.
 async fn black_hole(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     // The connection fails before the start of the measurement, so that no byte passes after this start.
     setup.black_hole_open_connections();
-    setup.fault();
+    setup.mark_fault_start();
     setup.write(20)
 }
 
 async fn all_dropped(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     setup.network().black_hole(Direction::Both, true);
-    setup.fault();
+    setup.mark_fault_start();
     setup.write_for(Duration::from_mins(1)).await?;
     setup.network().heal();
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn idle(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     setup.network().drop_idle_after(Some(Duration::from_secs(45)));
     // The connection is idle for longer than the limit, so that the flow is dropped before the first write.
     sleep(Duration::from_secs(65)).await;
-    setup.fault();
+    setup.mark_fault_start();
     setup.write(20)
 }
 
 async fn frozen(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     setup.faults().freeze(true);
-    setup.fault();
+    setup.mark_fault_start();
     setup.write_for(Duration::from_secs(90)).await?;
     setup.faults().freeze(false);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 /// Stalls the open stream permanently, so that later events arrive on another stream.
 async fn stalled(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     setup.faults().stall_streams(true);
-    setup.fault();
+    setup.mark_fault_start();
     setup.write(20)
 }
 
 /// Triggers the fault once a second, five times.
-async fn each_second(setup: &mut Setup, happens: fn(&Faults)) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+async fn each_second(setup: &mut Setup, inject: fn(&Faults)) -> Result<(), BenchError> {
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     for _ in 0..5 {
-        happens(setup.faults());
+        inject(setup.faults());
         setup.write_for(Duration::from_secs(1)).await?;
     }
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn turned_away(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     setup.network().accept_and_close(true);
     // Open connections would hide the fault, since it affects new ones only.
     setup.network().reset();
     setup.write_for(FAULT_DURATION).await?;
     setup.network().accept_and_close(false);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 /// Cuts the network for two seconds, and then expires all earlier versions.
 async fn cut(setup: &mut Setup, change: fn(&mut Setup) -> Result<(), BenchError>) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     setup.network().cut();
     change(setup)?;
     // The watch cache keeps its events after a compaction, so both must expire.
@@ -206,7 +210,7 @@ async fn cut(setup: &mut Setup, change: fn(&mut Setup) -> Result<(), BenchError>
     setup.faults().expire_events();
     sleep(Duration::from_secs(2)).await;
     setup.network().heal();
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
@@ -231,15 +235,15 @@ async fn deleted(setup: &mut Setup) -> Result<(), BenchError> {
 }
 
 async fn gone_in_stream(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     let gone = InjectedResponse::InStream(Status::of_code(410));
     setup.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), gone);
     setup.faults().end_watches();
     setup.write(20)
 }
 
-fn continues(setup: &mut Setup) -> Result<(), BenchError> {
+fn expired_continue_tokens(setup: &mut Setup) -> Result<(), BenchError> {
     // With the initial objects, the list has 1,200 items and thereby more than one page.
     for _ in 0..1_125 {
         setup.expected.create_another(&setup.server)?;
@@ -247,13 +251,13 @@ fn continues(setup: &mut Setup) -> Result<(), BenchError> {
     // Streamed lists are rejected, because only paged lists have continue tokens.
     setup.faults().refuse_streamed_lists(true);
     setup.faults().expire_continue_tokens(3);
-    setup.fault();
+    setup.mark_fault_start();
     setup.start_client()
 }
 
 async fn too_large(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
     setup.faults().respond(rule, InjectedResponse::too_large(TooLargeVersionForm::Cause));
     setup.faults().end_watches();
@@ -266,37 +270,37 @@ async fn move_to_lagging(setup: &mut Setup) -> Result<(), BenchError> {
     setup.write_for(Duration::from_secs(3)).await?;
     // The second replica does not have the changes that the first replica sends from here on.
     sleep(Duration::from_millis(500)).await;
-    setup.fault();
+    setup.mark_fault_start();
     setup.network().send_to(1);
     // The first replica stops, so that no client can return to it.
     setup.faults().replica(0).stop();
     setup.network().reset();
     setup.write_for(FAULT_DURATION).await?;
     setup.faults().replica(1).lag(false);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn lagging(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     move_to_lagging(setup).await
 }
 
 async fn lagging_list(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     setup.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
     move_to_lagging(setup).await
 }
 
 fn endless(setup: &mut Setup) -> Result<(), BenchError> {
     setup.faults().no_initial_events_end(true);
-    setup.fault();
+    setup.mark_fault_start();
     setup.start_client()
 }
 
 async fn events_lost(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     // One event of each kind is dropped: a change, a deletion and a creation.
     setup.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
     let names = ten_names(setup);
@@ -307,18 +311,18 @@ async fn events_lost(setup: &mut Setup) -> Result<(), BenchError> {
 }
 
 async fn repeated(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     setup.faults().repeat_events(3);
     setup.faults().end_watches();
     setup.write_for(Duration::from_secs(2)).await?;
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn too_many(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
     setup.faults().respond(rule, InjectedResponse::retry_after(429, Duration::from_secs(5)));
     setup.faults().end_watches();
@@ -327,13 +331,13 @@ async fn too_many(setup: &mut Setup) -> Result<(), BenchError> {
 
 /// Makes the server respond to every read with `response` for a while.
 async fn rejected(setup: &mut Setup, response: InjectedResponse) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     setup.faults().respond(RequestRule::any().resource("configmaps"), response);
     setup.faults().end_watches();
     setup.write_for(FAULT_DURATION).await?;
     setup.faults().clear_rules();
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
@@ -346,20 +350,20 @@ async fn forbidden(setup: &mut Setup) -> Result<(), BenchError> {
 }
 
 async fn unauthorized(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     // The accepted token changes while the client keeps its own, as after a rotation that the client missed.
     setup.faults().replace_tokens(&["the-token-of-others"]);
     setup.faults().end_watches();
     setup.write_for(FAULT_DURATION).await?;
     setup.faults().replace_tokens(&[TOKEN]);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn undecodable(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
-    setup.fault();
+    setup.start_synced_client().await?;
+    setup.mark_fault_start();
     let name = ten_names(setup)[0].clone();
     setup.faults().undecodable("default", &name, true);
     // The change triggers an event with the broken object.
@@ -368,32 +372,32 @@ async fn undecodable(setup: &mut Setup) -> Result<(), BenchError> {
     setup.faults().undecodable("default", &name, false);
     // The next event of the object decodes again. Without a write, only a relist would repair the cache.
     setup.expected.change(&setup.server, &name)?;
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn restored(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     // State of the backup. The restore undoes later writes.
     let (objects, revision) = (setup.expected.objects().clone(), setup.server.revision());
     setup.write_for(Duration::from_secs(2)).await?;
     // The client must have seen the writes that the restore undoes.
     sleep(Duration::from_millis(500)).await;
-    setup.fault();
+    setup.mark_fault_start();
     setup.faults().restore(revision);
     setup.expected.restore(objects);
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 
 async fn frozen_etcd(setup: &mut Setup) -> Result<(), BenchError> {
-    setup.ready().await?;
+    setup.start_synced_client().await?;
     setup.faults().freeze_etcd(true);
-    setup.fault();
+    setup.mark_fault_start();
     sleep(Duration::from_secs(90)).await;
     setup.faults().freeze_etcd(false);
     setup.write(20)?;
-    setup.healed();
+    setup.mark_fault_end();
     Ok(())
 }
 

@@ -15,25 +15,25 @@ use crate::run::client_variant::Library;
 use crate::run::results::FaultResult;
 
 /// Number of objects.
-const OBJECTS: usize = 75;
+const OBJECT_COUNT: usize = 75;
 /// Writes per second during writing phases.
-const RATE: u32 = 20;
+const WRITES_PER_SECOND: u32 = 20;
 /// Timeout of a client's first list.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of the comparisons of the cache with the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for events to reach a handler after they reached its cache.
-const SETTLE: Duration = Duration::from_millis(700);
+const HANDLER_SETTLE_TIME: Duration = Duration::from_millis(700);
 
 /// Setup of the server.
 #[derive(Clone, Copy)]
 pub(super) enum ServerSetup {
     /// One replica without authentication.
-    Plain,
+    OneReplica,
     /// Two replicas; clients reach the first one.
-    Two,
+    TwoReplicas,
     /// One replica that requires the token [`TOKEN`].
-    Closed,
+    WithToken,
 }
 
 /// Token of the client.
@@ -48,32 +48,42 @@ pub(super) struct Setup {
     library: Library,
     program: PathBuf,
     kubeconfig: PathBuf,
-    fault: Option<(Instant, RequestCounts, u64)>,
-    healed: Option<Instant>,
+    fault_start: Option<(Instant, RequestCounts, u64)>,
+    fault_end: Option<Instant>,
 }
 
 impl Setup {
     /// Creates the setup without a client.
     pub(super) async fn start(
-        kind: ServerSetup,
+        server_setup: ServerSetup,
         library: Library,
         program: &Path,
         kubeconfig: &Path,
     ) -> Result<Self, BenchError> {
-        let builder: ApiServerBuilder = match kind {
-            ServerSetup::Plain => ApiServer::builder(),
-            ServerSetup::Two => ApiServer::builder().replicas(2),
-            ServerSetup::Closed => ApiServer::builder().token(TOKEN),
+        let builder: ApiServerBuilder = match server_setup {
+            ServerSetup::OneReplica => ApiServer::builder(),
+            ServerSetup::TwoReplicas => ApiServer::builder().replicas(2),
+            ServerSetup::WithToken => ApiServer::builder().token(TOKEN),
         };
         let server = builder.tls(true).start().await?;
         let proxy = FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?;
         let address = server.address(0).ok_or("the server has no address")?;
         // Clients connect to the proxy. The certificate is valid for the loopback address, whatever the port.
-        let written = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
-        std::fs::write(kubeconfig, written)?;
-        let expected = ExpectedObjects::create_initial(&server, OBJECTS)?;
+        let proxied_kubeconfig = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
+        std::fs::write(kubeconfig, proxied_kubeconfig)?;
+        let expected = ExpectedObjects::create_initial(&server, OBJECT_COUNT)?;
         let (program, kubeconfig) = (program.to_owned(), kubeconfig.to_owned());
-        Ok(Self { server, expected, proxy, client: None, library, program, kubeconfig, fault: None, healed: None })
+        Ok(Self {
+            server,
+            expected,
+            proxy,
+            client: None,
+            library,
+            program,
+            kubeconfig,
+            fault_start: None,
+            fault_end: None,
+        })
     }
 
     /// Starts the client.
@@ -93,14 +103,14 @@ impl Setup {
     }
 
     /// Starts the client, waits until it has synced, and lets it watch for a while.
-    pub(super) async fn ready(&mut self) -> Result<(), BenchError> {
+    pub(super) async fn start_synced_client(&mut self) -> Result<(), BenchError> {
         self.start_client()?;
-        if self.until_equal(Instant::now(), FIRST_LIST_TIMEOUT).await?.is_none() {
+        if self.wait_until_equal(Instant::now(), FIRST_LIST_TIMEOUT).await?.is_none() {
             // A client that does not work even without a fault must not count as failed because of the fault.
             return Err("the client did not sync before the fault".into());
         }
         self.write_for(Duration::from_secs(2)).await?;
-        if self.until_equal(Instant::now(), FIRST_LIST_TIMEOUT).await?.is_none() {
+        if self.wait_until_equal(Instant::now(), FIRST_LIST_TIMEOUT).await?.is_none() {
             return Err("the client did not follow before the fault".into());
         }
         Ok(())
@@ -117,8 +127,8 @@ impl Setup {
     }
 
     /// Marks the start of the fault. Times, requests and bytes count from here.
-    pub(super) fn fault(&mut self) {
-        self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
+    pub(super) fn mark_fault_start(&mut self) {
+        self.fault_start = Some((Instant::now(), self.server.request_counts(), self.bytes()));
         if let Some(client) = &self.client {
             // Events before the fault do not count as repeated or lost.
             client.log().reset_counters();
@@ -126,19 +136,19 @@ impl Setup {
     }
 
     /// Marks the end of the fault.
-    pub(super) fn healed(&mut self) {
-        self.healed = Some(Instant::now());
+    pub(super) fn mark_fault_end(&mut self) {
+        self.fault_end = Some(Instant::now());
     }
 
     /// Writes at a constant rate for this time.
     pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), BenchError> {
         let started = tokio::time::Instant::now();
-        let mut written = 0;
+        let mut write_count = 0;
         while started.elapsed() < time {
             self.expected.write(&self.server)?;
-            written += 1;
+            write_count += 1;
             // The schedule is absolute, so that slow writes do not lower the rate.
-            sleep_until(started + Duration::from_secs(1) * written / RATE).await;
+            sleep_until(started + Duration::from_secs(1) * write_count / WRITES_PER_SECOND).await;
         }
         Ok(())
     }
@@ -160,7 +170,7 @@ impl Setup {
     }
 
     /// Waits until the client's cache equals the server, and returns the time since `from`.
-    async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, BenchError> {
+    async fn wait_until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, BenchError> {
         let client = self.client.as_mut().ok_or("the client was not started")?;
         loop {
             // The comparison by UID and version is cheap and shows any missed write.
@@ -180,27 +190,28 @@ impl Setup {
         verdict: &mut FaultResult,
         recovery_timeout: Duration,
     ) -> Result<(), BenchError> {
-        let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
+        let (fault, counts_before, bytes) = self.fault_start.ok_or("no fault was injected")?;
         verdict.recovery_timeout = recovery_timeout.as_secs();
-        let recovered = self.until_equal(self.healed.unwrap_or(fault), recovery_timeout).await?;
-        verdict.recovered = recovered.map(|time| time.as_secs_f64());
+        let recovery_time = self.wait_until_equal(self.fault_end.unwrap_or(fault), recovery_timeout).await?;
+        verdict.recovered = recovery_time.map(|time| time.as_secs_f64());
         // The handler may lag behind the cache. The last events must arrive before any count as lost.
-        sleep(SETTLE).await;
-        let now = self.server.request_counts();
-        verdict.lists = now.full_transfers() - requests.full_transfers();
-        verdict.watches = now.watches - requests.watches;
+        sleep(HANDLER_SETTLE_TIME).await;
+        let counts_after = self.server.request_counts();
+        verdict.lists = counts_after.full_transfers() - counts_before.full_transfers();
+        verdict.watches = counts_after.watches - counts_before.watches;
         verdict.bytes = self.bytes() - bytes;
         let client = self.client.as_ref().ok_or("the client was not started")?;
-        let heard = client.log();
-        if let Some((after, reason)) = heard.doubt(fault) {
-            (verdict.noticed, verdict.reported_error) = (Some(after.as_secs_f64()), Some(reason));
+        let log = client.log();
+        if let Some((delay, reason)) = log.first_doubt_since(fault) {
+            (verdict.noticed, verdict.reported_error) = (Some(delay.as_secs_f64()), Some(reason));
         }
         let expected = self.expected.objects();
-        // `ghosts` are deleted objects in the view of a handler. `untold` are objects without their last state.
-        let ghosts = heard.objects.keys().filter(|name| !expected.contains_key(*name)).count();
-        let untold = expected.iter().filter(|(name, known)| heard.objects.get(*name) != Some(known)).count();
-        verdict.lost = ghosts + untold;
-        (verdict.merged, verdict.repeated, verdict.older) = (heard.merged, heard.repeated, heard.older);
+        // `ghosts` are deleted objects in the view of a handler. `outdated` are objects without their last state.
+        let ghosts = log.objects.keys().filter(|name| !expected.contains_key(*name)).count();
+        let outdated = expected.iter().filter(|(name, state)| log.objects.get(*name) != Some(state)).count();
+        verdict.lost = ghosts + outdated;
+        (verdict.merged, verdict.repeated, verdict.older) =
+            (log.merged_recreations, log.repeated_events, log.older_events);
         Ok(())
     }
 }

@@ -56,7 +56,7 @@ pub(in crate::run) struct FaultResult {
 
 impl FaultResult {
     /// Creates an empty result.
-    pub(in crate::run) fn of(fault: &str, title: &str, library: Library) -> Self {
+    pub(in crate::run) fn new(fault: &str, title: &str, library: Library) -> Self {
         Self {
             fault: fault.to_owned(),
             title: title.to_owned(),

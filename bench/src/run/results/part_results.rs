@@ -70,19 +70,19 @@ impl PartResults {
     }
 
     /// Adds the value of one round.
-    pub(in crate::run) fn add(&mut self, of: &ClientVariant, size: usize, metric: &str, unit: &str, value: f64) {
+    pub(in crate::run) fn add(&mut self, variant: &ClientVariant, size: usize, metric: &str, unit: &str, value: f64) {
         self.seconds = self.started.map_or(self.seconds, |started| started.elapsed().as_secs());
-        let same = |measurement: &&mut Measurement| {
-            measurement.client == of.name && measurement.size == size && measurement.metric == metric
+        let is_same = |measurement: &&mut Measurement| {
+            measurement.client == variant.name && measurement.size == size && measurement.metric == metric
         };
-        if let Some(measurement) = self.measurements.iter_mut().find(same) {
+        if let Some(measurement) = self.measurements.iter_mut().find(is_same) {
             measurement.rounds.push(value);
             return;
         }
         self.measurements.push(Measurement {
-            client: of.name.to_owned(),
-            library: of.library,
-            resource: of.resource,
+            client: variant.name.to_owned(),
+            library: variant.library,
+            resource: variant.resource,
             size,
             metric: metric.to_owned(),
             unit: unit.to_owned(),
@@ -91,7 +91,7 @@ impl PartResults {
     }
 
     /// Adds a failure. An equal failure is recorded only once.
-    pub(in crate::run) fn failed(&mut self, client: &str, size: usize, why: &str) {
+    pub(in crate::run) fn add_failure(&mut self, client: &str, size: usize, why: &str) {
         let is_equal = |failure: &Failure| failure.client == client && failure.size == size && failure.why == why;
         if !self.failures.iter().any(is_equal) {
             self.failures.push(Failure { client: client.to_owned(), size, why: why.to_owned() });
@@ -111,12 +111,12 @@ impl PartResults {
     /// Returns the median of a metric at the largest size below `size`, with that size.
     pub(in crate::run) fn median_below_size(&self, client: &str, metric: &str, size: usize) -> Option<(usize, f64)> {
         // Smaller sizes run first, so a measurement at a smaller size usually exists.
-        let of = |measurement: &&Measurement| {
+        let matches = |measurement: &&Measurement| {
             measurement.client == client && measurement.metric == metric && measurement.size < size
         };
         self.measurements
             .iter()
-            .filter(of)
+            .filter(matches)
             .map(|measurement| (measurement.size, measurement.median()))
             .max_by_key(|(size, _)| *size)
     }

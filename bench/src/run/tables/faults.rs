@@ -43,29 +43,31 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
 }
 
 /// Returns a table with a row for each fault and a column for each library. A cell contains the recovery time, the
-/// number of lists, and the numbers of lost, merged, repeated and older events. `chosen` selects faults by number and
-/// prefix of the title.
-pub(in crate::run) fn summary(fault_results: &FaultResults, chosen: Option<&[(&str, &str)]>) -> String {
+/// number of lists, and the numbers of lost, merged, repeated and older events. `selected` contains the faults by number
+/// and prefix of the title.
+pub(in crate::run) fn summary(fault_results: &FaultResults, selected: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();
     for verdict in &fault_results.verdicts {
-        let of = |(fault, title): &(&str, &str)| verdict.fault == *fault && verdict.title.starts_with(title);
-        if !titles.contains(&(&verdict.fault, &verdict.title)) && chosen.is_none_or(|chosen| chosen.iter().any(of)) {
+        let is_row = |(fault, title): &(&str, &str)| verdict.fault == *fault && verdict.title.starts_with(title);
+        if !titles.contains(&(&verdict.fault, &verdict.title))
+            && selected.is_none_or(|selected| selected.iter().any(is_row))
+        {
             titles.push((&verdict.fault, &verdict.title));
         }
     }
     for (fault, title) in titles {
         let cells = Library::ALL.map(|library| {
-            let of =
+            let is_row =
                 |verdict: &&FaultResult| verdict.library == library && verdict.fault == fault && verdict.title == title;
-            fault_results.verdicts.iter().find(of).map_or_else(|| "-".to_owned(), brief)
+            fault_results.verdicts.iter().find(is_row).map_or_else(|| "-".to_owned(), summary_cell_text)
         });
         let _ = writeln!(text, "| {fault} {title} | {} |", cells.join(" | "));
     }
     text
 }
 
-fn brief(verdict: &FaultResult) -> String {
+fn summary_cell_text(verdict: &FaultResult) -> String {
     if verdict.error.is_some() {
         return "not run".to_owned();
     }
@@ -73,10 +75,11 @@ fn brief(verdict: &FaultResult) -> String {
         1 => "1 list".to_owned(),
         lists => format!("{lists} lists"),
     };
-    let wrong =
+    let deviations =
         [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.repeated, "repeated"), (verdict.older, "older")];
-    let wrong = wrong.iter().filter(|(times, _)| *times > 0).map(|(times, kind)| format!(", **{times} {kind}**"));
-    format!("{}, {lists}{}", verdict.recovery(), wrong.collect::<String>())
+    let deviations =
+        deviations.iter().filter(|(times, _)| *times > 0).map(|(times, kind)| format!(", **{times} {kind}**"));
+    format!("{}, {lists}{}", verdict.recovery(), deviations.collect::<String>())
 }
 
 fn count(times: usize) -> String {

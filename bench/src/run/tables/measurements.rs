@@ -60,19 +60,24 @@ const GROUPS: &[(&str, &[(&str, Prominence)])] = &[
 /// Returns all tables of a part, each with a heading of the third level.
 pub(in crate::run) fn tables(part_results: &PartResults) -> String {
     let mut text = String::new();
-    let mut done: Vec<(usize, Resource)> = Vec::new();
+    let mut finished_tables: Vec<(usize, Resource)> = Vec::new();
     for measurement in part_results.measurements() {
         let (size, resource) = (measurement.size, measurement.resource);
-        if done.contains(&(size, resource)) {
+        if finished_tables.contains(&(size, resource)) {
             continue;
         }
-        done.push((size, resource));
+        finished_tables.push((size, resource));
         let measurements: Vec<&Measurement> =
             // A table contains one size and one resource, because figures of different sizes are not comparable.
             part_results.measurements().iter().filter(|measurement| (measurement.size, measurement.resource) == (size, resource)).collect();
         for (group, columns) in GROUPS {
             let columns: Vec<&str> = columns.iter().map(|(metric, _)| *metric).collect();
-            one(&mut text, &format!("{} {resource}: {group}", format_number(size as f64)), &columns, &measurements);
+            write_table(
+                &mut text,
+                &format!("{} {resource}: {group}", format_number(size as f64)),
+                &columns,
+                &measurements,
+            );
         }
     }
     for failure in part_results.failures() {
@@ -82,7 +87,7 @@ pub(in crate::run) fn tables(part_results: &PartResults) -> String {
     text
 }
 
-fn one(text: &mut String, title: &str, columns: &[&str], measurements: &[&Measurement]) {
+fn write_table(text: &mut String, title: &str, columns: &[&str], measurements: &[&Measurement]) {
     let columns: Vec<(&str, Vec<&Measurement>)> = columns
         .iter()
         .map(|metric| {
@@ -97,8 +102,8 @@ fn one(text: &mut String, title: &str, columns: &[&str], measurements: &[&Measur
     if columns.is_empty() {
         return;
     }
-    let heads = columns.iter().map(|(metric, measurements)| format!("{metric} ({})", measurements[0].unit));
-    let _ = writeln!(text, "### {title}\n\n| | {} |", heads.collect::<Vec<_>>().join(" | "));
+    let headings = columns.iter().map(|(metric, measurements)| format!("{metric} ({})", measurements[0].unit));
+    let _ = writeln!(text, "### {title}\n\n| | {} |", headings.collect::<Vec<_>>().join(" | "));
     let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
     for variant in distinct(
         columns.iter().flat_map(|(_, measurements)| measurements.iter().map(|measurement| &*measurement.client)),
@@ -132,17 +137,18 @@ fn cell(measurement: &Measurement, ours: Option<f64>) -> String {
 
 /// Returns the summary: the best setting of each library, for each measurement at its largest size.
 pub(in crate::run) fn summary(part_results: &PartResults) -> String {
-    bests(part_results, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
+    best_table(part_results, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
 }
 
 /// Returns the summary of a few measurements, for pods only.
 pub(in crate::run) fn first_page(part_results: &PartResults) -> String {
-    bests(part_results, &[Resource::Pods], Prominence::FirstPage)
+    best_table(part_results, &[Resource::Pods], Prominence::FirstPage)
 }
 
-fn bests(part_results: &PartResults, resources: &[Resource], place: Prominence) -> String {
+fn best_table(part_results: &PartResults, resources: &[Resource], prominence: Prominence) -> String {
     let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
-    let metrics: Vec<&str> = columns.filter(|(_, shown)| *shown >= place).map(|(metric, _)| *metric).collect();
+    let metrics: Vec<&str> =
+        columns.filter(|(_, column_prominence)| *column_prominence >= prominence).map(|(metric, _)| *metric).collect();
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     for &resource in resources {
         for metric in &metrics {
@@ -153,18 +159,18 @@ fn bests(part_results: &PartResults, resources: &[Resource], place: Prominence) 
                     .filter(|measurement| measurement.resource == resource && measurement.metric == *metric)
             };
             let Some(size) = measurements().map(|measurement| measurement.size).max() else { continue };
-            let bests = Library::ALL.map(|library| {
+            let best_settings = Library::ALL.map(|library| {
                 best(measurements().filter(|measurement| measurement.library == library && measurement.size == size))
             });
-            let winner = best(bests.iter().flatten().copied());
-            let cells = bests.map(|measurement| {
+            let winner = best(best_settings.iter().flatten().copied());
+            let cells = best_settings.map(|measurement| {
                 measurement.map_or_else(|| "-".to_owned(), |measurement| summary_cell(measurement, winner))
             });
             let unit = measurements().next().map_or("", |measurement| &measurement.unit);
-            let of = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
+            let resource_prefix = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
             let _ = writeln!(
                 text,
-                "| {of}{metric} ({unit}; {} objects) | {} |",
+                "| {resource_prefix}{metric} ({unit}; {} objects) | {} |",
                 format_number(size as f64),
                 cells.join(" | ")
             );
@@ -184,9 +190,9 @@ fn best<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Option<&'a M
 fn summary_cell(measurement: &Measurement, winner: Option<&Measurement>) -> String {
     let median = format_number(measurement.median());
     // The printed values are compared: figures that look equal must both be bold.
-    let won = winner.is_some_and(|winner| format_number(winner.median()) == median);
+    let is_best = winner.is_some_and(|winner| format_number(winner.median()) == median);
     let setting = measurement.client.split_once(", ").map_or("", |(_, setting)| setting);
-    format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
+    format!("{}{}{} ({setting})", if is_best { "**" } else { "" }, median, if is_best { "**" } else { "" })
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

@@ -16,41 +16,41 @@ pub(super) fn apply(object: &Value, changes: &[Value]) -> Value {
     let mut object = object.clone();
     for change in changes {
         let path = parse(change["path"].as_str().expect("a path"));
-        set(&mut object, &path, change.get("new"));
+        set_value(&mut object, &path, change.get("new"));
     }
     object
 }
 
-fn set(value: &mut Value, path: &[Step], new: Option<&Value>) {
-    let Some((step, below)) = path.split_first() else {
+fn set_value(value: &mut Value, path: &[Step], new: Option<&Value>) {
+    let Some((step, remaining_steps)) = path.split_first() else {
         *value = new.cloned().expect("the root has a value");
         return;
     };
-    let is_last = below.is_empty();
+    let is_last = remaining_steps.is_empty();
     match step {
         Step::Field(name) => {
             let fields = value.as_object_mut().expect("an object");
             match new {
                 None if is_last => drop(fields.remove(name).expect("a field to remove")),
                 Some(new) if is_last => drop(fields.insert(name.clone(), new.clone())),
-                _ => set(fields.get_mut(name).expect("a field"), below, new),
+                _ => set_value(fields.get_mut(name).expect("a field"), remaining_steps, new),
             }
         }
-        Step::Index(at) => {
+        Step::Index(index) => {
             let elements = value.as_array_mut().expect("a list");
             match new {
-                None if is_last => drop(elements.remove(*at)),
-                Some(new) if is_last && *at == elements.len() => elements.push(new.clone()),
-                _ => set(&mut elements[*at], below, new),
+                None if is_last => drop(elements.remove(*index)),
+                Some(new) if is_last && *index == elements.len() => elements.push(new.clone()),
+                _ => set_value(&mut elements[*index], remaining_steps, new),
             }
         }
         Step::Element(keys) => {
             let elements = value.as_array_mut().expect("a list");
-            let position = elements.iter().position(|element| has_keys(element, keys));
+            let position = elements.iter().position(|element| has_key_values(element, keys));
             match (position, new) {
-                (Some(at), None) if is_last => drop(elements.remove(at)),
+                (Some(index), None) if is_last => drop(elements.remove(index)),
                 (None, Some(new)) if is_last => elements.push(new.clone()),
-                (Some(at), new) => set(&mut elements[at], below, new),
+                (Some(index), new) => set_value(&mut elements[index], remaining_steps, new),
                 (None, _) => panic!("no element {keys:?}"),
             }
         }
@@ -60,7 +60,7 @@ fn set(value: &mut Value, path: &[Step], new: Option<&Value>) {
                 let values =
                     if keys.len() == 1 { vec![identity.clone()] } else { identity.as_array().expect("keys").clone() };
                 let keys: Vec<(String, Value)> = keys.iter().cloned().zip(values).collect();
-                elements.iter().find(|element| has_keys(element, &keys)).expect("an element").clone()
+                elements.iter().find(|element| has_key_values(element, &keys)).expect("an element").clone()
             });
             let ordered: Vec<Value> = ordered.collect();
             *elements = ordered;
@@ -68,7 +68,7 @@ fn set(value: &mut Value, path: &[Step], new: Option<&Value>) {
     }
 }
 
-fn has_keys(element: &Value, keys: &[(String, Value)]) -> bool {
+fn has_key_values(element: &Value, keys: &[(String, Value)]) -> bool {
     keys.iter().all(|(key, value)| element.get(key).unwrap_or(&Value::Null) == value)
 }
 

@@ -55,9 +55,9 @@ mod tests {
         ]);
         let version = json!({"name": "v1", "additionalPrinterColumns": columns});
         let definition = json!({"spec": {"versions": [{"name": "v0"}, version]}});
-        let found = Column::of(&definition, "v1");
-        assert_eq!(found, [Column { name: "Phase".to_owned(), pattern: "status/phase".to_owned() }]);
-        assert_eq!(found[0].value(&json!({"status": {"phase": "Live"}})), Some(&json!("Live")));
+        let columns = Column::of(&definition, "v1");
+        assert_eq!(columns, [Column { name: "Phase".to_owned(), pattern: "status/phase".to_owned() }]);
+        assert_eq!(columns[0].value(&json!({"status": {"phase": "Live"}})), Some(&json!("Live")));
         assert_eq!(Column::of(&definition, "v0"), []);
     }
 }

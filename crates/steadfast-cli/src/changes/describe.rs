@@ -42,7 +42,7 @@ pub(crate) struct Content {
 impl Content {
     /// Returns the redaction for states of an object of `kind`; `None` if they have no secret values, or all are shown.
     pub(crate) fn redaction(self, kind: &Kind, states: &[&Value]) -> Option<Redaction> {
-        if self.secrets { None } else { Redaction::of(kind, states) }
+        if self.secrets { None } else { Redaction::for_kind(kind, states) }
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Description {
     /// Phrases; empty if all changes are noise.
     pub(crate) phrases: Vec<Phrase>,
     /// Number of changed fields that are noise.
-    pub(crate) noise: usize,
+    pub(crate) noise_count: usize,
     /// Field managers that made the change, as far as known.
     pub(crate) managers: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Visible<'a> {
     /// The printed changes. They include noise only if the content does.
     pub(crate) changes: Vec<Change<'a>>,
     /// Number of changed fields that are noise.
-    pub(crate) noise: usize,
+    pub(crate) noise_count: usize,
 }
 
 /// Returns the changes from `old` to `new` that `content` includes, without the values of Secrets.
@@ -74,10 +74,10 @@ pub(crate) fn visible<'a>(
     content: Content,
 ) -> Visible<'a> {
     let mut changes = diff(old, new, detail);
-    let mut noise = 0;
+    let mut noise_count = 0;
     changes.retain(|change| {
         let is_noise = is_noise(kind, change);
-        noise += usize::from(is_noise);
+        noise_count += usize::from(is_noise);
         content.noise || !is_noise
     });
     if let Some(redaction) = content.redaction(kind, &[old, new]) {
@@ -88,16 +88,16 @@ pub(crate) fn visible<'a>(
             }
         }
     }
-    Visible { changes, noise }
+    Visible { changes, noise_count }
 }
 
 /// Describes the change of an object from `old` to `new`.
 pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value, content: Content) -> Description {
-    let Visible { changes, noise } = visible(kind, old, new, Detail::Leaves, content);
-    let all: Vec<&Change<'_>> = changes.iter().filter(|change| !is_noise(kind, change)).collect();
-    let managers = manager::managers(old, new, &all).into_iter().map(str::to_owned).collect();
+    let Visible { changes, noise_count } = visible(kind, old, new, Detail::Leaves, content);
+    let meaningful: Vec<&Change<'_>> = changes.iter().filter(|change| !is_noise(kind, change)).collect();
+    let managers = manager::managers(old, new, &meaningful).into_iter().map(str::to_owned).collect();
     if changes.is_empty() {
-        return Description { phrases: Vec::new(), noise, managers };
+        return Description { phrases: Vec::new(), noise_count, managers };
     }
     let redaction = content.redaction(kind, &[old, new]);
     let redacted =
@@ -111,41 +111,41 @@ pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value
     }
     conditions::describe(&mut phrases);
     metadata::describe(&mut phrases);
-    Description { phrases: phrases.finish(), noise, managers }
+    Description { phrases: phrases.finish(), noise_count, managers }
 }
 
 fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => pod::describe(phrases),
         ("", "Node") => node::describe(phrases),
-        ("apps", "Deployment") => workload::deployment(phrases),
-        ("apps", "StatefulSet") => workload::stateful_set(phrases),
-        ("apps", "DaemonSet") => workload::daemon_set(phrases),
-        ("apps", "ReplicaSet") | ("", "ReplicationController") => workload::replica_set(phrases),
-        ("batch", "Job") => batch::job(phrases),
-        ("batch", "CronJob") => batch::cron_job(phrases),
-        ("", "Service") => network::service(phrases),
-        ("", "Endpoints") => network::endpoints(phrases),
-        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(phrases),
-        ("networking.k8s.io", "Ingress") => network::ingress(phrases),
-        ("", "PersistentVolumeClaim") => storage::claim(phrases),
-        ("", "PersistentVolume") => storage::volume(phrases),
-        ("storage.k8s.io", "VolumeAttachment") => storage::attachment(phrases),
-        ("", "ConfigMap" | "Secret") => config::data(phrases),
-        ("autoscaling", "HorizontalPodAutoscaler") => scaling::autoscaler(phrases),
-        ("policy", "PodDisruptionBudget") => scaling::disruption_budget(phrases),
-        ("", "ResourceQuota") => scaling::quota(phrases),
-        ("" | "events.k8s.io", "Event") => other::event(phrases),
-        ("coordination.k8s.io", "Lease") => other::lease(phrases),
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => other::binding(phrases),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => other::definition(phrases),
-        _ => other::phase(phrases),
+        ("apps", "Deployment") => workload::describe_deployment(phrases),
+        ("apps", "StatefulSet") => workload::describe_stateful_set(phrases),
+        ("apps", "DaemonSet") => workload::describe_daemon_set(phrases),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => workload::describe_replica_set(phrases),
+        ("batch", "Job") => batch::describe_job(phrases),
+        ("batch", "CronJob") => batch::describe_cron_job(phrases),
+        ("", "Service") => network::describe_service(phrases),
+        ("", "Endpoints") => network::describe_endpoints(phrases),
+        ("discovery.k8s.io", "EndpointSlice") => network::describe_endpoint_slice(phrases),
+        ("networking.k8s.io", "Ingress") => network::describe_ingress(phrases),
+        ("", "PersistentVolumeClaim") => storage::describe_claim(phrases),
+        ("", "PersistentVolume") => storage::describe_volume(phrases),
+        ("storage.k8s.io", "VolumeAttachment") => storage::describe_attachment(phrases),
+        ("", "ConfigMap" | "Secret") => config::describe_data(phrases),
+        ("autoscaling", "HorizontalPodAutoscaler") => scaling::describe_autoscaler(phrases),
+        ("policy", "PodDisruptionBudget") => scaling::describe_disruption_budget(phrases),
+        ("", "ResourceQuota") => scaling::describe_quota(phrases),
+        ("" | "events.k8s.io", "Event") => other::describe_event(phrases),
+        ("coordination.k8s.io", "Lease") => other::describe_lease(phrases),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => other::describe_binding(phrases),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => other::describe_definition(phrases),
+        _ => other::describe_phase(phrases),
     }
 }
 
 fn describe_column(column: &Column, phrases: &mut Phrases<'_>) {
     let (old, new) = (column.value(phrases.old), column.value(phrases.new));
-    if old != new && !phrases.take(&column.pattern).is_empty() {
+    if old != new && !phrases.take_changes(&column.pattern).is_empty() {
         let text = transition(&column.name, &short(old), &short(new));
         phrases.say(Tone::Neutral, text);
     }

@@ -47,27 +47,33 @@ pub(crate) enum Detail {
 /// For each list, the changes are in this order: changed and removed elements, added elements, and the order. Added
 /// elements count as appended.
 pub(crate) fn diff<'a>(old: &'a Value, new: &'a Value, detail: Detail) -> Vec<Change<'a>> {
-    let mut walk = Walk { path: Path::default(), changes: Vec::new(), detail };
+    let mut walk = DiffWalk { path: Path::default(), changes: Vec::new(), detail };
     walk.compare(Some(old), Some(new));
     walk.changes
 }
 
-struct Walk<'a> {
+struct DiffWalk<'a> {
     path: Path<'a>,
     changes: Vec<Change<'a>>,
     detail: Detail,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> DiffWalk<'a> {
     fn compare(&mut self, old: Option<&'a Value>, new: Option<&'a Value>) {
-        let leaves = self.detail == Detail::Leaves;
+        let splits_subtrees = self.detail == Detail::Leaves;
         match (old, new) {
             (Some(Value::Object(old)), Some(Value::Object(new))) => self.compare_fields(Some(old), Some(new)),
-            (Some(Value::Object(old)), None) if leaves && !old.is_empty() => self.compare_fields(Some(old), None),
-            (None, Some(Value::Object(new))) if leaves && !new.is_empty() => self.compare_fields(None, Some(new)),
+            (Some(Value::Object(old)), None) if splits_subtrees && !old.is_empty() => {
+                self.compare_fields(Some(old), None)
+            }
+            (None, Some(Value::Object(new))) if splits_subtrees && !new.is_empty() => {
+                self.compare_fields(None, Some(new))
+            }
             (Some(Value::Array(old)), Some(Value::Array(new))) => self.compare_lists(old, new),
-            (Some(Value::Array(old)), None) if leaves && !old.is_empty() => self.add_or_remove_list(old, true),
-            (None, Some(Value::Array(new))) if leaves && !new.is_empty() => self.add_or_remove_list(new, false),
+            (Some(Value::Array(old)), None) if splits_subtrees && !old.is_empty() => self.add_or_remove_list(old, true),
+            (None, Some(Value::Array(new))) if splits_subtrees && !new.is_empty() => {
+                self.add_or_remove_list(new, false)
+            }
             (old, new) if old == new => {}
             (old, new) => self.push(old.map(Cow::Borrowed), new.map(Cow::Borrowed)),
         }
@@ -94,8 +100,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn keys(&self, old: &[Value], new: &[Value]) -> Option<Keys> {
-        merge_keys::of(self.path.last_field().unwrap_or_default(), old, new)
+    fn find_keys(&self, old: &[Value], new: &[Value]) -> Option<Keys> {
+        merge_keys::find_keys(self.path.last_field().unwrap_or_default(), old, new)
     }
 
     fn compare_lists(&mut self, old: &'a Vec<Value>, new: &'a Vec<Value>) {
@@ -103,21 +109,21 @@ impl<'a> Walk<'a> {
         if old == new {
             return;
         }
-        if let Some(keys) = self.keys(old, new) {
+        if let Some(keys) = self.find_keys(old, new) {
             return self.compare_by_key(keys, old, new);
         }
-        let both = old.len().min(new.len());
+        let common_length = old.len().min(new.len());
         if old.len() == new.len() && old.iter().chain(new).all(Value::is_object) {
-            for (at, (old, new)) in old.iter().zip(new).enumerate() {
-                self.compare_below(Segment::Index(at), Some(old), Some(new));
+            for (index, (old, new)) in old.iter().zip(new).enumerate() {
+                self.compare_below(Segment::Index(index), Some(old), Some(new));
             }
-        } else if old.iter().chain(new).all(Value::is_object) && old[..both] == new[..both] {
+        } else if old.iter().chain(new).all(Value::is_object) && old[..common_length] == new[..common_length] {
             // From the end, so that earlier positions remain valid.
-            for (at, value) in old.iter().enumerate().skip(both).rev() {
-                self.compare_below(Segment::Index(at), Some(value), None);
+            for (index, value) in old.iter().enumerate().skip(common_length).rev() {
+                self.compare_below(Segment::Index(index), Some(value), None);
             }
-            for (at, value) in new.iter().enumerate().skip(both) {
-                self.compare_below(Segment::Index(at), None, Some(value));
+            for (index, value) in new.iter().enumerate().skip(common_length) {
+                self.compare_below(Segment::Index(index), None, Some(value));
             }
         } else {
             self.push_whole_lists(old, new);
@@ -131,7 +137,7 @@ impl<'a> Walk<'a> {
 
     /// Adds the changes of an added or removed list, by element if its elements have keys.
     fn add_or_remove_list(&mut self, list: &'a Vec<Value>, is_removed: bool) {
-        let Some(keys) = self.keys(list, &[]) else {
+        let Some(keys) = self.find_keys(list, &[]) else {
             let list = Some(Cow::Owned(Value::Array(list.clone())));
             return if is_removed { self.push(list, None) } else { self.push(None, list) };
         };
@@ -142,21 +148,23 @@ impl<'a> Walk<'a> {
     }
 
     fn compare_by_key(&mut self, keys: Keys, old: &'a [Value], new: &'a [Value]) {
-        let identify = |list: &'a [Value]| -> Vec<(String, &'a Value)> {
+        let with_identities = |list: &'a [Value]| -> Vec<(String, &'a Value)> {
             list.iter().map(|element| (merge_keys::identity(keys, element), element)).collect()
         };
-        let (old, new) = (identify(old), identify(new));
-        let in_new: BTreeMap<&str, &Value> = new.iter().map(|(id, element)| (id.as_str(), *element)).collect();
-        let in_old: BTreeMap<&str, &Value> = old.iter().map(|(id, element)| (id.as_str(), *element)).collect();
+        let (old, new) = (with_identities(old), with_identities(new));
+        let new_by_identity: BTreeMap<&str, &Value> =
+            new.iter().map(|(identity, element)| (identity.as_str(), *element)).collect();
+        let old_by_identity: BTreeMap<&str, &Value> =
+            old.iter().map(|(identity, element)| (identity.as_str(), *element)).collect();
         // The order that results from the changes of the elements alone.
         let mut order: Vec<&Value> = Vec::new();
-        for (id, element) in &old {
-            let successor = in_new.get(id.as_str()).copied();
+        for (identity, element) in &old {
+            let successor = new_by_identity.get(identity.as_str()).copied();
             self.compare_below(segment(keys, element), Some(element), successor);
             order.extend(successor);
         }
-        for (id, element) in &new {
-            if !in_old.contains_key(id.as_str()) {
+        for (identity, element) in &new {
+            if !old_by_identity.contains_key(identity.as_str()) {
                 self.compare_below(segment(keys, element), None, Some(element));
                 order.push(element);
             }
@@ -188,8 +196,9 @@ mod tests {
     use super::*;
 
     fn lines(old: &Value, new: &Value, detail: Detail) -> Vec<String> {
-        let side = |value: &Option<Cow<'_, Value>>| value.as_ref().map_or("-".to_owned(), ToString::to_string);
-        let line = |change: &Change<'_>| format!("{} {} {}", change.path, side(&change.old), side(&change.new));
+        let value_text = |value: &Option<Cow<'_, Value>>| value.as_ref().map_or("-".to_owned(), ToString::to_string);
+        let line =
+            |change: &Change<'_>| format!("{} {} {}", change.path, value_text(&change.old), value_text(&change.new));
         diff(old, new, detail).iter().map(line).collect()
     }
 

@@ -23,7 +23,7 @@ pub(crate) fn managers<'a>(old: &Value, new: &'a Value, changes: &[&Change<'_>])
     }
     let owners = entries(new).filter(|entry| {
         let fields = entry.get("fieldsV1");
-        changes.iter().any(|change| fields.is_some_and(|fields| owns(fields, &change.path)))
+        changes.iter().any(|change| fields.is_some_and(|fields| contains_path(fields, &change.path)))
     });
     let owners = names(owners);
     if owners.len() == 1 { owners } else { Vec::new() }
@@ -39,8 +39,8 @@ fn entries(object: &Value) -> impl Iterator<Item = &Value> {
     object.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn is_same_manager(one: &Value, other: &Value) -> bool {
-    ["manager", "operation", "subresource"].iter().all(|field| one.get(field) == other.get(field))
+fn is_same_manager(first: &Value, second: &Value) -> bool {
+    ["manager", "operation", "subresource"].iter().all(|field| first.get(field) == second.get(field))
 }
 
 fn names<'a>(entries: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
@@ -54,26 +54,27 @@ fn names<'a>(entries: impl Iterator<Item = &'a Value>) -> Vec<&'a str> {
 }
 
 /// Returns whether the field set `fields` contains the field at `path`, or a field below or above it.
-fn owns(fields: &Value, path: &Path<'_>) -> bool {
-    let mut at = fields;
+fn contains_path(fields: &Value, path: &Path<'_>) -> bool {
+    let mut owned = fields;
     for segment in &path.0 {
-        let Some(members) = at.as_object() else { return false };
+        let Some(members) = owned.as_object() else { return false };
         // An empty set owns the whole field below it.
         if members.is_empty() {
             return true;
         }
         let next = match segment {
             Segment::Field(name) => members.get(&format!("f:{name}")),
-            Segment::Element(keys) => members.iter().find_map(|(member, below)| {
+            Segment::Element(keys) => members.iter().find_map(|(member, nested)| {
                 let key: Value = serde_json::from_str(member.strip_prefix("k:")?).ok()?;
-                let is_same =
-                    |(name, value): &(&str, Option<&Value>)| key.get(*name).is_none_or(|own| Some(own) == *value);
-                keys.iter().all(is_same).then_some(below)
+                let is_same = |(name, value): &(&str, Option<&Value>)| {
+                    key.get(*name).is_none_or(|key_value| Some(key_value) == *value)
+                };
+                keys.iter().all(is_same).then_some(nested)
             }),
             Segment::Index(_) | Segment::Order(_) => return true,
         };
-        let Some(below) = next else { return false };
-        at = below;
+        let Some(nested) = next else { return false };
+        owned = nested;
     }
     true
 }
@@ -97,7 +98,7 @@ mod tests {
         })
     }
 
-    fn found(old: &Value, new: &Value) -> Vec<String> {
+    fn managers_of(old: &Value, new: &Value) -> Vec<String> {
         let changes = diff(old, new, Detail::Leaves);
         let changes: Vec<&Change<'_>> =
             changes.iter().filter(|change| !change.path.starts_with("metadata/managedFields")).collect();
@@ -109,7 +110,7 @@ mod tests {
         let (hpa, kubectl) = (json!({"f:spec": {"f:replicas": {}}}), json!({"f:spec": {"f:template": {}}}));
         let old = deployment(3, &[entry("hpa", "t1", &hpa), entry("kubectl", "t1", &kubectl)]);
         let new = deployment(5, &[entry("hpa", "t2", &hpa), entry("kubectl", "t1", &kubectl)]);
-        assert_eq!(found(&old, &new), ["hpa"]);
+        assert_eq!(managers_of(&old, &new), ["hpa"]);
         assert_eq!(latest(&new), Some("hpa"));
     }
 
@@ -117,8 +118,8 @@ mod tests {
     fn owner_is_found_within_one_second() {
         let (hpa, kubectl) = (json!({"f:spec": {"f:replicas": {}}}), json!({"f:spec": {"f:template": {"f:spec": {}}}}));
         let entries = [entry("hpa", "t1", &hpa), entry("kubectl", "t1", &kubectl)];
-        assert_eq!(found(&deployment(3, &entries), &deployment(5, &entries)), ["hpa"]);
-        assert_eq!(found(&deployment(3, &[]), &deployment(5, &[])), Vec::<String>::new());
+        assert_eq!(managers_of(&deployment(3, &entries), &deployment(5, &entries)), ["hpa"]);
+        assert_eq!(managers_of(&deployment(3, &[]), &deployment(5, &[])), Vec::<String>::new());
     }
 
     #[test]
@@ -129,7 +130,7 @@ mod tests {
             json!({"containers": [{"name": "app", "image": "2"}]}),
         );
         let changes = diff(&old, &new, Detail::Leaves);
-        assert!(owns(&fields, &changes[0].path));
-        assert!(!owns(&json!({"f:containers": {"k:{\"name\":\"b\"}": {"f:image": {}}}}), &changes[0].path));
+        assert!(contains_path(&fields, &changes[0].path));
+        assert!(!contains_path(&json!({"f:containers": {"k:{\"name\":\"b\"}": {"f:image": {}}}}), &changes[0].path));
     }
 }

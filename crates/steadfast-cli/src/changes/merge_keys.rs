@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(super) type Keys = &'static [&'static str];
 
 /// Candidates for lists with an unknown name.
-const COMMON: &[Keys] = &[&["name"], &["type"], &["key"], &["id"], &["uid"], &["ip"], &["hostname"]];
+const COMMON_KEYS: &[Keys] = &[&["name"], &["type"], &["key"], &["id"], &["uid"], &["ip"], &["hostname"]];
 
 /// Returns the candidates for the list in the field `field`, the best first.
 fn candidates(field: &str) -> &'static [Keys] {
@@ -29,13 +29,13 @@ fn candidates(field: &str) -> &'static [Keys] {
         "subjects" => &[&["name", "kind", "namespace"]],
         "rules" => &[&["host"]],
         "managedFields" => &[&["manager", "operation", "subresource", "apiVersion"]],
-        _ => COMMON,
+        _ => COMMON_KEYS,
     }
 }
 
 /// Returns the keys that identify every element of both lists, or `None` if the lists have no such keys.
-pub(super) fn of(field: &str, old: &[Value], new: &[Value]) -> Option<Keys> {
-    candidates(field).iter().copied().find(|keys| identify(keys, old) && identify(keys, new))
+pub(super) fn find_keys(field: &str, old: &[Value], new: &[Value]) -> Option<Keys> {
+    candidates(field).iter().copied().find(|keys| are_unique_keys(keys, old) && are_unique_keys(keys, new))
 }
 
 /// Returns the identity of an element, for comparisons.
@@ -46,14 +46,14 @@ pub(super) fn identity(keys: Keys, element: &Value) -> String {
 }
 
 /// Returns whether `keys` are present and unique in `list`.
-fn identify(keys: Keys, list: &[Value]) -> bool {
-    let mut known = BTreeSet::new();
+fn are_unique_keys(keys: Keys, list: &[Value]) -> bool {
+    let mut identities = BTreeSet::new();
     list.iter().all(|element| {
         let Some(fields) = element.as_object() else { return false };
         let is_present = keys.first().is_some_and(|first| fields.contains_key(*first));
         // A null value would be printed like a missing key.
         let is_simple = keys.iter().filter_map(|key| fields.get(*key)).all(is_simple);
-        is_present && is_simple && known.insert(identity(keys, element))
+        is_present && is_simple && identities.insert(identity(keys, element))
     })
 }
 

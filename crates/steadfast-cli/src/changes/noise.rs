@@ -7,27 +7,27 @@ use super::kind::Kind;
 use super::path::Segment;
 
 /// Metadata that every write changes.
-const METADATA: [&str; 4] =
+const NOISE_METADATA: [&str; 4] =
     ["metadata/managedFields", "metadata/resourceVersion", "metadata/generation", "metadata/selfLink"];
 
 /// Annotations that controllers renew without another change.
-const ANNOTATIONS: [&str; 3] = [
+const NOISE_ANNOTATIONS: [&str; 3] = [
     "endpoints.kubernetes.io/last-change-trigger-time",
     "control-plane.alpha.kubernetes.io/leader",
     "deployment.kubernetes.io/desired-replicas",
 ];
 
 /// Timestamps in a status that are news themselves.
-const NEWS: [&str; 3] = ["lastScheduleTime", "lastSuccessfulTime", "completionTime"];
+const MEANINGFUL_TIMESTAMPS: [&str; 3] = ["lastScheduleTime", "lastSuccessfulTime", "completionTime"];
 
 /// Returns whether `change` of an object of `kind` is noise.
 pub(crate) fn is_noise(kind: &Kind, change: &Change<'_>) -> bool {
     let path = &change.path;
-    if METADATA.iter().any(|noise| path.starts_with(noise)) || path.starts_with("status/observedGeneration") {
+    if NOISE_METADATA.iter().any(|noise| path.starts_with(noise)) || path.starts_with("status/observedGeneration") {
         return true;
     }
     if let [Segment::Field("metadata"), Segment::Field("annotations"), Segment::Field(name)] = &path.0[..] {
-        return ANNOTATIONS.contains(name);
+        return NOISE_ANNOTATIONS.contains(name);
     }
     if kind.is("coordination.k8s.io", "Lease") {
         return path.starts_with("spec/renewTime") || path.starts_with("spec/acquireTime");
@@ -42,9 +42,9 @@ pub(crate) fn is_noise(kind: &Kind, change: &Change<'_>) -> bool {
 /// Returns whether a field of a status is only a timestamp.
 fn is_timestamp(change: &Change<'_>) -> bool {
     let Some(Segment::Field(name)) = change.path.0.last() else { return false };
-    let is_named = ["Time", "Timestamp", "At"].iter().any(|suffix| name.ends_with(suffix));
+    let has_time_name = ["Time", "Timestamp", "At"].iter().any(|suffix| name.ends_with(suffix));
     let sides = [&change.old, &change.new];
-    is_named && !NEWS.contains(name) && sides.into_iter().flatten().all(|value| is_time(value))
+    has_time_name && !MEANINGFUL_TIMESTAMPS.contains(name) && sides.into_iter().flatten().all(|value| is_time(value))
 }
 
 fn is_time(value: &Value) -> bool {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::changes::diff::{Detail, diff};
 
-    fn count(kind: &Kind, old: &Value, new: &Value) -> (usize, usize) {
+    fn count_changes(kind: &Kind, old: &Value, new: &Value) -> (usize, usize) {
         let changes = diff(old, new, Detail::Leaves);
         let noise = changes.iter().filter(|change| is_noise(kind, change)).count();
         (noise, changes.len() - noise)
@@ -73,7 +73,7 @@ mod tests {
             })
         };
         let (old, new) = (node("1", "2026-01-01T00:00:00Z"), node("2", "2026-01-01T00:05:00Z"));
-        assert_eq!(count(&Kind::new("", "Node"), &old, &new), (3, 0));
+        assert_eq!(count_changes(&Kind::new("", "Node"), &old, &new), (3, 0));
     }
 
     #[test]
@@ -81,17 +81,17 @@ mod tests {
         let lease = |time: &str, holder: &str| json!({"spec": {"renewTime": time, "holderIdentity": holder, "acquireTime": time}});
         let kind = Kind::new("coordination.k8s.io", "Lease");
         let old = lease("2026-01-01T00:00:00.000000Z", "a");
-        assert_eq!(count(&kind, &old, &lease("2026-01-01T00:00:02.000000Z", "a")), (2, 0));
-        assert_eq!(count(&kind, &old, &lease("2026-01-01T00:00:02.000000Z", "b")), (2, 1));
+        assert_eq!(count_changes(&kind, &old, &lease("2026-01-01T00:00:02.000000Z", "a")), (2, 0));
+        assert_eq!(count_changes(&kind, &old, &lease("2026-01-01T00:00:02.000000Z", "b")), (2, 1));
     }
 
     #[test]
     fn field_named_like_time_needs_timestamp() {
         let kind = Kind::new("example.com", "Widget");
         let status = |value: &str| json!({"status": {"syncedAt": value}});
-        assert_eq!(count(&kind, &status("2026-01-01T00:00:00Z"), &status("2026-01-01T00:00:01Z")), (1, 0));
-        assert_eq!(count(&kind, &status("rev-1"), &status("rev-2")), (0, 1));
+        assert_eq!(count_changes(&kind, &status("2026-01-01T00:00:00Z"), &status("2026-01-01T00:00:01Z")), (1, 0));
+        assert_eq!(count_changes(&kind, &status("rev-1"), &status("rev-2")), (0, 1));
         let schedule = |value: &str| json!({"status": {"lastScheduleTime": value}});
-        assert_eq!(count(&kind, &schedule("2026-01-01T00:00:00Z"), &schedule("2026-01-01T00:00:01Z")), (0, 1));
+        assert_eq!(count_changes(&kind, &schedule("2026-01-01T00:00:00Z"), &schedule("2026-01-01T00:00:01Z")), (0, 1));
     }
 }

@@ -31,9 +31,9 @@ impl Path<'_> {
     /// A pattern has names separated by slashes. `[]` matches any element of a list.
     pub(crate) fn starts_with(&self, pattern: &str) -> bool {
         let mut segments = self.0.iter();
-        pattern.split('/').all(|wanted| match segments.next() {
-            Some(Segment::Field(name)) => *name == wanted,
-            Some(Segment::Index(_) | Segment::Element(_)) => wanted == "[]",
+        pattern.split('/').all(|expected| match segments.next() {
+            Some(Segment::Field(name)) => *name == expected,
+            Some(Segment::Index(_) | Segment::Element(_)) => expected == "[]",
             Some(Segment::Order(_)) | None => false,
         })
     }
@@ -65,7 +65,7 @@ impl Path<'_> {
                     }
                     text.push_str(name);
                 }
-                Segment::Index(at) => drop(write!(text, "[{at}]")),
+                Segment::Index(index) => drop(write!(text, "[{index}]")),
                 Segment::Order(_) => text.push_str(" order"),
             }
         }
@@ -75,18 +75,18 @@ impl Path<'_> {
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, segment) in self.0.iter().enumerate() {
+        for (position, segment) in self.0.iter().enumerate() {
             match segment {
                 Segment::Field(name) if is_plain(name) => {
-                    f.write_str(if at == 0 { "" } else { "." })?;
+                    f.write_str(if position == 0 { "" } else { "." })?;
                     f.write_str(name)?;
                 }
                 Segment::Field(name) => write!(f, "[{}]", Value::from(*name))?,
-                Segment::Index(at) => write!(f, "[{at}]")?,
+                Segment::Index(index) => write!(f, "[{index}]")?,
                 Segment::Element(keys) => {
                     f.write_str("[")?;
-                    for (at, (key, value)) in keys.iter().enumerate() {
-                        f.write_str(if at == 0 { "" } else { "," })?;
+                    for (position, (key, value)) in keys.iter().enumerate() {
+                        f.write_str(if position == 0 { "" } else { "," })?;
                         match value {
                             Some(Value::String(text)) if is_plain(text) && !is_literal(text) => {
                                 write!(f, "{key}={text}")?;
@@ -107,8 +107,9 @@ impl fmt::Display for Path<'_> {
 /// Returns whether `name` needs no quotes.
 fn is_plain(name: &str) -> bool {
     let mut letters = name.chars();
-    let first = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_' || letter == '$');
-    first && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-')
+    let is_first_plain =
+        letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_' || letter == '$');
+    is_first_plain && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-')
 }
 
 /// Returns whether `text` without quotes would be a JSON literal.

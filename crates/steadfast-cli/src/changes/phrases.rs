@@ -1,4 +1,4 @@
-//! Phrases that describe a change, and the changed fields that they cover.
+//! Phrases that describe a change, and the changed fields that they describe.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ pub(crate) struct Phrases<'a> {
     /// Current state.
     pub(crate) new: &'a Value,
     changes: &'a [Change<'a>],
-    covered: Vec<bool>,
+    described: Vec<bool>,
     major: Vec<Phrase>,
     minor: Vec<Phrase>,
 }
@@ -45,8 +45,8 @@ pub(crate) struct Phrases<'a> {
 impl<'a> Phrases<'a> {
     /// Creates an empty collector for `changes` from `old` to `new`.
     pub(crate) fn new(old: &'a Value, new: &'a Value, changes: &'a [Change<'a>]) -> Self {
-        let covered = vec![false; changes.len()];
-        Self { old, new, changes, covered, major: Vec::new(), minor: Vec::new() }
+        let described = vec![false; changes.len()];
+        Self { old, new, changes, described, major: Vec::new(), minor: Vec::new() }
     }
 
     /// Adds a phrase.
@@ -60,37 +60,37 @@ impl<'a> Phrases<'a> {
     }
 
     /// Marks changes below `pattern` as described; returns whether such changes exist.
-    pub(crate) fn cover(&mut self, pattern: &str) -> bool {
+    pub(crate) fn take_changed(&mut self, pattern: &str) -> bool {
         let mut is_changed = false;
-        for (change, covered) in self.changes.iter().zip(&mut self.covered) {
+        for (change, described) in self.changes.iter().zip(&mut self.described) {
             if change.path.starts_with(pattern) {
-                (*covered, is_changed) = (true, true);
+                (*described, is_changed) = (true, true);
             }
         }
         is_changed
     }
 
     /// Marks changes of one element of the list at `pattern` as described.
-    pub(crate) fn cover_element(&mut self, pattern: &str, key: &str, value: &str) {
-        let at = pattern.split('/').count();
-        for (change, covered) in self.changes.iter().zip(&mut self.covered) {
-            let is_element = match change.path.0.get(at) {
+    pub(crate) fn mark_element_described(&mut self, pattern: &str, key: &str, value: &str) {
+        let index = pattern.split('/').count();
+        for (change, described) in self.changes.iter().zip(&mut self.described) {
+            let is_element = match change.path.0.get(index) {
                 Some(Segment::Element(keys)) => {
-                    let own = keys.iter().find(|(name, _)| *name == key).and_then(|(_, value)| *value);
-                    own.and_then(Value::as_str) == Some(value)
+                    let key_value = keys.iter().find(|(name, _)| *name == key).and_then(|(_, value)| *value);
+                    key_value.and_then(Value::as_str) == Some(value)
                 }
                 _ => false,
             };
-            *covered |= is_element && change.path.starts_with(pattern);
+            *described |= is_element && change.path.starts_with(pattern);
         }
     }
 
-    /// Returns the uncovered changes below `pattern`, and marks them as described.
-    pub(crate) fn take(&mut self, pattern: &str) -> Vec<&'a Change<'a>> {
+    /// Returns the changes that are not described yet below `pattern`, and marks them as described.
+    pub(crate) fn take_changes(&mut self, pattern: &str) -> Vec<&'a Change<'a>> {
         let mut taken = Vec::new();
-        for (change, covered) in self.changes.iter().zip(&mut self.covered) {
-            if !*covered && change.path.starts_with(pattern) {
-                *covered = true;
+        for (change, described) in self.changes.iter().zip(&mut self.described) {
+            if !*described && change.path.starts_with(pattern) {
+                *described = true;
                 taken.push(change);
             }
         }
@@ -98,16 +98,16 @@ impl<'a> Phrases<'a> {
     }
 
     /// Adds `label old→new` if the value at `pattern` changed.
-    pub(crate) fn field(&mut self, label: &str, pattern: &str) {
-        if self.cover(pattern) {
+    pub(crate) fn say_field_change(&mut self, label: &str, pattern: &str) {
+        if self.take_changed(pattern) {
             let (old, new) = (at(self.old, pattern), at(self.new, pattern));
             self.say(Tone::Neutral, transition(label, &short(old), &short(new)));
         }
     }
 
     /// Adds `label old→new` for a number that is 0 if it is missing.
-    pub(crate) fn count(&mut self, label: &str, pattern: &str, tone: Tone) {
-        if self.cover(pattern) {
+    pub(crate) fn say_count_change(&mut self, label: &str, pattern: &str, tone: Tone) {
+        if self.take_changed(pattern) {
             let (old, new) = (number(self.old, pattern), number(self.new, pattern));
             if old != new {
                 self.say(tone, format!("{label} {old}→{new}"));
@@ -116,7 +116,7 @@ impl<'a> Phrases<'a> {
     }
 
     /// Adds `label +added −removed` for two sets. Does nothing if the sets are equal.
-    pub(crate) fn sets(&mut self, label: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
+    pub(crate) fn say_set_change(&mut self, label: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
         if let Some(text) = difference(label, old, new) {
             self.say(Tone::Neutral, text);
         }
@@ -127,16 +127,16 @@ impl<'a> Phrases<'a> {
         !self.major.is_empty()
     }
 
-    /// Returns the phrases. Changes that no phrase covers follow, with their paths; if there is no phrase at all, all
+    /// Returns the phrases. Changes that no phrase describes follow, with their paths; if there is no phrase at all, all
     /// changes follow.
     pub(crate) fn finish(mut self) -> Vec<Phrase> {
         if self.major.is_empty() {
             self.major.append(&mut self.minor);
         }
-        let all = self.major.is_empty();
-        let left = self.changes.iter().zip(&self.covered).filter(|(_, covered)| all || !**covered);
-        let left: Vec<String> = left.map(|(change, _)| by_path(change)).collect();
-        for text in left {
+        let shows_all = self.major.is_empty();
+        let undescribed = self.changes.iter().zip(&self.described).filter(|(_, described)| shows_all || !**described);
+        let undescribed: Vec<String> = undescribed.map(|(change, _)| by_path(change)).collect();
+        for text in undescribed {
             self.say(Tone::Neutral, text);
         }
         self.major

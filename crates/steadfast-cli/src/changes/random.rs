@@ -10,10 +10,10 @@ use super::kind::Kind;
 use super::noise::is_noise;
 
 /// Number of random objects.
-const SEEDS: u64 = 4_000;
+const SEED_COUNT: u64 = 4_000;
 
 /// Names of fields: lists with keys, metadata, timestamps, and names that need quotes.
-const NAMES: [&str; 24] = [
+const FIELD_NAMES: [&str; 24] = [
     "metadata",
     "spec",
     "status",
@@ -76,7 +76,7 @@ fn element(random: &mut Random, depth: u32) -> Value {
 }
 
 fn object(random: &mut Random, depth: u32) -> Value {
-    let fields = (0..random.below(6)).map(|_| (pick(random, &NAMES).to_owned(), value(random, depth)));
+    let fields = (0..random.below(6)).map(|_| (pick(random, &FIELD_NAMES).to_owned(), value(random, depth)));
     Value::Object(fields.collect::<Map<String, Value>>())
 }
 
@@ -103,7 +103,7 @@ fn mutate(random: &mut Random, value: &mut Value, depth: u32) {
                 }
             }
             if random.below(4) == 0 {
-                fields.insert(pick(random, &NAMES).to_owned(), self::value(random, depth));
+                fields.insert(pick(random, &FIELD_NAMES).to_owned(), self::value(random, depth));
             }
         }
         Value::Array(elements) => {
@@ -122,42 +122,50 @@ fn mutate(random: &mut Random, value: &mut Value, depth: u32) {
     }
 }
 
-fn printed(kind: &Kind, old: &Value, new: &Value, content: Content) -> (Vec<Value>, usize) {
+fn printed_changes(kind: &Kind, old: &Value, new: &Value, content: Content) -> (Vec<Value>, usize) {
     let visible = visible(kind, old, new, Detail::Subtrees, content);
-    (visible.changes.iter().map(super::diff::Change::to_json).collect(), visible.noise)
+    (visible.changes.iter().map(super::diff::Change::to_json).collect(), visible.noise_count)
 }
 
 #[test]
 fn applied_changes_return_new_object() {
     let kinds = [Kind::new("", "Pod"), Kind::new("coordination.k8s.io", "Lease"), Kind::new("", "Secret")];
-    let all = Content { noise: true, secrets: true };
-    let significant = Content { noise: false, secrets: true };
-    let (mut with_noise, mut reordered) = (0, 0);
-    for seed in 0..SEEDS {
+    let everything = Content { noise: true, secrets: true };
+    let without_noise_content = Content { noise: false, secrets: true };
+    let (mut with_noise_count, mut reordered_count) = (0, 0);
+    for seed in 0..SEED_COUNT {
         let random = &mut Random::new(seed);
         let old = object(random, 4);
         let mut new = old.clone();
         mutate(random, &mut new, 3);
         let kind = &kinds[seed as usize % kinds.len()];
 
-        let (changes, noise) = printed(kind, &old, &new, all);
+        let (changes, total_noise_count) = printed_changes(kind, &old, &new, everything);
         assert_eq!(apply(&old, &changes), new, "seed {seed}: {changes:?}");
         assert_eq!(changes.is_empty(), old == new, "seed {seed}");
 
-        let (shown, hidden) = printed(kind, &old, &new, significant);
-        assert_eq!((hidden, shown.len() + hidden), (noise, changes.len()), "seed {seed}");
-        let without_noise = apply(&old, &shown);
-        let left = visible(kind, &without_noise, &new, Detail::Subtrees, all).changes;
-        assert!(left.iter().all(|change| is_noise(kind, change)), "seed {seed}: {left:?}");
-        with_noise += usize::from(hidden > 0 && !shown.is_empty());
-        reordered +=
+        let (significant_changes, noise_count) = printed_changes(kind, &old, &new, without_noise_content);
+        assert_eq!(
+            (noise_count, significant_changes.len() + noise_count),
+            (total_noise_count, changes.len()),
+            "seed {seed}"
+        );
+        let without_noise = apply(&old, &significant_changes);
+        let remaining = visible(kind, &without_noise, &new, Detail::Subtrees, everything).changes;
+        assert!(remaining.iter().all(|change| is_noise(kind, change)), "seed {seed}: {remaining:?}");
+        with_noise_count += usize::from(noise_count > 0 && !significant_changes.is_empty());
+        reordered_count +=
             usize::from(changes.iter().any(|change| change["path"].as_str().expect("a path").ends_with("[name]")));
 
-        let described = describe(kind, &[], &old, &new, significant);
-        let leaves = visible(kind, &old, &new, Detail::Leaves, significant).changes;
-        assert_eq!(described.phrases.is_empty(), leaves.is_empty(), "seed {seed}: {described:?} {leaves:?}");
+        let description = describe(kind, &[], &old, &new, without_noise_content);
+        let leaf_changes = visible(kind, &old, &new, Detail::Leaves, without_noise_content).changes;
+        assert_eq!(
+            description.phrases.is_empty(),
+            leaf_changes.is_empty(),
+            "seed {seed}: {description:?} {leaf_changes:?}"
+        );
         let is_safe = |text: &str| !text.chars().any(char::is_control);
-        assert!(described.phrases.iter().all(|phrase| is_safe(&phrase.text)), "seed {seed}: {described:?}");
+        assert!(description.phrases.iter().all(|phrase| is_safe(&phrase.text)), "seed {seed}: {description:?}");
     }
-    assert!(with_noise > 20 && reordered > 100, "{with_noise} {reordered}");
+    assert!(with_noise_count > 20 && reordered_count > 100, "{with_noise_count} {reordered_count}");
 }

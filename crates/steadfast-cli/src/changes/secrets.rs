@@ -19,7 +19,7 @@ const MIN_SEARCHED_BYTES: usize = 4;
 const SECRET_FIELDS: [&str; 2] = ["data", "stringData"];
 
 /// Words in the names of annotations that store a copy of the object, often compressed.
-const COPIES: [&str; 4] = ["last-applied", "original", "applied-config", "objectset"];
+const COPY_ANNOTATION_WORDS: [&str; 4] = ["last-applied", "original", "applied-config", "objectset"];
 
 /// Removes secret values of one change or object.
 pub(crate) struct Redaction {
@@ -29,7 +29,7 @@ pub(crate) struct Redaction {
 
 impl Redaction {
     /// Returns the redaction for states of an object of `kind`; `None` if the kind has no secret values.
-    pub(crate) fn of(kind: &Kind, states: &[&Value]) -> Option<Self> {
+    pub(crate) fn for_kind(kind: &Kind, states: &[&Value]) -> Option<Self> {
         if !kind.is_secret() {
             return None;
         }
@@ -38,8 +38,8 @@ impl Redaction {
             let fields = state.get(field).and_then(Value::as_object);
             for text in fields.into_iter().flat_map(|fields| fields.values()).filter_map(Value::as_str) {
                 let decoded = BASE64_STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-                let both = [Some(text.to_owned()), decoded].into_iter().flatten();
-                values.extend(both.filter(|value| value.len() >= MIN_SEARCHED_BYTES));
+                let encoded_and_decoded = [Some(text.to_owned()), decoded].into_iter().flatten();
+                values.extend(encoded_and_decoded.filter(|value| value.len() >= MIN_SEARCHED_BYTES));
             }
         }
         Some(Self { values })
@@ -51,15 +51,15 @@ impl Redaction {
             Segment::Field(name) => Some(*name),
             _ => None,
         });
-        self.redacted(&names.collect::<Vec<_>>(), value)
+        self.redact_copy(&names.collect::<Vec<_>>(), value)
     }
 
     /// Returns a whole object without secret values.
     pub(crate) fn object(&self, object: &Value) -> Value {
-        self.redacted(&[], object)
+        self.redact_copy(&[], object)
     }
 
-    fn redacted(&self, names: &[&str], value: &Value) -> Value {
+    fn redact_copy(&self, names: &[&str], value: &Value) -> Value {
         let mut redacted = value.clone();
         self.redact(names, &mut redacted);
         redacted
@@ -69,8 +69,8 @@ impl Redaction {
         match value {
             Value::Object(fields) => {
                 for (name, field) in fields.iter_mut() {
-                    let below = [names, &[name.as_str()]].concat();
-                    self.redact(&below, field);
+                    let nested_names = [names, &[name.as_str()]].concat();
+                    self.redact(&nested_names, field);
                 }
             }
             Value::Array(elements) => elements.iter_mut().for_each(|element| self.redact(names, element)),
@@ -94,7 +94,7 @@ fn is_secret(names: &[&str]) -> bool {
 fn is_copy(names: &[&str], text: &str) -> bool {
     let ["metadata", "annotations", name, ..] = names else { return false };
     let is_document = text.trim_start().starts_with(['{', '[']);
-    is_document || COPIES.iter().any(|copy| name.contains(copy))
+    is_document || COPY_ANNOTATION_WORDS.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn secret_values_are_removed_everywhere() {
         let old = secret("cGxhbnRlZDE=");
-        let redaction = Redaction::of(&Kind::new("", "Secret"), &[&old]).expect("a secret");
+        let redaction = Redaction::for_kind(&Kind::new("", "Secret"), &[&old]).expect("a secret");
         let object = redaction.object(&old);
         let text = object.to_string();
         for planted in ["cGxhbnRlZDE=", "planted1", "YWRtaW4=", "opensesame", "H4sI"] {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn secret_values_of_changes_are_removed() {
         let (old, new) = (secret("cGxhbnRlZDE="), secret("cGxhbnRlZDI="));
-        let redaction = Redaction::of(&Kind::new("", "Secret"), &[&old, &new]).expect("a secret");
+        let redaction = Redaction::for_kind(&Kind::new("", "Secret"), &[&old, &new]).expect("a secret");
         let empty = json!({});
         for (old, new) in [(&old, &new), (&empty, &new), (&old, &empty)] {
             for detail in [Detail::Subtrees, Detail::Leaves] {
@@ -152,6 +152,6 @@ mod tests {
                 }
             }
         }
-        assert!(Redaction::of(&Kind::new("", "ConfigMap"), &[&old]).is_none());
+        assert!(Redaction::for_kind(&Kind::new("", "ConfigMap"), &[&old]).is_none());
     }
 }

@@ -17,12 +17,12 @@ pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
         ("", "Pod") => pod(object),
         ("", "Node") => node(object),
         ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") | ("", "ReplicationController") => {
-            let all = at(object, "spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-            format!("ready {} of {all}", number(object, "status/readyReplicas"))
+            let desired = at(object, "spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+            format!("ready {} of {desired}", number(object, "status/readyReplicas"))
         }
         ("apps", "DaemonSet") => {
-            let (ready, all) = ("status/numberReady", "status/desiredNumberScheduled");
-            format!("ready {} of {}", number(object, ready), number(object, all))
+            let (ready, desired) = ("status/numberReady", "status/desiredNumberScheduled");
+            format!("ready {} of {}", number(object, ready), number(object, desired))
         }
         ("batch", "Job") => job(object),
         ("batch", "CronJob") => {
@@ -35,7 +35,7 @@ pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
         ("coordination.k8s.io", "Lease") => labelled("holder", text(object, "spec/holderIdentity")),
         ("discovery.k8s.io", "EndpointSlice") => plural(list(object, "endpoints").len(), "endpoint"),
         ("", "PersistentVolumeClaim" | "PersistentVolume" | "Namespace") => text(object, "status/phase").to_owned(),
-        _ => other(columns, object),
+        _ => summary(columns, object),
     };
     escape(&state).into_owned()
 }
@@ -49,8 +49,8 @@ fn pod(pod: &Value) -> String {
     let waiting = statuses.iter().find_map(|status| at(status, "state/waiting/reason")?.as_str());
     let terminated = statuses.iter().find_map(|status| at(status, "state/terminated/reason")?.as_str());
     let reason = Some(text(pod, "status/reason")).filter(|reason| !reason.is_empty());
-    let phase = reason.or(waiting).or(terminated).unwrap_or(text(pod, "status/phase"));
-    let mut state = phase.to_owned();
+    let summary = reason.or(waiting).or(terminated).unwrap_or(text(pod, "status/phase"));
+    let mut state = summary.to_owned();
     if !statuses.is_empty() {
         let ready = statuses.iter().filter(|status| status["ready"] == true).count();
         let _ = write!(state, " {ready}/{}", statuses.len());
@@ -82,8 +82,9 @@ fn job(job: &Value) -> String {
             return kind.to_owned();
         }
     }
-    let all = at(job, "spec/completions").map_or(Cow::Borrowed("1"), |all| Cow::Owned(short(Some(all))));
-    format!("succeeded {} of {all}", number(job, "status/succeeded"))
+    let completions =
+        at(job, "spec/completions").map_or(Cow::Borrowed("1"), |completions| Cow::Owned(short(Some(completions))));
+    format!("succeeded {} of {completions}", number(job, "status/succeeded"))
 }
 
 fn service(service: &Value) -> String {
@@ -99,14 +100,14 @@ fn data(object: &Value) -> String {
 }
 
 fn event(event: &Value) -> String {
-    let about = if at(event, "regarding").is_some() { "regarding" } else { "involvedObject" };
-    let about = |field| text(event, &format!("{about}/{field}"));
+    let object_field = if at(event, "regarding").is_some() { "regarding" } else { "involvedObject" };
+    let object_text = |field| text(event, &format!("{object_field}/{field}"));
     let (kind, reason) = (text(event, "type"), text(event, "reason"));
-    format!("{kind} {reason} {}/{}: {}", about("kind"), about("name"), event_message(event))
+    format!("{kind} {reason} {}/{}: {}", object_text("kind"), object_text("name"), event_message(event))
 }
 
 /// Returns the printer columns, or else the phase or the condition that summarizes the object.
-fn other(columns: &[Column], object: &Value) -> String {
+fn summary(columns: &[Column], object: &Value) -> String {
     let values =
         columns.iter().filter_map(|column| Some(format!("{} {}", column.name, short(Some(column.value(object)?)))));
     let values: Vec<String> = values.collect();
@@ -117,9 +118,9 @@ fn other(columns: &[Column], object: &Value) -> String {
     if !phase.is_empty() {
         return phase.to_owned();
     }
-    let found = ["Ready", "Available", "Established", "Complete", "Accepted", "Synced"];
-    let found = found.into_iter().find_map(|kind| Some(format!("{kind} {}", status(object, kind)?)));
-    found.unwrap_or_default()
+    let kinds = ["Ready", "Available", "Established", "Complete", "Accepted", "Synced"];
+    let condition = kinds.into_iter().find_map(|kind| Some(format!("{kind} {}", status(object, kind)?)));
+    condition.unwrap_or_default()
 }
 
 /// Returns the status of the condition `kind`.

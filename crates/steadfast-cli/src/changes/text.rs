@@ -29,14 +29,14 @@ pub(crate) fn shorten(text: &str, columns: usize) -> Cow<'_, str> {
     if text.width() <= columns {
         return Cow::Borrowed(text);
     }
-    let mut left = columns.saturating_sub(1);
+    let mut remaining = columns.saturating_sub(1);
     let mut short = String::new();
     for letter in text.chars() {
-        let wide = letter.width().unwrap_or(0);
-        if wide > left {
+        let columns_of_letter = letter.width().unwrap_or(0);
+        if columns_of_letter > remaining {
             break;
         }
-        left -= wide;
+        remaining -= columns_of_letter;
         short.push(letter);
     }
     if columns > 0 {

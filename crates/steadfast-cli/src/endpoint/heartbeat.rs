@@ -17,32 +17,32 @@ const BLOCKED_AFTER: Duration = Duration::from_secs(20);
 pub(super) struct Heartbeat {
     started: Instant,
     /// Milliseconds between `started` and the last beat. Lock-free: it is read when everything else hangs.
-    last: Arc<AtomicU64>,
+    last_beat: Arc<AtomicU64>,
     _task: Supervised,
 }
 
 impl Heartbeat {
     /// Starts the heartbeat on the current runtime.
     pub(super) fn start(supervisor: &Supervisor) -> Self {
-        let (started, last) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-        let beaten = last.clone();
+        let (started, last_beat) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let last_beat_of_task = last_beat.clone();
         let task = supervisor.spawn("heartbeat", move || {
-            let beaten = beaten.clone();
+            let last_beat_of_task = last_beat_of_task.clone();
             async move {
                 loop {
                     // Relaxed is enough: the value publishes no other data.
-                    beaten.store(millis(started.elapsed()), Ordering::Relaxed);
+                    last_beat_of_task.store(millis(started.elapsed()), Ordering::Relaxed);
                     sleep(BEAT_INTERVAL).await;
                 }
             }
         });
-        Self { started, last, _task: task }
+        Self { started, last_beat, _task: task }
     }
 
     /// Returns an error if the runtime is blocked.
     pub(super) fn check(&self) -> Result<(), String> {
-        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-        check_silence(self.started.elapsed().saturating_sub(last))
+        let last_beat = Duration::from_millis(self.last_beat.load(Ordering::Relaxed));
+        check_silence(self.started.elapsed().saturating_sub(last_beat))
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a thread");
         let heartbeat = runtime.block_on(async { Heartbeat::start(&Supervisor::new(Arc::new(|_| {}))) });
-        let beat = || heartbeat.last.load(Ordering::Relaxed);
+        let beat = || heartbeat.last_beat.load(Ordering::Relaxed);
         let wait = |until: &dyn Fn() -> bool| {
             let start = Instant::now();
             while !until() {

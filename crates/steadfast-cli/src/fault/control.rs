@@ -70,10 +70,10 @@ impl Switchboard {
 
 /// Serves `switchboard` on a free port of 127.0.0.1 until the program ends; returns the address.
 pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<SocketAddr, Failure> {
-    let cannot = |error| Failure::run(format!("the control endpoint for faults cannot be served: {error}"));
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(cannot)?;
-    let address = listener.local_addr().map_err(cannot)?;
-    let expected: Arc<str> = format!("Bearer {token}").into();
+    let serve_error = |error| Failure::run(format!("the control endpoint for faults cannot be served: {error}"));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(serve_error)?;
+    let address = listener.local_addr().map_err(serve_error)?;
+    let expected_authorization: Arc<str> = format!("Bearer {token}").into();
     tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
@@ -81,17 +81,20 @@ pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            tokio::spawn(timeout(REQUEST_TIMEOUT, converse(stream, switchboard.clone(), expected.clone())));
+            tokio::spawn(timeout(
+                REQUEST_TIMEOUT,
+                converse(stream, switchboard.clone(), expected_authorization.clone()),
+            ));
         }
     });
     Ok(address)
 }
 
-async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected: Arc<str>) {
+async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected_authorization: Arc<str>) {
     let respond = service_fn(move |request: Request<Incoming>| {
-        let (switchboard, expected) = (switchboard.clone(), expected.clone());
+        let (switchboard, expected_authorization) = (switchboard.clone(), expected_authorization.clone());
         async move {
-            let (status, text) = respond(request, &switchboard, &expected).await;
+            let (status, text) = respond(request, &switchboard, &expected_authorization).await;
             let mut response = Response::new(Full::new(Bytes::from(text)));
             *response.status_mut() = status;
             Ok::<_, Infallible>(response)
@@ -104,10 +107,14 @@ async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected: Ar
     }
 }
 
-async fn respond(request: Request<Incoming>, switchboard: &Switchboard, expected: &str) -> (StatusCode, String) {
-    let given = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
+async fn respond(
+    request: Request<Incoming>,
+    switchboard: &Switchboard,
+    expected_authorization: &str,
+) -> (StatusCode, String) {
+    let authorization = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
     // Protects against requests from pages in a local browser, which do not know the token.
-    if given != Some(expected.as_bytes()) {
+    if authorization != Some(expected_authorization.as_bytes()) {
         return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".to_owned());
     }
     match *request.method() {
@@ -139,9 +146,9 @@ impl Control {
     pub(crate) fn new(address: &str, token: String) -> Option<Self> {
         let address: SocketAddr = address.parse().ok()?;
         // The token comes from a file: control characters would inject header lines into the request.
-        let is_header = token.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_safe_token = token.bytes().all(|byte| byte.is_ascii_graphic());
         // The address comes from the same file, and the token must not leave this machine.
-        (address.ip().is_loopback() && is_header).then_some(Self { address, token })
+        (address.ip().is_loopback() && is_safe_token).then_some(Self { address, token })
     }
 
     /// Returns the active faults, one per line.
@@ -156,7 +163,7 @@ impl Control {
 
     async fn request(&self, method: &str, body: &str) -> Result<String, Failure> {
         let Self { address, token } = self;
-        let failed = |reason: String| {
+        let request_failure = |reason: String| {
             Failure::run(format!(
                 "the control endpoint of `steadfast serve` at {address}: {reason}; is the server still running?"
             ))
@@ -167,15 +174,16 @@ impl Control {
             body.len()
         );
         let response = timeout(REQUEST_TIMEOUT, exchange(*address, &request, MAX_RESPONSE_BYTES)).await;
-        let response = response.map_err(|_| failed(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))?;
-        let response = response.map_err(|error| failed(error.to_string()))?;
+        let response =
+            response.map_err(|_| request_failure(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))?;
+        let response = response.map_err(|error| request_failure(error.to_string()))?;
         let (head, body) =
-            response.split_once("\r\n\r\n").ok_or_else(|| failed("an incomplete response".to_owned()))?;
+            response.split_once("\r\n\r\n").ok_or_else(|| request_failure("an incomplete response".to_owned()))?;
         match head.split_whitespace().nth(1) {
             Some("200") => Ok(body.to_owned()),
             // The server parses the faults, so a 400 is a mistake on the command line.
             Some("400") => Err(Failure::usage(body.trim_end())),
-            status => Err(failed(format!("status {}: {}", status.unwrap_or("none"), body.trim_end()))),
+            status => Err(request_failure(format!("status {}: {}", status.unwrap_or("none"), body.trim_end()))),
         }
     }
 }

@@ -130,7 +130,7 @@ pub(crate) const CATALOG: &[FaultDefinition] = &[
 ];
 
 /// Verbs of the option `verb` of `respond`, by their names in Kubernetes authorization.
-const VERBS: [(&str, &[Verb]); 8] = [
+const VERBS_BY_NAME: [(&str, &[Verb]); 8] = [
     ("get", &[Verb::Get]),
     // The server records several kinds of LIST and watch separately; authorization has one verb for each group.
     ("list", &[Verb::List, Verb::Page, Verb::Probe, Verb::State]),
@@ -167,29 +167,29 @@ impl FromStr for FaultSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fail = |reason: String| Err(format!("fault {text:?}: {reason}"));
-        let mut parts = text.split(',').map(|part| match part.split_once('=') {
+        let error_of = |reason: String| Err(format!("fault {text:?}: {reason}"));
+        let mut arguments = text.split(',').map(|argument| match argument.split_once('=') {
             Some((key, value)) => (key.trim(), Some(value.trim())),
-            None => (part.trim(), None),
+            None => (argument.trim(), None),
         });
-        let (name, value) = parts.next().unwrap_or_default();
+        let (name, value) = arguments.next().unwrap_or_default();
         let Some(definition) = CATALOG.iter().find(|definition| definition.name == name) else {
-            return fail(format!("unknown fault {name:?}; `steadfast fault --list` shows all"));
+            return error_of(format!("unknown fault {name:?}; `steadfast fault --list` shows all"));
         };
         let (mut replica, mut options) = (None, Vec::new());
-        for (key, value) in parts {
-            let Some(value) = value else { return fail(format!("option {key:?} needs a value, as in {key}=…")) };
+        for (key, value) in arguments {
+            let Some(value) = value else { return error_of(format!("option {key:?} needs a value, as in {key}=…")) };
             match key {
                 // Parsed here without an upper bound: only the server knows its number of replicas.
                 "replica" => match value.parse() {
                     Ok(number) => replica = Some(number),
-                    Err(_) => return fail(format!("replica {value:?} is not a number")),
+                    Err(_) => return error_of(format!("replica {value:?} is not a number")),
                 },
                 _ if matches!(definition.action, Action::Respond) => options.push((key, value)),
-                _ => return fail(format!("unknown option {key:?}; {name} takes: replica")),
+                _ => return error_of(format!("unknown option {key:?}; {name} takes: replica")),
             }
         }
-        let needs = || format!("it needs a value: {}", definition.usage);
+        let missing_value = || format!("it needs a value: {}", definition.usage);
         let value = match (&definition.action, value) {
             (Action::Once(_) | Action::Clear, None) => Ok(FaultValue::None),
             (Action::Once(_) | Action::Clear, Some(_)) => Err("it takes no value".to_owned()),
@@ -200,12 +200,12 @@ impl FromStr for FaultSpec {
                 number.parse().map(FaultValue::Number).map_err(|_| format!("{number:?} is not a number"))
             }
             (Action::Delay(_), Some(text)) => duration(text).map(FaultValue::Duration),
-            (Action::Respond, Some(code)) => respond(code, &options),
-            (Action::Number(_) | Action::Delay(_) | Action::Respond, None) => Err(needs()),
+            (Action::Respond, Some(code)) => parse_response(code, &options),
+            (Action::Number(_) | Action::Delay(_) | Action::Respond, None) => Err(missing_value()),
         };
         match value {
             Ok(value) => Ok(Self { definition, replica, value }),
-            Err(reason) => fail(reason),
+            Err(reason) => error_of(reason),
         }
     }
 }
@@ -225,12 +225,12 @@ impl FaultSpec {
             None => faults.clone(),
         };
         match (&self.definition.action, &self.value) {
-            (Action::Once(act), _) => act(&faults),
-            (Action::Switch(act), FaultValue::On(on)) => act(&faults, *on),
-            (Action::Number(act), FaultValue::Number(number)) => act(&faults, *number),
-            (Action::Delay(act), FaultValue::Duration(delay)) => act(&faults, *delay),
+            (Action::Once(apply), _) => apply(&faults),
+            (Action::Switch(apply), FaultValue::On(is_on)) => apply(&faults, *is_on),
+            (Action::Number(apply), FaultValue::Number(number)) => apply(&faults, *number),
+            (Action::Delay(apply), FaultValue::Duration(delay)) => apply(&faults, *delay),
             (Action::Respond, FaultValue::Respond(rule, response)) => faults.respond(rule.clone(), response.clone()),
-            (Action::Clear, _) => clear(&faults),
+            (Action::Clear, _) => clear_all(&faults),
             // The parser creates no other combination.
             _ => {}
         }
@@ -240,7 +240,7 @@ impl FaultSpec {
     /// Returns whether the fault stays active after it was applied.
     pub(crate) fn remains_active(&self) -> bool {
         match (&self.definition.action, &self.value) {
-            (Action::Switch(_), FaultValue::On(on)) => *on,
+            (Action::Switch(_), FaultValue::On(is_on)) => *is_on,
             (Action::Delay(_), FaultValue::Duration(delay)) => !delay.is_zero(),
             // All other faults with a number act once or are used up. The server does not report that end.
             (Action::Number(_), FaultValue::Number(number)) => *number > 0 && self.definition.name == "split-bodies",
@@ -254,7 +254,7 @@ impl FaultSpec {
         // A command for one replica does not end a fault of all replicas: the fault is still active on the other
         // replicas.
         let covers_replica = self.replica.is_none() || self.replica == earlier.replica;
-        let ended: &[&str] = match self.definition.name {
+        let ended_faults: &[&str] = match self.definition.name {
             "none" => return covers_replica,
             "start" | "restart" => &["stop"],
             "heal" => &["cut", "refuse", "accept-and-close", "black-hole"],
@@ -263,11 +263,11 @@ impl FaultSpec {
             "respond-truly" => &["respond"],
             name => return covers_replica && name == earlier.definition.name,
         };
-        covers_replica && ended.contains(&earlier.definition.name)
+        covers_replica && ended_faults.contains(&earlier.definition.name)
     }
 }
 
-fn clear(faults: &Faults) {
+fn clear_all(faults: &Faults) {
     // `start` and `heal` cover stopped processes and connections; the loop below covers all switches.
     faults.start();
     faults.heal();
@@ -275,13 +275,13 @@ fn clear(faults: &Faults) {
     faults.delay(Duration::ZERO);
     faults.split_bodies(0);
     for definition in CATALOG {
-        if let Action::Switch(act) = definition.action {
-            act(faults, false);
+        if let Action::Switch(apply) = definition.action {
+            apply(faults, false);
         }
     }
 }
 
-fn respond(code: &str, options: &[(&str, &str)]) -> Result<FaultValue, String> {
+fn parse_response(code: &str, options: &[(&str, &str)]) -> Result<FaultValue, String> {
     // A status below 300 without the true body would look like a success to the client.
     let code = code.parse().ok().filter(|code| (300..600).contains(code));
     let code: u16 = code.ok_or("the status must be a number from 300 to 599")?;
@@ -293,9 +293,9 @@ fn respond(code: &str, options: &[(&str, &str)]) -> Result<FaultValue, String> {
             "times" => rule = rule.times(value.parse().map_err(|_| format!("times {value:?} is not a number"))?),
             "retry-after" => response = InjectedResponse::retry_after(code, duration(value)?),
             "verb" => {
-                let Some((_, verbs)) = VERBS.iter().find(|(name, _)| name == value) else {
-                    let known: Vec<_> = VERBS.iter().map(|(name, _)| *name).collect();
-                    return Err(format!("unknown verb {value:?}; known are {}", known.join(", ")));
+                let Some((_, verbs)) = VERBS_BY_NAME.iter().find(|(name, _)| name == value) else {
+                    let known_verbs: Vec<_> = VERBS_BY_NAME.iter().map(|(name, _)| *name).collect();
+                    return Err(format!("unknown verb {value:?}; known are {}", known_verbs.join(", ")));
                 };
                 rule = verbs.iter().fold(rule, |rule, verb| rule.verb(*verb));
             }
@@ -344,12 +344,14 @@ mod tests {
 
     #[test]
     fn switch_off_ends_earlier_fault() {
-        let of = |text: &str| text.parse::<FaultSpec>().expect(text);
-        assert!(of("lag").remains_active() && !of("lag=off").remains_active() && !of("reset").remains_active());
-        assert!(of("lag=off").ends_fault(&of("lag,replica=1")));
-        assert!(!of("lag=off,replica=0").ends_fault(&of("lag,replica=1")));
-        assert!(of("none").ends_fault(&of("respond=503")) && of("respond-truly").ends_fault(&of("respond=503")));
-        assert!(!of("respond=500").ends_fault(&of("respond=503")));
-        assert!(of("start").ends_fault(&of("stop")) && of("heal").ends_fault(&of("black-hole")));
+        let spec = |text: &str| text.parse::<FaultSpec>().expect(text);
+        assert!(spec("lag").remains_active() && !spec("lag=off").remains_active() && !spec("reset").remains_active());
+        assert!(spec("lag=off").ends_fault(&spec("lag,replica=1")));
+        assert!(!spec("lag=off,replica=0").ends_fault(&spec("lag,replica=1")));
+        assert!(
+            spec("none").ends_fault(&spec("respond=503")) && spec("respond-truly").ends_fault(&spec("respond=503"))
+        );
+        assert!(!spec("respond=500").ends_fault(&spec("respond=503")));
+        assert!(spec("start").ends_fault(&spec("stop")) && spec("heal").ends_fault(&spec("black-hole")));
     }
 }

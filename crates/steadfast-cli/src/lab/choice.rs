@@ -7,7 +7,7 @@ use steadfast_testing::scenarios::{CatalogFault, Scenario, ScenarioSource, catal
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
     let mut selections = Vec::new();
     for name in names {
-        selections.push(Selection::of(name)?);
+        selections.push(Selection::parse(name)?);
     }
     if selections.is_empty() {
         selections.push(Selection::Documents);
@@ -30,7 +30,7 @@ enum Selection {
 }
 
 impl Selection {
-    fn of(name: &str) -> Result<Self, String> {
+    fn parse(name: &str) -> Result<Self, String> {
         if name == "all" {
             return Ok(Self::All);
         }
@@ -61,26 +61,28 @@ impl Selection {
 mod tests {
     use super::*;
 
-    fn chosen(names: &[&str]) -> Vec<&'static str> {
+    fn chosen_names(names: &[&str]) -> Vec<&'static str> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         choose(&names).expect("they are there").into_iter().map(|scenario| scenario.name).collect()
     }
 
     #[test]
     fn default_selection_is_documents() {
-        assert_eq!(chosen(&[]).len(), 17);
-        assert_eq!(chosen(&["all"]).len(), catalog::all().count());
-        assert_eq!(chosen(&["time-travel", "no-spin"]), ["no-spin", "time-travel"]);
+        assert_eq!(chosen_names(&[]).len(), 17);
+        assert_eq!(chosen_names(&["all"]).len(), catalog::all().count());
+        assert_eq!(chosen_names(&["time-travel", "no-spin"]), ["no-spin", "time-travel"]);
     }
 
     #[test]
     fn fault_number_selects_its_scenarios() {
-        assert!(chosen(&["f9"]).contains(&"watch-closed"));
-        assert_eq!(chosen(&["F9", "f9"]), chosen(&["F9"]));
+        assert!(chosen_names(&["f9"]).contains(&"watch-closed"));
+        assert_eq!(chosen_names(&["F9", "f9"]), chosen_names(&["F9"]));
         for fault in CatalogFault::ALL {
-            let held_back = [CatalogFault::NoBookmarks, CatalogFault::EventsLost].contains(&fault);
-            let there = held_back || fault.unsupported_reason().is_some() || !chosen(&[&fault.to_string()]).is_empty();
-            assert!(there, "{fault}");
+            let is_without_scenario = [CatalogFault::NoBookmarks, CatalogFault::EventsLost].contains(&fault);
+            let is_selectable = is_without_scenario
+                || fault.unsupported_reason().is_some()
+                || !chosen_names(&[&fault.to_string()]).is_empty();
+            assert!(is_selectable, "{fault}");
         }
     }
 

@@ -31,25 +31,25 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Creates the result of a completed `scenario`.
-    pub(crate) fn of(scenario: &Scenario, findings: &ScenarioFindings) -> Self {
-        // Starts from a failed result, so that only `counting` can mark the scenario as passed.
-        let none = Self::failed(scenario, String::new());
-        Self { problems: findings.problems(), ..none }.counting(findings)
+    pub(crate) fn completed(scenario: &Scenario, findings: &ScenarioFindings) -> Self {
+        // Starts from a failed result, so that only `with_counts` can mark the scenario as passed.
+        let incomplete = Self::failed(scenario, String::new());
+        Self { problems: findings.problems(), ..incomplete }.with_counts(findings)
     }
 
     /// Creates the result of several concurrent faults.
-    pub(crate) fn together(faults: &[CatalogFault], findings: &ScenarioFindings) -> Self {
-        let none = Self {
+    pub(crate) fn combined(faults: &[CatalogFault], findings: &ScenarioFindings) -> Self {
+        let incomplete = Self {
             name: "together",
             source: "catalog".to_owned(),
             faults: faults.iter().map(ToString::to_string).collect(),
             problems: findings.problems(),
             ..Self::default()
         };
-        none.counting(findings)
+        incomplete.with_counts(findings)
     }
 
-    fn counting(self, findings: &ScenarioFindings) -> Self {
+    fn with_counts(self, findings: &ScenarioFindings) -> Self {
         let HandlerCounts { changes, seen, lost, repeated, out_of_order, .. } = findings.report.verdict.total();
         Self {
             passed: self.problems.is_empty(),

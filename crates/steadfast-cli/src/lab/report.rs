@@ -14,20 +14,23 @@ use crate::failure::Failure;
 const MAX_SHOWN_PROBLEMS: usize = 8;
 
 /// Prints descriptions of scenarios.
-pub(crate) fn explain(scenarios: &[&Scenario]) {
+pub(crate) fn print_descriptions(scenarios: &[&Scenario]) {
     for scenario in scenarios {
         let Scenario { name, source, summary, clauses, bounds, .. } = scenario;
         let faults = faults(scenario.faults);
         let separator = if faults.is_empty() { "" } else { ", " };
-        let mut held = vec![format!("held to {clauses}")];
-        let mut bound = |description: &str, limit: Option<std::time::Duration>| {
-            held.extend(limit.map(|limit| format!("{description} within {} s", limit.as_secs())));
+        let mut expectations = vec![format!("held to {clauses}")];
+        let mut add_bound = |description: &str, limit: Option<std::time::Duration>| {
+            expectations.extend(limit.map(|limit| format!("{description} within {} s", limit.as_secs())));
         };
-        bound("noticed", bounds.detection);
-        bound("recovered", bounds.recovery);
-        held.extend(bounds.lists.map(|lists| format!("at most {lists} LISTs from the fault on")));
-        let held = held.join("; ");
-        print_line(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {summary}\n    {held}"));
+        add_bound("noticed", bounds.detection);
+        add_bound("recovered", bounds.recovery);
+        expectations.extend(bounds.lists.map(|lists| format!("at most {lists} LISTs from the fault on")));
+        let expectations = expectations.join("; ");
+        print_line(
+            Output::Text,
+            format_args!("{name} ({faults}{separator}{source})\n    {summary}\n    {expectations}"),
+        );
     }
 }
 
@@ -46,12 +49,12 @@ pub(crate) fn report_start(scenarios: &[&Scenario], output: Output) {
 }
 
 /// Reports the schedule of faults.
-pub(crate) fn log(log: &str, output: Output) {
+pub(crate) fn report_log(log: &str, output: Output) {
     print_line(output, format_args!("{}", log.trim_end()));
 }
 
 /// Reports a result immediately after its scenario.
-pub(crate) fn live(outcome: &Outcome, output: Output) {
+pub(crate) fn report_outcome(outcome: &Outcome, output: Output) {
     let verdict = if outcome.passed { "ok    " } else { "FAILED" };
     let Outcome { name, changes, lost, repeated, out_of_order, took_ms, .. } = outcome;
     let took = seconds(Some(*took_ms));
@@ -71,8 +74,8 @@ pub(crate) fn live(outcome: &Outcome, output: Output) {
 }
 
 /// Prints the table at the end.
-pub(crate) fn table(outcomes: &[Outcome]) {
-    let heads = [
+pub(crate) fn print_table(outcomes: &[Outcome]) {
+    let headings = [
         "scenario", "changes", "seen", "lost", "repeated", "disorder", "notice", "at most", "recover", "LISTs",
         "WATCHes", "bytes",
     ];
@@ -93,8 +96,10 @@ pub(crate) fn table(outcomes: &[Outcome]) {
         ]
     };
     let rows: Vec<[String; 12]> = outcomes.iter().map(cells).collect();
-    let widths: Vec<usize> = (0..heads.len())
-        .map(|column| rows.iter().map(|row| row[column].len()).chain([heads[column].len()]).max().unwrap_or_default())
+    let widths: Vec<usize> = (0..headings.len())
+        .map(|column| {
+            rows.iter().map(|row| row[column].len()).chain([headings[column].len()]).max().unwrap_or_default()
+        })
         .collect();
     let line = |cells: &[String]| {
         let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
@@ -103,7 +108,7 @@ pub(crate) fn table(outcomes: &[Outcome]) {
         });
         padded.collect::<Vec<_>>().join("  ")
     };
-    print_line(Output::Text, format_args!("\n{}", line(&heads.map(str::to_owned))));
+    print_line(Output::Text, format_args!("\n{}", line(&headings.map(str::to_owned))));
     for row in &rows {
         print_line(Output::Text, format_args!("{}", line(row)));
     }
@@ -121,9 +126,9 @@ struct LabReport<'a> {
 }
 
 /// Prints all results as one JSON object.
-pub(crate) fn json(outcomes: &[Outcome]) -> Result<(), Failure> {
-    let whole = LabReport { passed: outcomes.iter().all(Outcome::passed), scenarios: outcomes };
-    let text = serde_json::to_string_pretty(&whole).map_err(Failure::run)?;
+pub(crate) fn print_json(outcomes: &[Outcome]) -> Result<(), Failure> {
+    let lab_report = LabReport { passed: outcomes.iter().all(Outcome::passed), scenarios: outcomes };
+    let text = serde_json::to_string_pretty(&lab_report).map_err(Failure::run)?;
     writeln!(io::stdout(), "{text}").map_err(|error| Failure::run(format!("the outcome cannot be written: {error}")))
 }
 

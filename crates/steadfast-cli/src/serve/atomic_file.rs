@@ -58,7 +58,7 @@ impl Lock {
         let lock = sibling(path, ".lock");
         for _ in 0..LOCK_RETRIES.0 {
             // Exclusive creation is the lock. kubectl locks a kubeconfig in this way too, with the suffix `.lock`.
-            match owners_own().open(&lock) {
+            match private_file_options().open(&lock) {
                 Ok(_) => return Ok(Self(lock)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => sleep(LOCK_RETRIES.1),
                 Err(error) => return Err(UpdateError::Unwritable(error)),
@@ -77,21 +77,21 @@ impl Drop for Lock {
 /// Writes a new file and renames it over the old one: a reader finds either the old or the new content, complete.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // In the same folder: a rename is atomic only within one file system.
-    let new = sibling(path, &format!(".{}.new", std::process::id()));
-    let written = owners_own().open(&new).and_then(|mut file: File| {
+    let new_path = sibling(path, &format!(".{}.new", std::process::id()));
+    let write_result = private_file_options().open(&new_path).and_then(|mut file: File| {
         file.write_all(text.as_bytes())?;
         // Without a sync before the rename, a power failure could leave an empty file.
         file.sync_all()
     });
-    let replaced = written.and_then(|()| fs::rename(&new, path));
-    if replaced.is_err() {
-        let _ = fs::remove_file(&new);
+    let replace_result = write_result.and_then(|()| fs::rename(&new_path, path));
+    if replace_result.is_err() {
+        let _ = fs::remove_file(&new_path);
     }
-    replaced
+    replace_result
 }
 
 /// Returns options that create a new file, readable by its owner only.
-fn owners_own() -> OpenOptions {
+fn private_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    fn put(path: &Path, text: &str) -> Result<(), UpdateError<()>> {
+    fn write_text(path: &Path, text: &str) -> Result<(), UpdateError<()>> {
         change(path, |_| Ok(Some(text.to_owned())))
     }
 
@@ -141,7 +141,7 @@ mod tests {
     fn file_is_created_changed_and_removed() -> io::Result<()> {
         let folder = Folder::new("made")?;
         let path = folder.0.join("config");
-        put(&path, "one").expect("it is made");
+        write_text(&path, "one").expect("it is made");
         let appended = change::<()>(&path, |text| Ok(Some(format!("{text} two"))));
         appended.expect("it is changed");
         assert_eq!((fs::read_to_string(&path)?.as_str(), folder.names()?), ("one two", vec!["config".to_owned()]));
@@ -170,7 +170,7 @@ mod tests {
         fs::write(&path, "old")?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
         symlink(&path, &link)?;
-        put(&link, "new").expect("it is changed");
+        write_text(&link, "new").expect("it is changed");
         assert_eq!(fs::read_to_string(&path)?, "new");
         assert!(fs::symlink_metadata(&link)?.is_symlink());
         assert_eq!(fs::metadata(&path)?.permissions().mode() & 0o777, 0o600);
@@ -182,7 +182,7 @@ mod tests {
         let folder = Folder::new("locked")?;
         let path = folder.0.join("config");
         fs::write(folder.0.join("config.lock"), "")?;
-        let Err(UpdateError::Locked(lock)) = put(&path, "new") else { panic!("it is locked") };
+        let Err(UpdateError::Locked(lock)) = write_text(&path, "new") else { panic!("it is locked") };
         assert_eq!(lock, folder.0.join("config.lock"));
         assert!(!path.exists());
         Ok(())

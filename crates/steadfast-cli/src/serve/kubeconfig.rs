@@ -9,7 +9,7 @@ use std::fmt;
 use super::yaml::{self, Node};
 
 /// The name of the extension that marks an entry.
-const MARK: &str = "steadfast-serve";
+const MARK_EXTENSION: &str = "steadfast-serve";
 
 /// Lists of a kubeconfig, and the key of the entry within each item.
 const SECTIONS: [(&str, &str); 3] = [("clusters", "cluster"), ("users", "user"), ("contexts", "context")];
@@ -20,7 +20,7 @@ pub(crate) struct Entries {
     /// Name of the first context, its cluster and the user. Contexts of further replicas have a number as a suffix.
     pub(crate) name: String,
     /// Unique ID of the run.
-    pub(crate) run: String,
+    pub(crate) run_id: String,
     /// Address and token of the endpoint that switches faults.
     pub(crate) control: (String, String),
     /// Kubeconfig of each replica, as rendered by the server.
@@ -35,7 +35,8 @@ pub(crate) fn control_of(text: &str, context: Option<&str>) -> Option<(String, S
     let mut contexts = file.get("contexts")?.items()?.iter();
     let entry = contexts.find(|entry| entry.get("name").and_then(Node::as_text) == Some(context))?;
     let extensions = entry.get("context")?.get("extensions")?.items()?;
-    let mark = extensions.iter().find(|extension| extension.get("name").and_then(Node::as_text) == Some(MARK))?;
+    let mark =
+        extensions.iter().find(|extension| extension.get("name").and_then(Node::as_text) == Some(MARK_EXTENSION))?;
     let text = |key: &str| mark.get("extension")?.get(key)?.as_text().map(str::to_owned);
     Some((text("control")?, text("control-token")?))
 }
@@ -77,18 +78,18 @@ impl Entries {
             .unwrap_or_else(|| Node::map([("apiVersion", Node::text("v1")), ("kind", Node::text("Config"))]));
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
         // Entries with this name belong to an earlier run, usually one that did not end cleanly.
-        let left = remove_entries(&mut file, |mark| mark.name == self.name);
+        let removed = remove_entries(&mut file, |mark| mark.name == self.name);
         // If the earlier run's context was the current one, that run's previous context is restored later.
-        let previous = if left.contexts.contains(&current) { left.previous } else { current };
-        for (replica, own) in self.replicas.iter().enumerate() {
-            let own = yaml::parse(own).ok().flatten().unwrap_or_else(|| Node::map([]));
+        let previous = if removed.contexts.contains(&current) { removed.previous_context } else { current };
+        for (replica, rendered) in self.replicas.iter().enumerate() {
+            let rendered = yaml::parse(rendered).ok().flatten().unwrap_or_else(|| Node::map([]));
             for (section, inner) in SECTIONS {
                 // All replicas share one user.
                 if section == "users" && replica > 0 {
                     continue;
                 }
                 let name = if section == "users" { self.name.clone() } else { self.context(replica) };
-                let entry = own.get(section).and_then(Node::items).and_then(|items| items.first()?.get(inner));
+                let entry = rendered.get(section).and_then(Node::items).and_then(|items| items.first()?.get(inner));
                 let mut entry = entry.cloned().unwrap_or_else(|| Node::map([]));
                 if section == "contexts" {
                     entry.set("cluster", Some(Node::text(&name)));
@@ -109,29 +110,29 @@ impl Entries {
         };
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
         // By run and not by name: a later run may have replaced these entries.
-        let left = remove_entries(&mut file, |mark| mark.run == self.run);
-        relink_previous_contexts(&mut file, &left);
+        let removed = remove_entries(&mut file, |mark| mark.run_id == self.run_id);
+        relink_previous_contexts(&mut file, &removed);
         // A context that the user has selected in the meantime stays current.
-        if left.contexts.contains(&current) {
+        if removed.contexts.contains(&current) {
             // Another program may have deleted the previous context.
-            let there = names(&file, "contexts").contains(&left.previous);
-            file.set("current-context", there.then(|| Node::text(&left.previous)));
+            let exists = names(&file, "contexts").contains(&removed.previous_context);
+            file.set("current-context", exists.then(|| Node::text(&removed.previous_context)));
         }
         let is_empty = SECTIONS.iter().all(|(section, _)| names(&file, section).is_empty());
         Ok(RemainingKubeconfig { text: file.to_string(), is_empty })
     }
 
-    fn mark(&self, previous: &str) -> Node {
+    fn mark(&self, previous_context: &str) -> Node {
         let (control, token) = &self.control;
         let fields = [
             ("name", &*self.name),
-            ("run", &*self.run),
-            ("previous-context", previous),
+            ("run", &*self.run_id),
+            ("previous-context", previous_context),
             ("control", control),
             ("control-token", token),
         ];
         let extension = Node::map(fields.map(|(key, value)| (key, Node::text(value))));
-        Node::map([("name", Node::text(MARK)), ("extension", extension)])
+        Node::map([("name", Node::text(MARK_EXTENSION)), ("extension", extension)])
     }
 }
 
@@ -146,8 +147,8 @@ pub(crate) struct RemainingKubeconfig {
 /// Content of a mark.
 struct Mark {
     name: String,
-    run: String,
-    previous: String,
+    run_id: String,
+    previous_context: String,
 }
 
 /// Record of removed entries.
@@ -155,7 +156,7 @@ struct Mark {
 struct RemovedEntries {
     contexts: BTreeSet<String>,
     /// The current context before the removed entries were merged.
-    previous: String,
+    previous_context: String,
 }
 
 fn read(text: &str) -> Result<Option<Node>, MergeError> {
@@ -178,42 +179,43 @@ fn read(text: &str) -> Result<Option<Node>, MergeError> {
 
 fn mark_of(item: &Node, inner: &str) -> Option<Mark> {
     let extensions = item.get(inner)?.get("extensions")?.items()?;
-    let mark = extensions.iter().find(|extension| extension.get("name").and_then(Node::as_text) == Some(MARK))?;
+    let mark =
+        extensions.iter().find(|extension| extension.get("name").and_then(Node::as_text) == Some(MARK_EXTENSION))?;
     let text =
         |key: &str| mark.get("extension").and_then(|mark| mark.get(key)?.as_text()).unwrap_or_default().to_owned();
-    Some(Mark { name: text("name"), run: text("run"), previous: text("previous-context") })
+    Some(Mark { name: text("name"), run_id: text("run"), previous_context: text("previous-context") })
 }
 
-/// Removes the entries with a mark that `wanted` accepts.
-fn remove_entries(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> RemovedEntries {
-    let mut left = RemovedEntries::default();
+/// Removes the entries with a mark that `is_selected` accepts.
+fn remove_entries(file: &mut Node, is_selected: impl Fn(&Mark) -> bool) -> RemovedEntries {
+    let mut removed = RemovedEntries::default();
     for (section, inner) in SECTIONS {
         let Some(items) = file.get_mut(section).and_then(Node::items_mut) else { continue };
         items.retain(|item| {
-            let Some(mark) = mark_of(item, inner).filter(&wanted) else { return true };
+            let Some(mark) = mark_of(item, inner).filter(&is_selected) else { return true };
             if section == "contexts" {
-                left.contexts.insert(item.get("name").and_then(Node::as_text).unwrap_or_default().to_owned());
-                left.previous = mark.previous;
+                removed.contexts.insert(item.get("name").and_then(Node::as_text).unwrap_or_default().to_owned());
+                removed.previous_context = mark.previous_context;
             }
             false
         });
     }
-    left
+    removed
 }
 
 /// Updates marks that would restore a removed context, so that they restore its predecessor.
-fn relink_previous_contexts(file: &mut Node, left: &RemovedEntries) {
+fn relink_previous_contexts(file: &mut Node, removed: &RemovedEntries) {
     for (section, inner) in SECTIONS {
         for item in file.get_mut(section).and_then(Node::items_mut).into_iter().flatten() {
             let extensions = item.get_mut(inner).and_then(|entry| entry.get_mut("extensions")?.items_mut());
             for extension in extensions.into_iter().flatten() {
-                if extension.get("name").and_then(Node::as_text) != Some(MARK) {
+                if extension.get("name").and_then(Node::as_text) != Some(MARK_EXTENSION) {
                     continue;
                 }
                 let Some(mark) = extension.get_mut("extension") else { continue };
                 let previous = mark.get("previous-context").and_then(Node::as_text).unwrap_or_default();
-                if left.contexts.contains(previous) {
-                    mark.set("previous-context", Some(Node::text(&left.previous)));
+                if removed.contexts.contains(previous) {
+                    mark.set("previous-context", Some(Node::text(&removed.previous_context)));
                 }
             }
         }
@@ -227,7 +229,7 @@ fn insert_entry(
     name: &str,
     entry: Node,
 ) -> Result<(), MergeError> {
-    if names(file, section).iter().any(|known| known == name) {
+    if names(file, section).iter().any(|existing| existing == name) {
         return Err(MergeError::Taken { section, name: name.to_owned() });
     }
     // kubectl writes an empty list as `null`.
@@ -255,17 +257,17 @@ mod tests {
     #[test]
     fn control_endpoint_is_found_by_context() {
         let merged = entries("steadfast", "1", 2).merged("").expect("nothing is in the way");
-        let found = Some(("127.0.0.1:9".to_owned(), "control-token".to_owned()));
-        assert_eq!(control_of(&merged, None), found);
-        assert_eq!(control_of(&merged, Some("steadfast-1")), found);
+        let control = Some(("127.0.0.1:9".to_owned(), "control-token".to_owned()));
+        assert_eq!(control_of(&merged, None), control);
+        assert_eq!(control_of(&merged, Some("steadfast-1")), control);
         assert_eq!(control_of(&merged, Some("other")), None);
         for text in ["", "[]", "a: [", "current-context: x\ncontexts: [{name: x, context: {}}]"] {
             assert_eq!(control_of(text, None), None, "{text}");
         }
     }
 
-    fn entries(name: &str, run: &str, replicas: usize) -> Entries {
-        let own = |replica: usize| {
+    fn entries(name: &str, run_id: &str, replicas: usize) -> Entries {
+        let rendered = |replica: usize| {
             format!(
                 "clusters: [{{name: e, cluster: {{server: 'https://127.0.0.1:{replica}'}}}}]\n\
                  users: [{{name: e, user: {{token: t}}}}]\n\
@@ -273,7 +275,12 @@ mod tests {
             )
         };
         let control = ("127.0.0.1:9".to_owned(), "control-token".to_owned());
-        Entries { name: name.to_owned(), run: run.to_owned(), control, replicas: (0..replicas).map(own).collect() }
+        Entries {
+            name: name.to_owned(),
+            run_id: run_id.to_owned(),
+            control,
+            replicas: (0..replicas).map(rendered).collect(),
+        }
     }
 
     const OTHERS: &str = "\
@@ -316,11 +323,11 @@ contexts:
 
     #[test]
     fn other_entries_and_current_context_are_restored() {
-        let ours = entries("steadfast", "1", 1);
-        let merged = ours.merged(OTHERS).expect("it is merged");
+        let entries_of_run = entries("steadfast", "1", 1);
+        let merged = entries_of_run.merged(OTHERS).expect("it is merged");
         assert_eq!(current(&merged).as_deref(), Some("steadfast"));
         assert!(merged.contains("token: 0123") && merged.contains("unknown-field: yes"), "{merged}");
-        let withdrawn = ours.withdrawn(&merged).expect("it is taken out");
+        let withdrawn = entries_of_run.withdrawn(&merged).expect("it is taken out");
         assert!(!withdrawn.is_empty);
         assert_eq!(value(&withdrawn.text), value(OTHERS));
     }
@@ -328,9 +335,9 @@ contexts:
     #[test]
     fn rerun_replaces_entries_of_killed_run() {
         // A killed run does not remove its entries.
-        let left = entries("steadfast", "1", 3).merged(OTHERS).expect("it is merged");
+        let remaining = entries("steadfast", "1", 3).merged(OTHERS).expect("it is merged");
         let second = entries("steadfast", "2", 1);
-        let merged = second.merged(&left).expect("it is merged");
+        let merged = second.merged(&remaining).expect("it is merged");
         assert_eq!(names(&read(&merged).expect("read").expect("a file"), "contexts"), ["prod", "steadfast"]);
         let withdrawn = second.withdrawn(&merged).expect("it is taken out").text;
         assert_eq!(value(&withdrawn), value(OTHERS), "the context before the first of them is current again");
@@ -356,18 +363,18 @@ contexts:
 
     #[test]
     fn context_chosen_during_run_is_kept() {
-        let ours = entries("steadfast", "1", 1);
-        let merged = ours.merged(OTHERS).expect("it is merged");
-        let chosen = merged.replace("current-context: \"steadfast\"", "current-context: elsewhere");
-        let withdrawn = ours.withdrawn(&chosen).expect("it is taken out").text;
+        let entries_of_run = entries("steadfast", "1", 1);
+        let merged = entries_of_run.merged(OTHERS).expect("it is merged");
+        let changed = merged.replace("current-context: \"steadfast\"", "current-context: elsewhere");
+        let withdrawn = entries_of_run.withdrawn(&changed).expect("it is taken out").text;
         assert_eq!(current(&withdrawn).as_deref(), Some("elsewhere"));
     }
 
     #[test]
     fn foreign_entry_is_never_replaced() {
-        let taken = entries("prod", "1", 1).merged(OTHERS).expect_err("it is another's");
-        assert_eq!(taken, MergeError::Taken { section: "clusters", name: "prod".to_owned() });
-        assert!(taken.to_string().contains("--context"), "{taken}");
+        let error = entries("prod", "1", 1).merged(OTHERS).expect_err("it is another's");
+        assert_eq!(error, MergeError::Taken { section: "clusters", name: "prod".to_owned() });
+        assert!(error.to_string().contains("--context"), "{error}");
     }
 
     #[test]

@@ -13,26 +13,27 @@ pub(crate) struct KubeconfigFile {
     file: PathBuf,
     entries: Entries,
     /// Set if the file did not exist before.
-    made: bool,
+    is_new: bool,
     /// Temporary folder, if no file was given.
     folder: Option<PathBuf>,
     /// Set while the entries are in the file.
-    merged: bool,
+    is_merged: bool,
 }
 
 impl KubeconfigFile {
     /// Merges `entries` into `file`, or into a temporary file by default.
     pub(crate) fn merge(file: Option<PathBuf>, entries: Entries) -> Result<Self, Failure> {
-        let folder = if file.is_none() { Some(own_folder()?) } else { None };
-        let own = folder.as_ref().map(|folder| folder.join("kubeconfig"));
-        let file = file.or(own).unwrap_or_default();
-        let made = !file.exists();
+        let folder = if file.is_none() { Some(create_private_folder()?) } else { None };
+        let temporary_file = folder.as_ref().map(|folder| folder.join("kubeconfig"));
+        let file = file.or(temporary_file).unwrap_or_default();
+        let is_new = !file.exists();
         // From here on, dropping `kubeconfig_file` removes created files, even if the merge fails.
-        let mut place = Self { file, entries, made, folder, merged: false };
-        let merged = atomic_file::change(&place.file, |text| place.entries.merged(text).map(Some));
-        merged.map_err(|reason| unchanged(&place.file, &reason))?;
-        place.merged = true;
-        Ok(place)
+        let mut kubeconfig_file = Self { file, entries, is_new, folder, is_merged: false };
+        let merge_result =
+            atomic_file::change(&kubeconfig_file.file, |text| kubeconfig_file.entries.merged(text).map(Some));
+        merge_result.map_err(|reason| update_failure(&kubeconfig_file.file, &reason))?;
+        kubeconfig_file.is_merged = true;
+        Ok(kubeconfig_file)
     }
 
     /// Returns the path of the kubeconfig.
@@ -47,18 +48,18 @@ impl KubeconfigFile {
 
     /// Removes the entries, and also a file created for them.
     pub(crate) fn withdraw(mut self) -> Result<(), Failure> {
-        self.remove_entries().map_err(|reason| unchanged(&self.file, &reason))
+        self.remove_entries().map_err(|reason| update_failure(&self.file, &reason))
     }
 
     fn remove_entries(&mut self) -> Result<(), UpdateError<MergeError>> {
         // `take` limits the removal to once, since both `withdraw` and `drop` call this function.
-        if !std::mem::take(&mut self.merged) || self.folder.is_some() || !self.file.exists() {
+        if !std::mem::take(&mut self.is_merged) || self.folder.is_some() || !self.file.exists() {
             return Ok(());
         }
         atomic_file::change(&self.file, |text| {
-            let left = self.entries.withdrawn(text)?;
+            let remaining = self.entries.withdrawn(text)?;
             // A created file may contain entries of other programs by now.
-            Ok(if left.is_empty && self.made { None } else { Some(left.text) })
+            Ok(if remaining.is_empty && self.is_new { None } else { Some(remaining.text) })
         })
     }
 }
@@ -74,7 +75,7 @@ impl Drop for KubeconfigFile {
 }
 
 /// Creates a new folder, readable by its owner only, under the temporary folder.
-fn own_folder() -> Result<PathBuf, Failure> {
+fn create_private_folder() -> Result<PathBuf, Failure> {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has modes"))]
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -95,7 +96,7 @@ fn own_folder() -> Result<PathBuf, Failure> {
     }
 }
 
-fn unchanged(file: &Path, reason: &UpdateError<MergeError>) -> Failure {
+fn update_failure(file: &Path, reason: &UpdateError<MergeError>) -> Failure {
     let file = file.display();
     match reason {
         UpdateError::Unreadable(error) => {
@@ -122,17 +123,17 @@ mod tests {
     use super::*;
 
     fn entries() -> Entries {
-        let own = "clusters: [{name: e, cluster: {server: 'http://127.0.0.1:1'}}]\n";
+        let cluster = "clusters: [{name: e, cluster: {server: 'http://127.0.0.1:1'}}]\n";
         let control = ("127.0.0.1:9".to_owned(), "t".to_owned());
-        Entries { name: "steadfast".to_owned(), run: "1".to_owned(), control, replicas: vec![own.to_owned()] }
+        Entries { name: "steadfast".to_owned(), run_id: "1".to_owned(), control, replicas: vec![cluster.to_owned()] }
     }
 
     #[test]
     fn temporary_kubeconfig_is_removed_on_drop() -> Result<(), Failure> {
-        let place = KubeconfigFile::merge(None, entries())?;
-        let file = place.file().to_owned();
+        let kubeconfig_file = KubeconfigFile::merge(None, entries())?;
+        let file = kubeconfig_file.file().to_owned();
         assert!(file.exists());
-        drop(place);
+        drop(kubeconfig_file);
         assert!(!file.exists() && !file.parent().is_some_and(Path::exists));
         Ok(())
     }

@@ -11,15 +11,15 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Object {
     value: Value,
-    from: String,
+    origin: String,
 }
 
 /// Parses the objects of all texts, in order.
 pub(crate) fn read_all(texts: &[ManifestText]) -> Result<Vec<Object>, Failure> {
     let mut objects = Vec::new();
-    for ManifestText { text, from } in texts {
-        let values = parse(text).map_err(|reason| Failure::usage(format!("{from}: {reason}")))?;
-        objects.extend(values.into_iter().map(|value| Object { value, from: from.clone() }));
+    for ManifestText { text, origin } in texts {
+        let values = parse(text).map_err(|reason| Failure::usage(format!("{origin}: {reason}")))?;
+        objects.extend(values.into_iter().map(|value| Object { value, origin: origin.clone() }));
     }
     Ok(objects)
 }
@@ -27,25 +27,25 @@ pub(crate) fn read_all(texts: &[ManifestText]) -> Result<Vec<Object>, Failure> {
 /// Creates `objects` on `server`. Namespaces and definitions are created first, since other objects may need them.
 /// Returns the warnings of the server.
 pub(crate) fn create(server: &ApiServer, objects: &[Object]) -> Result<Vec<String>, Failure> {
-    let (first, then): (Vec<_>, Vec<_>) = objects
+    let (prerequisites, rest): (Vec<_>, Vec<_>) = objects
         .iter()
         .partition(|object| matches!(text(&object.value, "/kind"), "Namespace" | "CustomResourceDefinition"));
     let mut warnings = Vec::new();
-    for object in first.into_iter().chain(then) {
+    for object in prerequisites.into_iter().chain(rest) {
         let created = server.create_with_warnings(&object.value);
-        let (_, warned) = created.map_err(|status| cannot_create(object, &status.message))?;
-        warnings.extend(warned.into_iter().map(|warning| format!("{}: {warning}", shown(object))));
+        let (_, new_warnings) = created.map_err(|status| create_failure(object, &status.message))?;
+        warnings.extend(new_warnings.into_iter().map(|warning| format!("{}: {warning}", describe_object(object))));
     }
     Ok(warnings)
 }
 
-fn cannot_create(object: &Object, reason: &str) -> Failure {
-    Failure::run(format!("{} cannot be created: {reason}", shown(object)))
+fn create_failure(object: &Object, reason: &str) -> Failure {
+    Failure::run(format!("{} cannot be created: {reason}", describe_object(object)))
 }
 
-fn shown(object: &Object) -> String {
+fn describe_object(object: &Object) -> String {
     let (kind, name) = (text(&object.value, "/kind"), text(&object.value, "/metadata/name"));
-    format!("{}: {kind} {name:?}", object.from)
+    format!("{}: {kind} {name:?}", object.origin)
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
@@ -56,14 +56,14 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 fn parse(text: &str) -> Result<Vec<Value>, String> {
     // The limits of the parser are raised: a manifest may contain a whole cluster. Nodes without aliases are bounded by
     // the length of the text, and aliases have separate limits.
-    let most = text.len().saturating_add(1_000_000);
+    let limit = text.len().saturating_add(1_000_000);
     let budget =
-        budget! { max_documents: most, max_nodes: most, max_events: 2 * most, max_total_scalar_bytes: 2 * most };
+        budget! { max_documents: limit, max_nodes: limit, max_events: 2 * limit, max_total_scalar_bytes: 2 * limit };
     let read = serde_saphyr::from_multiple_with_options(text, options! { budget: budget });
     let documents: Vec<Value> = read.map_err(|error| {
-        let is_too_much = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
+        let exceeds_limit = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
         let description =
-            if is_too_much { "it is nested too deeply, or has too many aliases" } else { "neither YAML nor JSON" };
+            if exceeds_limit { "it is nested too deeply, or has too many aliases" } else { "neither YAML nor JSON" };
         match error.location() {
             Some(location) => format!("{description}, at line {}, column {}", location.line(), location.column()),
             None => description.to_owned(),

@@ -15,16 +15,16 @@ const STANDARD_INPUT: &str = "-";
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
 /// File names that make a folder a kustomization.
-const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+const KUSTOMIZATION_FILES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// Programs that build a kustomization, in order of preference.
-const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
+const BUILD_COMMANDS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
 /// Text of manifests with its origin, for errors.
 #[derive(Debug)]
 pub(crate) struct ManifestText {
     pub(crate) text: String,
-    pub(crate) from: String,
+    pub(crate) origin: String,
 }
 
 /// Reads all `files`, then `kustomizations`, in order; subfolders too with `recursive`.
@@ -34,33 +34,33 @@ pub(crate) fn read(
     kustomizations: &[PathBuf],
 ) -> Result<Vec<ManifestText>, Failure> {
     let mut texts = Vec::new();
-    let mut inputs = 0;
+    let mut stdin_count = 0;
     for file in files {
         if file.as_os_str() == STANDARD_INPUT {
-            inputs += 1;
-            if inputs > 1 {
+            stdin_count += 1;
+            if stdin_count > 1 {
                 return Err(Failure::usage("standard input can be read once; name `-f -` once"));
             }
             let text = io::read_to_string(io::stdin().lock())
                 .map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;
-            texts.push(ManifestText { text, from: "standard input".to_owned() });
+            texts.push(ManifestText { text, origin: "standard input".to_owned() });
         } else if is_url(file) {
             let url = file.display();
             return Err(Failure::usage(format!(
                 "{url} is a URL, and none is fetched; pipe it: curl -fsSL {url} | steadfast serve -f -"
             )));
         } else if file.is_dir() {
-            for inside in manifests_in(file, recursive)? {
-                texts.push(read_file(&inside)?);
+            for file_in_folder in manifests_in(file, recursive)? {
+                texts.push(read_file(&file_in_folder)?);
             }
         } else if is_kustomization(file) && file.is_file() {
-            return Err(kustomized(file));
+            return Err(kustomization_error(file));
         } else {
             texts.push(read_file(file)?);
         }
     }
     for folder in kustomizations {
-        texts.push(ManifestText { text: build(folder)?, from: folder.display().to_string() });
+        texts.push(ManifestText { text: build(folder)?, origin: folder.display().to_string() });
     }
     Ok(texts)
 }
@@ -70,12 +70,12 @@ fn is_url(file: &Path) -> bool {
 }
 
 fn is_kustomization(file: &Path) -> bool {
-    file.file_name().and_then(OsStr::to_str).is_some_and(|name| KUSTOMIZATIONS.contains(&name))
+    file.file_name().and_then(OsStr::to_str).is_some_and(|name| KUSTOMIZATION_FILES.contains(&name))
 }
 
 /// Returns the error for a kustomization given with `-f`: its resources are patched before use, so their files must not
 /// be read one by one.
-fn kustomized(file: &Path) -> Failure {
+fn kustomization_error(file: &Path) -> Failure {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = folder.display();
     Failure::usage(format!(
@@ -85,29 +85,29 @@ fn kustomized(file: &Path) -> Failure {
 }
 
 fn read_file(file: &Path) -> Result<ManifestText, Failure> {
-    let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
-    Ok(ManifestText { text, from: file.display().to_string() })
+    let text = fs::read_to_string(file).map_err(|error| read_failure(file, &error))?;
+    Ok(ManifestText { text, origin: file.display().to_string() })
 }
 
 /// Returns the manifests in a folder, sorted by name.
 fn manifests_in(folder: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
-    let mut found = Vec::new();
-    let has_folders = collect(folder, recursive, &mut found)?;
-    if let Some(inside) = found.iter().find(|file| is_kustomization(file)) {
-        return Err(kustomized(inside));
+    let mut files = Vec::new();
+    let has_folders = collect_manifests(folder, recursive, &mut files)?;
+    if let Some(file_in_folder) = files.iter().find(|file| is_kustomization(file)) {
+        return Err(kustomization_error(file_in_folder));
     }
-    if found.is_empty() {
-        let deeper = if has_folders && !recursive { "; use -R to include subfolders" } else { "" };
-        let shown = folder.display();
-        return Err(Failure::usage(format!("{shown} has no file that ends in .json, .yaml or .yml{deeper}")));
+    if files.is_empty() {
+        let hint = if has_folders && !recursive { "; use -R to include subfolders" } else { "" };
+        let folder_text = folder.display();
+        return Err(Failure::usage(format!("{folder_text} has no file that ends in .json, .yaml or .yml{hint}")));
     }
-    Ok(found)
+    Ok(files)
 }
 
-/// Adds the manifests in a folder to `found`. Returns whether the folder has subfolders.
-fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<bool, Failure> {
+/// Adds the manifests in a folder to `files`. Returns whether the folder has subfolders.
+fn collect_manifests(folder: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<bool, Failure> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut entries = entries.map_err(|error| unreadable(folder, &error))?;
+    let mut entries = entries.map_err(|error| read_failure(folder, &error))?;
     // File systems list folders in any order. Manifests are created in the order of their names, as by kubectl.
     entries.sort_by_key(fs::DirEntry::file_name);
     let mut has_folders = false;
@@ -117,15 +117,15 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             has_folders = true;
             if recursive {
-                collect(&path, recursive, found)?;
+                collect_manifests(&path, recursive, files)?;
             }
         } else if path.is_file() && is_kustomization(&path) {
             // Included regardless of its extension, so that the caller rejects the folder.
-            found.push(path);
+            files.push(path);
         } else if path.is_file()
             && path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end))
         {
-            found.push(path);
+            files.push(path);
         }
     }
     Ok(has_folders)
@@ -138,29 +138,29 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
 fn build(folder: &Path) -> Result<String, Failure> {
     // Kustomize accepts URLs of remote folders, too.
     if !folder.is_dir() && !is_url(folder) {
-        let shown = folder.display();
+        let folder_text = folder.display();
         return Err(Failure::usage(format!(
-            "{shown} is not a folder; -k takes a folder that contains a kustomization.yaml"
+            "{folder_text} is not a folder; -k takes a folder that contains a kustomization.yaml"
         )));
     }
-    for (program, verb) in BUILDERS {
+    for (program, subcommand) in BUILD_COMMANDS {
         // Without standard input: the child must not consume manifests for `-f -`.
-        let built = Command::new(program).arg(verb).arg(folder).stdin(Stdio::null()).output();
-        let built = match built {
+        let output = Command::new(program).arg(subcommand).arg(folder).stdin(Stdio::null()).output();
+        let output = match output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            built => built.map_err(|error| Failure::run(format!("{program} cannot be run: {error}")))?,
+            output => output.map_err(|error| Failure::run(format!("{program} cannot be run: {error}")))?,
         };
-        if !built.status.success() {
-            let reason = String::from_utf8_lossy(&built.stderr);
-            let shown = folder.display();
+        if !output.status.success() {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            let folder_text = folder.display();
             return Err(Failure::usage(format!(
-                "{program} {verb} {shown} failed ({}): {}",
-                built.status,
+                "{program} {subcommand} {folder_text} failed ({}): {}",
+                output.status,
                 reason.trim()
             )));
         }
-        return String::from_utf8(built.stdout)
-            .map_err(|_| Failure::run(format!("{program} {verb} {} made no text", folder.display())));
+        return String::from_utf8(output.stdout)
+            .map_err(|_| Failure::run(format!("{program} {subcommand} {} made no text", folder.display())));
     }
     Err(Failure::run(
         "-k needs `kubectl` or `kustomize` on the path, but neither is installed; install one, or build the kustomization \
@@ -168,6 +168,6 @@ fn build(folder: &Path) -> Result<String, Failure> {
     ))
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn read_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("{} cannot be read: {error}", path.display()))
 }

@@ -49,8 +49,8 @@ impl Node {
 
     /// Creates a mapping.
     pub(crate) fn map<'a>(fields: impl IntoIterator<Item = (&'a str, Node)>) -> Self {
-        let plain = |key: &str| YamlContent::Plain(key.to_owned()).into();
-        YamlContent::Map(fields.into_iter().map(|(key, value)| (plain(key), value)).collect()).into()
+        let plain_key = |key: &str| YamlContent::Plain(key.to_owned()).into();
+        YamlContent::Map(fields.into_iter().map(|(key, value)| (plain_key(key), value)).collect()).into()
     }
 
     /// Creates a list.
@@ -91,8 +91,8 @@ impl Node {
     pub(crate) fn set(&mut self, key: &str, value: Option<Node>) {
         let YamlContent::Map(fields) = &mut self.content else { return };
         match (fields.iter().position(|(name, _)| name.as_text() == Some(key)), value) {
-            (Some(place), Some(value)) => fields[place].1 = value,
-            (Some(place), None) => drop(fields.remove(place)),
+            (Some(index), Some(value)) => fields[index].1 = value,
+            (Some(index), None) => drop(fields.remove(index)),
             (None, Some(value)) => fields.push((YamlContent::Plain(key.to_owned()).into(), value)),
             (None, None) => {}
         }
@@ -133,7 +133,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Node>, YamlError> {
             }
             Event::DocumentStart(..) => {
                 let event = reader.next()?;
-                document = Some(reader.node(event, MAX_DEPTH)?);
+                document = Some(reader.read_node(event, MAX_DEPTH)?);
             }
             _ => {}
         }
@@ -160,25 +160,25 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, YamlError> {
+    fn read_node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, YamlError> {
         // This function recurses: a deeply nested text must not overflow the stack.
         let Some(depth) = depth.checked_sub(1) else {
             return Err(YamlError(format!("it is nested deeper than {MAX_DEPTH} levels")));
         };
         let (anchor, tag, content) = match event {
-            Event::Alias(of) => (0, None, YamlContent::Alias(of)),
+            Event::Alias(anchor) => (0, None, YamlContent::Alias(anchor)),
             Event::Scalar(text, style, anchor, tag) => {
                 // A scalar of several lines is a string for all parsers, and must be quoted to be written on one line.
-                let plain = style == ScalarStyle::Plain && !text.contains('\n');
+                let is_plain = style == ScalarStyle::Plain && !text.contains('\n');
                 let text = text.into_owned();
-                (anchor, tag, if plain { YamlContent::Plain(text) } else { YamlContent::Quoted(text) })
+                (anchor, tag, if is_plain { YamlContent::Plain(text) } else { YamlContent::Quoted(text) })
             }
             Event::SequenceStart(_, anchor, tag) => {
                 let mut items = Vec::new();
                 loop {
                     match self.next()? {
                         Event::SequenceEnd => break,
-                        event => items.push(self.node(event, depth)?),
+                        event => items.push(self.read_node(event, depth)?),
                     }
                 }
                 (anchor, tag, YamlContent::List(items))
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
                 loop {
                     let key = match self.next()? {
                         Event::MappingEnd => break,
-                        event => self.node(event, depth)?,
+                        event => self.read_node(event, depth)?,
                     };
                     // Keys that are collections or aliases do not occur in kubeconfigs, and could not be written on one
                     // line.
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
                         return Err(YamlError("it has a key that is not a string".to_owned()));
                     }
                     let event = self.next()?;
-                    fields.push((key, self.node(event, depth)?));
+                    fields.push((key, self.read_node(event, depth)?));
                 }
                 (anchor, tag, YamlContent::Map(fields))
             }
@@ -220,8 +220,8 @@ impl fmt::Display for Node {
 impl Node {
     /// Writes the node after the colon of a key or the dash of an item. `indent` is the indentation of the fields of a
     /// mapping.
-    fn write_after(&self, before: &str, indent: usize, out: &mut String) {
-        out.push_str(before);
+    fn write_after(&self, prefix: &str, indent: usize, out: &mut String) {
+        out.push_str(prefix);
         if self.anchor > 0 {
             let _ = write!(out, " &a{}", self.anchor);
         }
@@ -246,8 +246,8 @@ impl Node {
                 out.push(' ');
                 quote(text, out);
             }
-            YamlContent::Alias(of) => {
-                let _ = write!(out, " *a{of}");
+            YamlContent::Alias(anchor) => {
+                let _ = write!(out, " *a{anchor}");
             }
             YamlContent::List(items) if items.is_empty() => out.push_str(" []"),
             YamlContent::Map(fields) if fields.is_empty() => out.push_str(" {}"),
@@ -288,8 +288,8 @@ fn write_field(key: &Node, value: &Node, indent: usize, out: &mut String) {
     key.write_after("", indent, &mut name);
     out.push_str(name.trim_start());
     // The items of a list have the indentation of the key, as in kubectl's output.
-    let inner = if matches!(value.content, YamlContent::List(_)) { indent } else { indent + 2 };
-    value.write_after(":", inner, out);
+    let value_indent = if matches!(value.content, YamlContent::List(_)) { indent } else { indent + 2 };
+    value.write_after(":", value_indent, out);
 }
 
 /// Writes a string in quotes that every YAML and JSON parser accepts.
@@ -320,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    fn again(text: &str) -> String {
+    fn rewrite(text: &str) -> String {
         parse(text).expect("it is YAML").expect("it has a document").to_string()
     }
 
@@ -338,24 +338,24 @@ mod tests {
         for text in texts {
             let (before, after): (Value, Value) = (
                 serde_saphyr::from_str(text).expect("it is YAML"),
-                serde_saphyr::from_str(&again(text)).unwrap_or_else(|error| panic!("{error}\n{}", again(text))),
+                serde_saphyr::from_str(&rewrite(text)).unwrap_or_else(|error| panic!("{error}\n{}", rewrite(text))),
             );
-            assert_eq!(before, after, "{}", again(text));
-            assert_eq!(again(&again(text)), again(text), "written once, it stays");
+            assert_eq!(before, after, "{}", rewrite(text));
+            assert_eq!(rewrite(&rewrite(text)), rewrite(text), "written once, it stays");
         }
     }
 
     #[test]
     fn scalars_keep_their_quoting() {
-        assert_eq!(again("a: yes\nb: 'yes'\nc: 0123\n"), "a: yes\nb: \"yes\"\nc: 0123\n");
-        assert_eq!(again("a: # a comment\n"), "a: ~\n", "an empty value is written as null");
+        assert_eq!(rewrite("a: yes\nb: 'yes'\nc: 0123\n"), "a: yes\nb: \"yes\"\nc: 0123\n");
+        assert_eq!(rewrite("a: # a comment\n"), "a: ~\n", "an empty value is written as null");
     }
 
     #[test]
     fn aliases_stay_aliases() {
         let text = "a: &anchor {b: c}\nd: *anchor\n";
-        assert_eq!(again(text), "a: &a1\n  b: c\nd: *a1\n");
-        let read: Value = serde_saphyr::from_str(&again(text)).expect("it is YAML");
+        assert_eq!(rewrite(text), "a: &a1\n  b: c\nd: *a1\n");
+        let read: Value = serde_saphyr::from_str(&rewrite(text)).expect("it is YAML");
         assert_eq!(read, json!({"a": {"b": "c"}, "d": {"b": "c"}}));
     }
 

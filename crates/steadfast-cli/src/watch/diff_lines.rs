@@ -17,10 +17,10 @@ pub(super) fn render(changes: &[Change<'_>], has_color: bool) -> String {
         match (change.old.as_deref(), change.new.as_deref()) {
             (Some(Value::String(old)), Some(Value::String(new))) if old.contains('\n') || new.contains('\n') => {
                 let (old, new) = different_lines(old, new);
-                push(&mut text, ' ', &format!("{path}:"), has_color);
+                push_line(&mut text, ' ', &format!("{path}:"), has_color);
                 for (sign, lines) in [('-', old), ('+', new)] {
                     for line in lines {
-                        push(&mut text, sign, &format!("  {line}"), has_color);
+                        push_line(&mut text, sign, &format!("  {line}"), has_color);
                     }
                 }
             }
@@ -31,10 +31,10 @@ pub(super) fn render(changes: &[Change<'_>], has_color: bool) -> String {
                         || matches!(value, Value::Array(elements) if !elements.is_empty());
                     let value = yaml(value);
                     if is_block || value.contains('\n') {
-                        push(&mut text, sign, &format!("{path}:"), has_color);
-                        value.lines().for_each(|line| push(&mut text, sign, &format!("  {line}"), has_color));
+                        push_line(&mut text, sign, &format!("{path}:"), has_color);
+                        value.lines().for_each(|line| push_line(&mut text, sign, &format!("  {line}"), has_color));
                     } else {
-                        push(&mut text, sign, &format!("{path}: {value}"), has_color);
+                        push_line(&mut text, sign, &format!("{path}: {value}"), has_color);
                     }
                 }
             }
@@ -43,7 +43,7 @@ pub(super) fn render(changes: &[Change<'_>], has_color: bool) -> String {
     text
 }
 
-fn push(text: &mut String, sign: char, line: &str, has_color: bool) {
+fn push_line(text: &mut String, sign: char, line: &str, has_color: bool) {
     let color = match sign {
         '+' => Some(GREEN),
         '-' => Some(RED),

@@ -41,16 +41,16 @@ pub(super) struct Followed {
 pub(super) fn follow(followed: Followed, style: Style, clock: Clock, printer: Printer) {
     let Followed { subject, informer, events, tally } = followed;
     let doubts = Arc::new(Mutex::new(DoubtTracker::default()));
-    let (reports, waiting) = channel(MAX_PENDING_TRANSITIONS);
+    let (reports, report_receiver) = channel(MAX_PENDING_TRANSITIONS);
     let output = DoubtOutput { subject, clock, style, printer, events, tally };
-    tokio::spawn(output.print(waiting));
-    let (noted, reporting) = (doubts.clone(), reports.clone());
-    informer.on_diagnostic(move |note| {
+    tokio::spawn(output.print(report_receiver));
+    let (doubts_of_diagnostics, reports_of_diagnostics) = (doubts.clone(), reports.clone());
+    informer.on_diagnostic(move |diagnostic| {
         // The diagnostic itself is reported, because the cache may be fresh again before the next periodic check.
-        if let Diagnostic::NewEpoch { .. } = note {
-            let report = noted.lock().replaced_history(note, Instant::now());
+        if let Diagnostic::NewEpoch { .. } = diagnostic {
+            let report = doubts_of_diagnostics.lock().replaced_history(diagnostic, Instant::now());
             // The channel is full only if output is blocked; the next check reports the state at that time.
-            let _ = reporting.try_send(report);
+            let _ = reports_of_diagnostics.try_send(report);
         }
     });
     tokio::spawn(async move {
@@ -85,18 +85,18 @@ impl DoubtOutput {
     /// Prints the reports in order, among the events.
     async fn print(self, mut reports: Receiver<DoubtReport>) {
         // Numbers at the start of the doubt. A broken stream delivers no event before the first report.
-        let mut before: Option<Counts> = None;
+        let mut counts_before: Option<Counts> = None;
         while let Some(DoubtReport { line, transition }) = reports.recv().await {
             let mut missed = None;
-            if transition.why.is_none() {
+            if transition.reason.is_none() {
                 until_delivered(&self.events).await;
-                missed = before.take().map(|before| self.tally.counts().since(before));
+                missed = counts_before.take().map(|counts_before| self.tally.counts().since(counts_before));
             } else {
-                before.get_or_insert_with(|| self.tally.counts());
+                counts_before.get_or_insert_with(|| self.tally.counts());
             }
-            let during = missed.map_or(String::new(), |missed| format!("; while disconnected: {missed}"));
-            let (clock, resource) = (self.clock.of_day(Timestamp::now()), self.subject.title());
-            console::report(format_args!("{clock} ! {resource}: {line}{during}"));
+            let suffix = missed.map_or(String::new(), |missed| format!("; while disconnected: {missed}"));
+            let (clock, resource) = (self.clock.format_time_of_day(Timestamp::now()), self.subject.title());
+            console::report(format_args!("{clock} ! {resource}: {line}{suffix}"));
             let Some(line) = self.style.freshness(&self.subject, &transition, missed) else { continue };
             let printer = self.printer.clone();
             // Printing blocks while the reader is slow.
@@ -109,12 +109,12 @@ impl DoubtOutput {
 
 /// Waits until the handler has returned from all events that are pending now: later lines are newer than the doubt.
 async fn until_delivered(events: &Registration<CachedObject>) {
-    let begun = events.stats();
+    let stats_at_start = events.stats();
     // A pending entry may represent a deletion and an addition, which are two calls of the handler.
-    let enough = begun.returned + begun.skipped + 2 * begun.entries as u64;
+    let required_calls = stats_at_start.returned + stats_at_start.skipped + 2 * stats_at_start.entries as u64;
     loop {
-        let counts = events.stats();
-        if counts.entries == 0 || counts.returned + counts.skipped >= enough {
+        let stats = events.stats();
+        if stats.entries == 0 || stats.returned + stats.skipped >= required_calls {
             return;
         }
         sleep(DELIVERY_CHECK_INTERVAL).await;
@@ -132,20 +132,20 @@ struct DoubtReport {
 #[derive(Default)]
 struct DoubtTracker {
     /// State and reason of the last report.
-    told: Option<(&'static str, String)>,
+    last_report: Option<(&'static str, String)>,
     since: Option<Instant>,
 }
 
 impl DoubtTracker {
     /// Returns the report of a replaced history, which is due regardless of its duration.
-    fn replaced_history(&mut self, note: &Diagnostic, now: Instant) -> DoubtReport {
-        let why = note.to_string();
+    fn replaced_history(&mut self, diagnostic: &Diagnostic, now: Instant) -> DoubtReport {
+        let reason = diagnostic.to_string();
         let since = *self.since.get_or_insert(now);
-        self.told = Some(("stale", why.clone()));
-        let line = format!("stale: {why}");
+        self.last_report = Some(("stale", reason.clone()));
+        let line = format!("stale: {reason}");
         DoubtReport {
             line,
-            transition: Transition { state: "Stale", why: Some(why), doubt_seconds: seconds(since, now) },
+            transition: Transition { state: "Stale", reason: Some(reason), doubt_seconds: seconds(since, now) },
         }
     }
 
@@ -154,27 +154,27 @@ impl DoubtTracker {
         let Some(doubt) = freshness.doubt() else {
             // A doubt shorter than the minimum was never reported, and ends without a line.
             let since = self.since.take();
-            self.told.take()?;
+            self.last_report.take()?;
             let doubt_seconds = since.map_or(0.0, |since| seconds(since, now));
             let line = format!("fresh again after {doubt_seconds:.1} s");
-            return Some(DoubtReport { line, transition: Transition { state: "Fresh", why: None, doubt_seconds } });
+            return Some(DoubtReport { line, transition: Transition { state: "Fresh", reason: None, doubt_seconds } });
         };
         // The doubt may have started before this check.
         let since = *self.since.get_or_insert(now - doubt.lasting);
-        let telling = (freshness.name(), doubt.why.to_string());
+        let report_key = (freshness.name(), doubt.why.to_string());
         // A stopped informer means that the program ends, which is not a doubt.
         if now - since < MIN_REPORTED_DOUBT
-            || self.told.as_ref() == Some(&telling)
+            || self.last_report.as_ref() == Some(&report_key)
             || matches!(freshness, Freshness::Stopped(_))
         {
             return None;
         }
         let transition = Transition {
             state: state(freshness),
-            why: Some(telling.1.clone()),
+            reason: Some(report_key.1.clone()),
             doubt_seconds: doubt.lasting.as_secs_f64(),
         };
-        self.told = Some(telling);
+        self.last_report = Some(report_key);
         Some(DoubtReport { line: freshness.to_string(), transition })
     }
 }
@@ -211,48 +211,48 @@ mod tests {
         Freshness::Fresh { version: None, age: Duration::ZERO, tainted: steadfast::KeySet::default(), polled: None }
     }
 
-    fn line(told: Option<DoubtReport>) -> Option<String> {
-        told.map(|told| told.line)
+    fn line(report: Option<DoubtReport>) -> Option<String> {
+        report.map(|report| report.line)
     }
 
     #[tokio::test(start_paused = true)]
     async fn doubt_and_end_are_reported_once() {
         let mut doubts = DoubtTracker::default();
-        let begun = Instant::now() + Duration::from_secs(60);
-        let at = |ms| begun + Duration::from_millis(ms);
+        let start = Instant::now() + Duration::from_secs(60);
+        let at = |ms| start + Duration::from_millis(ms);
         assert_eq!(doubts.check(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
-        let told = doubts.check(&Freshness::Resuming(doubt(600, "reset")), at(600)).expect("it lasts");
-        assert!(told.line.starts_with("resuming for 0.6 s: reset"), "{told:?}");
-        let transition = Transition { state: "Resuming", why: Some("reset".to_owned()), doubt_seconds: 0.6 };
-        assert_eq!(told.transition, transition);
+        let report = doubts.check(&Freshness::Resuming(doubt(600, "reset")), at(600)).expect("it lasts");
+        assert!(report.line.starts_with("resuming for 0.6 s: reset"), "{report:?}");
+        let transition = Transition { state: "Resuming", reason: Some("reset".to_owned()), doubt_seconds: 0.6 };
+        assert_eq!(report.transition, transition);
         assert_eq!(doubts.check(&Freshness::Resuming(doubt(900, "reset")), at(900)), None);
         assert!(doubts.check(&Freshness::Stale(doubt(1200, "reset")), at(1200)).is_some());
-        let told = doubts.check(&fresh(), at(2000)).expect("it is over");
-        assert_eq!(told.line, "fresh again after 2.0 s");
-        assert_eq!(told.transition, Transition { state: "Fresh", why: None, doubt_seconds: 2.0 });
+        let report = doubts.check(&fresh(), at(2000)).expect("it is over");
+        assert_eq!(report.line, "fresh again after 2.0 s");
+        assert_eq!(report.transition, Transition { state: "Fresh", reason: None, doubt_seconds: 2.0 });
         assert_eq!(doubts.check(&fresh(), at(2100)), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn replaced_history_is_reported_immediately() {
         let mut doubts = DoubtTracker::default();
-        let begun = Instant::now() + Duration::from_secs(60);
-        let at = |ms| begun + Duration::from_millis(ms);
-        let note = Diagnostic::NewEpoch { held: "9".into(), proof: "1".into() };
+        let start = Instant::now() + Duration::from_secs(60);
+        let at = |ms| start + Duration::from_millis(ms);
+        let diagnostic = Diagnostic::NewEpoch { held: "9".into(), proof: "1".into() };
         assert_eq!(doubts.check(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
-        let told = doubts.replaced_history(&note, at(100));
+        let report = doubts.replaced_history(&diagnostic, at(100));
         let words = "stale: the server's history was replaced: the server is at version 1, the cache at version 9";
-        assert!(told.line.starts_with(words), "{told:?}");
-        assert_eq!(told.transition.state, "Stale");
-        assert_eq!(doubts.check(&Freshness::Stale(doubt(600, &note.to_string())), at(600)), None);
+        assert!(report.line.starts_with(words), "{report:?}");
+        assert_eq!(report.transition.state, "Stale");
+        assert_eq!(doubts.check(&Freshness::Stale(doubt(600, &diagnostic.to_string())), at(600)), None);
         assert_eq!(line(doubts.check(&fresh(), at(700))), Some("fresh again after 0.7 s".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn short_resume_is_not_reported() {
         let mut doubts = DoubtTracker::default();
-        let begun = Instant::now() + Duration::from_secs(60);
-        assert_eq!(doubts.check(&Freshness::Resuming(doubt(0, "ended")), begun), None);
-        assert_eq!(doubts.check(&fresh(), begun + Duration::from_millis(300)), None);
+        let start = Instant::now() + Duration::from_secs(60);
+        assert_eq!(doubts.check(&Freshness::Resuming(doubt(0, "ended")), start), None);
+        assert_eq!(doubts.check(&fresh(), start + Duration::from_millis(300)), None);
     }
 }

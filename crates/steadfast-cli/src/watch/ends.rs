@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::console;
-use crate::failure::TIME_LIMIT;
+use crate::failure::EXIT_TIME_LIMIT;
 use crate::until::{ObjectCondition, Until};
 
 /// Ends of a watch.
@@ -51,7 +51,7 @@ impl Ends {
             return ExitCode::SUCCESS;
         };
         console::report(format_args!("error: the time limit of --until was reached before {missing}"));
-        ExitCode::from(TIME_LIMIT)
+        ExitCode::from(EXIT_TIME_LIMIT)
     }
 }
 
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn time_limit_alone_is_success() {
-        let (alone, other) = (ends(&["30s"]), ends(&["30s", "delete"]));
-        assert_eq!(alone.at_time_limit(), ExitCode::from(TIME_LIMIT), "not connected");
-        alone.connected();
-        other.connected();
-        assert_eq!(alone.at_time_limit(), ExitCode::SUCCESS);
-        assert_eq!(other.at_time_limit(), ExitCode::from(TIME_LIMIT));
+        let (time_only, combined) = (ends(&["30s"]), ends(&["30s", "delete"]));
+        assert_eq!(time_only.at_time_limit(), ExitCode::from(EXIT_TIME_LIMIT), "not connected");
+        time_only.connected();
+        combined.connected();
+        assert_eq!(time_only.at_time_limit(), ExitCode::SUCCESS);
+        assert_eq!(combined.at_time_limit(), ExitCode::from(EXIT_TIME_LIMIT));
     }
 }

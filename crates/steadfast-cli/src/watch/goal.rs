@@ -13,11 +13,11 @@ use crate::until::ObjectCondition;
 #[derive(Clone, Debug)]
 pub(super) struct Goal {
     condition: ObjectCondition,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<GoalState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GoalState {
     /// True for each existing object that satisfies the condition. The map key is the number of the resource and the
     /// object's key.
     objects: HashMap<(usize, ObjectKey), bool>,
@@ -32,7 +32,7 @@ impl Goal {
     /// Creates the goal, for resources that follow. The goal is pending until a first call of [`synced`](Self::synced)
     /// after the last resource was added.
     pub(super) fn new(condition: ObjectCondition) -> Self {
-        let state = State { pending: 1, ..State::default() };
+        let state = GoalState { pending: 1, ..GoalState::default() };
         Self { condition, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -48,17 +48,17 @@ impl Goal {
     pub(super) fn updated(&self, resource: usize, key: &ObjectKey, object: &Value) -> bool {
         let holds = self.condition.holds(object);
         let mut state = self.state.lock();
-        let before = state.objects.insert((resource, key.clone()), holds);
+        let previously_held = state.objects.insert((resource, key.clone()), holds);
         state.unsatisfied += usize::from(!holds);
-        state.unsatisfied -= usize::from(before == Some(false));
+        state.unsatisfied -= usize::from(previously_held == Some(false));
         self.is_reached(&state)
     }
 
     /// Records the deletion of an object; returns whether the goal is reached.
     pub(super) fn deleted(&self, resource: usize, key: &ObjectKey) -> bool {
         let mut state = self.state.lock();
-        let before = state.objects.remove(&(resource, key.clone()));
-        state.unsatisfied -= usize::from(before == Some(false));
+        let previously_held = state.objects.remove(&(resource, key.clone()));
+        state.unsatisfied -= usize::from(previously_held == Some(false));
         self.is_reached(&state)
     }
 
@@ -69,7 +69,7 @@ impl Goal {
         self.is_reached(&state)
     }
 
-    fn is_reached(&self, state: &State) -> bool {
+    fn is_reached(&self, state: &GoalState) -> bool {
         // A condition of no object at all is not reached: the objects may not exist yet.
         let has_objects = matches!(self.condition, ObjectCondition::Deleted) || !state.objects.is_empty();
         state.pending == 0 && state.unsatisfied == 0 && has_objects
@@ -82,10 +82,10 @@ mod tests {
 
     use super::*;
 
-    fn goal(condition: &str, resources: usize) -> Goal {
+    fn goal(condition: &str, resource_count: usize) -> Goal {
         let Ok(crate::until::Until::Met(condition)) = condition.parse() else { panic!("{condition}") };
         let goal = Goal::new(condition);
-        for _ in 0..resources {
+        for _ in 0..resource_count {
             goal.add_resource();
         }
         assert!(!goal.synced(), "the resources are pending");

@@ -11,7 +11,7 @@ use super::watched::{DecodedEvent, Subject};
 use crate::changes::describe::{Content, visible};
 use crate::changes::diff::{Change, Detail};
 use crate::changes::manager;
-use crate::clock::precise;
+use crate::clock::format_micros;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -67,17 +67,17 @@ pub(super) struct Transition {
     /// The new state.
     pub(super) state: &'static str,
     /// Reason of the doubt; `None` if the cache is fresh again.
-    pub(super) why: Option<String>,
+    pub(super) reason: Option<String>,
     /// Duration of the doubt until now or until its end, in seconds.
     pub(super) doubt_seconds: f64,
 }
 
-/// Formats an event. `full` includes the whole object, without `managedFields`.
+/// Formats an event. `with_object` includes the whole object, without `managedFields`.
 pub(super) fn event(
     now: Timestamp,
     subject: &Subject,
     event: &DecodedEvent<'_>,
-    full: bool,
+    with_object: bool,
     content: Content,
 ) -> String {
     let (version, certainty, reason) = match event.deletion {
@@ -89,13 +89,14 @@ pub(super) fn event(
         ),
         None => (event.metadata("resourceVersion"), None, None),
     };
-    let shown = event.old.as_ref().map(|old| visible(&subject.kind, old, &event.object, Detail::Subtrees, content));
-    let managers = shown.as_ref().zip(event.old.as_ref()).map(|(shown, old)| {
-        let changes: Vec<&Change<'_>> = shown.changes.iter().collect();
+    let visible_changes =
+        event.old.as_ref().map(|old| visible(&subject.kind, old, &event.object, Detail::Subtrees, content));
+    let managers = visible_changes.as_ref().zip(event.old.as_ref()).map(|(visible_changes, old)| {
+        let changes: Vec<&Change<'_>> = visible_changes.changes.iter().collect();
         manager::managers(old, &event.object, &changes)
     });
-    encode_line(&JsonEvent {
-        time: precise(now),
+    to_line(&JsonEvent {
+        time: format_micros(now),
         kind: event.name,
         context: subject.context.as_deref(),
         resource: &subject.name,
@@ -104,13 +105,15 @@ pub(super) fn event(
         uid: event.metadata("uid"),
         resource_version: version,
         change_count: Some(event.call.changes),
-        hidden: shown.as_ref().map(|shown| if content.noise { 0 } else { shown.noise }),
-        changes: shown.map(|shown| shown.changes.iter().map(Change::to_json).collect()),
+        hidden: visible_changes
+            .as_ref()
+            .map(|visible_changes| if content.noise { 0 } else { visible_changes.noise_count }),
+        changes: visible_changes.map(|visible_changes| visible_changes.changes.iter().map(Change::to_json).collect()),
         managers: managers.unwrap_or_default(),
         missed: (event.call.missed > 0).then_some(event.call.missed),
         certainty,
         reason,
-        object: full.then(|| printable(subject, event, content)),
+        object: with_object.then(|| printable(subject, event, content)),
     })
 }
 
@@ -120,17 +123,17 @@ pub(super) fn printable(subject: &Subject, event: &DecodedEvent<'_>, content: Co
     // Annotations may still contain a previous value.
     let states: Vec<&Value> = event.old.iter().chain([object]).collect();
     let redaction = content.redaction(&subject.kind, &states);
-    let mut printed = redaction.map_or_else(|| object.clone(), |redaction| redaction.object(object));
-    if let Some(metadata) = printed.get_mut("metadata").and_then(Value::as_object_mut) {
+    let mut printable = redaction.map_or_else(|| object.clone(), |redaction| redaction.object(object));
+    if let Some(metadata) = printable.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    printed
+    printable
 }
 
 /// Formats the line after the initial objects.
 pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&ResourceVersion>) -> String {
-    encode_line(&JsonEvent {
-        time: precise(now),
+    to_line(&JsonEvent {
+        time: format_micros(now),
         kind: "Synced",
         context: subject.context.as_deref(),
         resource: &subject.name,
@@ -151,21 +154,21 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
 
 /// Formats a change of freshness. At the end of a doubt, `missed` has the numbers of changes since its start.
 pub(super) fn freshness(now: Timestamp, subject: &Subject, transition: &Transition, missed: Option<Counts>) -> String {
-    encode_line(&FreshnessLine {
-        time: precise(now),
+    to_line(&FreshnessLine {
+        time: format_micros(now),
         kind: "Freshness",
         context: subject.context.as_deref(),
         resource: &subject.name,
         namespace: subject.scope.in_namespace(),
         state: transition.state,
-        why: transition.why.as_deref(),
+        why: transition.reason.as_deref(),
         // Rounded to milliseconds: an unrounded binary fraction would print many digits.
         doubt_seconds: (transition.doubt_seconds * 1000.0).round() / 1000.0,
         while_disconnected: missed,
     })
 }
 
-fn encode_line(line: &impl Serialize) -> String {
+fn to_line(line: &impl Serialize) -> String {
     // Cannot fail: the objects were parsed from JSON.
     let text = serde_json::to_string(line).unwrap_or_default();
     // JSON permits further control characters within texts, which a terminal would interpret.

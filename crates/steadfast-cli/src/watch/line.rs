@@ -93,21 +93,23 @@ impl Style {
             }
             Format::Text { color, width, clock, extras } => {
                 let path = object_path(event, width.columns());
-                let Some(mut line) = event_line(&clock.of_day(now), &path, subject, event, replacement, self.content)
+                let Some(mut line) =
+                    event_line(&clock.format_time_of_day(now), &path, subject, event, replacement, self.content)
                 else {
                     return EventLine { text: None, counted: Counted::Hidden };
                 };
                 add_extras(&mut line, extras, subject, event, self.content);
                 let mut text = line.render(*color, width.columns());
                 if let Some(old) = event.old.as_ref().filter(|_| extras.diff) {
-                    let shown = visible(&subject.kind, old, &event.object, Detail::Subtrees, self.content);
-                    text.push_str(&diff_lines::render(&shown.changes, *color));
+                    let visible_changes = visible(&subject.kind, old, &event.object, Detail::Subtrees, self.content);
+                    text.push_str(&diff_lines::render(&visible_changes.changes, *color));
                 }
                 EventLine { text: Some(text), counted }
             }
             Format::Objects { format, clock } => {
                 let path = object_path(event, None);
-                let Some(comment) = event_line(&clock.of_day(now), &path, subject, event, replacement, self.content)
+                let Some(comment) =
+                    event_line(&clock.format_time_of_day(now), &path, subject, event, replacement, self.content)
                 else {
                     return EventLine { text: None, counted: Counted::Hidden };
                 };
@@ -135,7 +137,8 @@ impl Style {
     pub(super) fn missed(&self, subject: &Subject, call: Call) -> Option<String> {
         match &self.format {
             Format::Text { clock, .. } | Format::Objects { clock, .. } if call.missed > 0 => {
-                let (clock, resource, missed) = (clock.of_day(Timestamp::now()), subject.title(), call.missed);
+                let (clock, resource, missed) =
+                    (clock.format_time_of_day(Timestamp::now()), subject.title(), call.missed);
                 Some(format!(
                     "{clock} ! {resource}: {missed} events merged: they came faster than they could be written"
                 ))
@@ -149,26 +152,31 @@ impl Style {
         &self,
         subject: &Subject,
         version: Option<&ResourceVersion>,
-        objects: usize,
+        object_count: usize,
     ) -> Option<String> {
         let now = Timestamp::now();
         match &self.format {
             Format::Objects { .. } => None,
             Format::Json { .. } => Some(json_line::synced(now, subject, version)),
             Format::Text { clock, .. } => {
-                let at = version.map(|version| format!(" at {version}")).unwrap_or_default();
-                let (time, name, scope) = (clock.of_day(now), subject.title(), &subject.scope);
-                Some(format!("{time} = {name} synced{at}: {objects} in {scope}"))
+                let version_suffix = version.map(|version| format!(" at {version}")).unwrap_or_default();
+                let (time, name, scope) = (clock.format_time_of_day(now), subject.title(), &subject.scope);
+                Some(format!("{time} = {name} synced{version_suffix}: {object_count} in {scope}"))
             }
         }
     }
 
     /// Formats a change of freshness as a JSON line among the events. At the end of a doubt, `missed` is the numbers of
     /// changes since its start. Returns `None` for other formats: standard error reports these changes to people.
-    pub(super) fn freshness(&self, subject: &Subject, became: &Transition, missed: Option<Counts>) -> Option<String> {
+    pub(super) fn freshness(
+        &self,
+        subject: &Subject,
+        transition: &Transition,
+        missed: Option<Counts>,
+    ) -> Option<String> {
         match self.format {
             Format::Text { .. } | Format::Objects { .. } => None,
-            Format::Json { .. } => Some(json_line::freshness(Timestamp::now(), subject, became, missed)),
+            Format::Json { .. } => Some(json_line::freshness(Timestamp::now(), subject, transition, missed)),
         }
     }
 }
@@ -186,12 +194,12 @@ fn add_extras(line: &mut TextLine, extras: &Extras, subject: &Subject, event: &D
     let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
     let value = |name: &str| labels.and_then(|labels| labels.get(name)?.as_str());
     let columns = extras.label_columns.iter().map(|name| format!("{name}={}", value(name).unwrap_or("<none>")));
-    let mut shown: Vec<String> = columns.collect();
+    let mut labels_text: Vec<String> = columns.collect();
     if extras.all_labels {
-        let all = labels.into_iter().flatten().filter(|(name, _)| !extras.label_columns.contains(name));
-        shown.extend(all.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())));
+        let other_labels = labels.into_iter().flatten().filter(|(name, _)| !extras.label_columns.contains(name));
+        labels_text.extend(other_labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())));
     }
-    line.add_dim(&shown.join(","));
+    line.add_dim(&labels_text.join(","));
 }
 
 /// Returns namespace, owners and name of the object, for a terminal of this width.
@@ -305,11 +313,11 @@ mod tests {
         update(pod("Pending"), pod("Running"))
     }
 
-    fn json(full: bool) -> Style {
+    fn json_style(full: bool) -> Style {
         Style { format: Format::Json { full }, content: Content::default() }
     }
 
-    fn plain() -> Style {
+    fn plain_style() -> Style {
         let format = Format::Text {
             color: false,
             width: Width::Unlimited,
@@ -323,8 +331,8 @@ mod tests {
         style.event(&pods(), event, None).text.expect("a line")
     }
 
-    fn as_json(full: bool, event: &DecodedEvent<'_>) -> Value {
-        serde_json::from_str(&line(&json(full), event)).expect("it is JSON")
+    fn line_as_json(full: bool, event: &DecodedEvent<'_>) -> Value {
+        serde_json::from_str(&line(&json_style(full), event)).expect("it is JSON")
     }
 
     /// Creates a call for `changes` changes.
@@ -340,14 +348,14 @@ mod tests {
 
     #[test]
     fn json_line_has_documented_fields_only() {
-        let added_line = as_json(false, &added());
+        let added_line = line_as_json(false, &added());
         let common = ["changeCount", "name", "namespace", "resource", "resourceVersion", "time", "type", "uid"];
         assert_eq!(keys(&added_line), common);
         assert_eq!(
             (&added_line["type"], &added_line["uid"], &added_line["resourceVersion"], &added_line["changeCount"]),
             (&json!("Added"), &json!("u-1"), &json!("12"), &json!(1))
         );
-        let updated = as_json(false, &updated());
+        let updated = line_as_json(false, &updated());
         let mut expected = [&common[..], &["changes", "hidden"]].concat();
         expected.sort_unstable();
         assert_eq!(keys(&updated), expected);
@@ -357,22 +365,22 @@ mod tests {
 
     #[test]
     fn deletion_line_has_certainty_and_reason() {
-        let line = as_json(false, &deleted(Certainty::Observed, Some(&"15".into())));
+        let line = line_as_json(false, &deleted(Certainty::Observed, Some(&"15".into())));
         assert_eq!((&line["certainty"], &line["reason"]), (&json!("Observed"), &json!("Replaced")));
         assert_eq!(line["resourceVersion"], "15");
-        assert_eq!(as_json(false, &deleted(Certainty::Inferred, None))["resourceVersion"], Value::Null);
+        assert_eq!(line_as_json(false, &deleted(Certainty::Inferred, None))["resourceVersion"], Value::Null);
     }
 
     #[test]
     fn full_object_has_its_type() {
-        let line = as_json(true, &added());
+        let line = line_as_json(true, &added());
         assert_eq!(line["object"]["kind"], "Pod");
         assert_eq!(line["object"]["spec"]["nodeName"], "n");
     }
 
     #[test]
     fn text_line_describes_event() {
-        let style = plain();
+        let style = plain_style();
         let update = line(&style, &updated());
         assert!(update.ends_with("Z ~ pods shop/web-0 phase Pending→Running on n"), "{update}");
         let deletion = line(&style, &deleted(Certainty::Inferred, None));
@@ -383,7 +391,7 @@ mod tests {
 
     #[test]
     fn extras_follow_the_description() {
-        let mut style = plain();
+        let mut style = plain_style();
         let Format::Text { extras, .. } = &mut style.format else { panic!("text") };
         *extras = Extras { state: true, diff: true, label_columns: vec!["app".to_owned()], all_labels: true };
         let mut event = updated();
@@ -398,38 +406,38 @@ mod tests {
     fn noise_has_no_text_line() {
         let object = |version: &str| json!({"metadata": {"name": "web-0", "uid": "u", "resourceVersion": version}});
         let event = update(object("1"), object("2"));
-        let hidden = plain().event(&pods(), &event, None);
-        assert_eq!((hidden.text, hidden.counted), (None, Counted::Hidden));
-        let verbose = Style { content: Content { noise: true, ..Content::default() }, ..plain() };
+        let event_line = plain_style().event(&pods(), &event, None);
+        assert_eq!((event_line.text, event_line.counted), (None, Counted::Hidden));
+        let verbose = Style { content: Content { noise: true, ..Content::default() }, ..plain_style() };
         assert!(line(&verbose, &event).ends_with("~ pods web-0 metadata.resourceVersion 1→2"));
-        let line = as_json(false, &event);
+        let line = line_as_json(false, &event);
         assert_eq!((&line["changes"], &line["hidden"]), (&json!([]), &json!(1)));
     }
 
     #[test]
     fn merged_changes_are_marked() {
         assert!(
-            line(&plain(), &DecodedEvent { call: call(3), ..updated() })
+            line(&plain_style(), &DecodedEvent { call: call(3), ..updated() })
                 .ends_with(" phase Pending→Running on n (3 changes)")
         );
-        let deletion = line(&plain(), &DecodedEvent { call: call(2), ..deleted(Certainty::Observed, None) });
+        let deletion = line(&plain_style(), &DecodedEvent { call: call(2), ..deleted(Certainty::Observed, None) });
         assert!(deletion.ends_with("(observed: replaced; 2 changes)"), "{deletion}");
-        let json = as_json(false, &DecodedEvent { call: call(3), ..updated() });
+        let json = line_as_json(false, &DecodedEvent { call: call(3), ..updated() });
         assert_eq!((&json["changeCount"], json.get("missed")), (&json!(3), None));
     }
 
     #[test]
     fn merged_events_are_reported_and_counted() {
         let mut call = call(1);
-        assert_eq!(plain().missed(&pods(), call), None);
+        assert_eq!(plain_style().missed(&pods(), call), None);
         call.missed = 4;
-        let warning = plain().missed(&pods(), call).expect("a warning");
+        let warning = plain_style().missed(&pods(), call).expect("a warning");
         assert!(
             warning.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"),
             "{warning}"
         );
-        assert_eq!(json(false).missed(&pods(), call), None);
-        let json = as_json(false, &DecodedEvent { call, ..added() });
+        assert_eq!(json_style(false).missed(&pods(), call), None);
+        let json = line_as_json(false, &DecodedEvent { call, ..added() });
         assert_eq!((&json["changeCount"], &json["missed"]), (&json!(1), &json!(4)));
     }
 
@@ -461,21 +469,28 @@ mod tests {
             Style { format: Format::Objects { format, clock: Clock::choose(true) }, content: Content::default() }
         };
         let (path, columns) = ("jsonpath={.data} {.metadata}", "custom-columns=D:.data,M:.metadata");
-        for style in [plain(), text(extras), json(true), json(false), objects("yaml"), objects(path), objects(columns)]
-        {
+        for style in [
+            plain_style(),
+            text(extras),
+            json_style(true),
+            json_style(false),
+            objects("yaml"),
+            objects(path),
+            objects(columns),
+        ] {
             let line = style.event(&subject, &event, None).text.expect("a line");
             assert!(line.contains("password") && !line.contains("cGxhbnRlZD"), "{line}");
-            let shown = Style { content: Content { secrets: true, ..Content::default() }, ..style };
-            let line = shown.event(&subject, &event, None).text.expect("a line");
+            let with_secrets = Style { content: Content { secrets: true, ..Content::default() }, ..style };
+            let line = with_secrets.event(&subject, &event, None).text.expect("a line");
             assert!(line.contains("cGxhbnRlZDI="), "{line}");
         }
     }
 
     #[test]
     fn freshness_line_is_json_only() {
-        let stale = Transition { state: "Stale", why: Some("reset".to_owned()), doubt_seconds: 1.23456 };
-        assert_eq!(plain().freshness(&pods(), &stale, None), None);
-        let line = json(false).freshness(&pods(), &stale, None).expect("a line");
+        let stale = Transition { state: "Stale", reason: Some("reset".to_owned()), doubt_seconds: 1.23456 };
+        assert_eq!(plain_style().freshness(&pods(), &stale, None), None);
+        let line = json_style(false).freshness(&pods(), &stale, None).expect("a line");
         let line: Value = serde_json::from_str(&line).expect("it is JSON");
         assert_eq!(keys(&line), ["doubtSeconds", "namespace", "resource", "state", "time", "type", "why"]);
         assert_eq!(
@@ -483,9 +498,9 @@ mod tests {
             (&json!("Freshness"), &json!("Stale"), &json!("reset"))
         );
         assert_eq!((&line["namespace"], &line["doubtSeconds"]), (&json!("shop"), &json!(1.235)));
-        let fresh = Transition { state: "Fresh", why: None, doubt_seconds: 2.0 };
+        let fresh = Transition { state: "Fresh", reason: None, doubt_seconds: 2.0 };
         let missed = Counts { added: 3, deleted: 1, changed: 12, hidden: 2 };
-        let line = json(false).freshness(&pods(), &fresh, Some(missed)).expect("a line");
+        let line = json_style(false).freshness(&pods(), &fresh, Some(missed)).expect("a line");
         let line: Value = serde_json::from_str(&line).expect("it is JSON");
         assert_eq!(line["whileDisconnected"], json!({"added": 3, "deleted": 1, "changed": 12}));
     }

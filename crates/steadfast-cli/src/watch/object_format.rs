@@ -42,7 +42,7 @@ impl ObjectFormat {
             // An error of a path concerns this object only: other objects may have the field.
             Self::JsonPath(template) => match template.render(object) {
                 Ok(text) => escape_lines(&text),
-                Err(why) => format!("error: {}", escape(&why)),
+                Err(error) => format!("error: {}", escape(&error)),
             },
             Self::CustomColumns(columns) => row(columns.iter().map(|column| {
                 let text = column.path.render(object).unwrap_or_default();

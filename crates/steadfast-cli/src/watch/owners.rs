@@ -19,7 +19,7 @@ use crate::changes::text::{escape, width};
 const MAX_OWNERS: usize = 4;
 
 /// Maximum number of remembered owners. Above this number, the owners are forgotten and requested again.
-const MAX_KNOWN: usize = 50_000;
+const MAX_REMEMBERED_OWNERS: usize = 50_000;
 
 /// Maximum number of pending requests. Above this number, owners are requested with a later line.
 const MAX_PENDING_REQUESTS: usize = 256;
@@ -38,7 +38,7 @@ struct OwnerRef {
 
 impl OwnerRef {
     /// Returns the controller of `object`, or else its first owner.
-    fn of(object: &Value) -> Option<Self> {
+    fn from_object(object: &Value) -> Option<Self> {
         let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
         let is_controller = |owner: &&Value| owner["controller"] == true;
         let owner = owners.iter().find(is_controller).or_else(|| owners.first())?;
@@ -54,11 +54,11 @@ impl OwnerRef {
 
 /// Knowledge about the owner of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Above {
+enum NextOwner {
     /// The response is pending.
     Requested,
     /// The object has no owner, or its owner cannot be read.
-    Nothing,
+    NoOwner,
     Owner(OwnerRef),
 }
 
@@ -72,7 +72,7 @@ struct OwnerRequest {
 /// The known owners of one cluster. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Owners {
-    known: Arc<Mutex<HashMap<String, Above>>>,
+    next_owners: Arc<Mutex<HashMap<String, NextOwner>>>,
     requests: Sender<OwnerRequest>,
 }
 
@@ -80,13 +80,13 @@ impl Owners {
     /// Starts the task that requests unknown owners. The task ends with the last clone.
     pub(super) fn start(connection: &Connection) -> Self {
         let (owners, requests) = Self::new();
-        tokio::spawn(respond(owners.known.clone(), requests, connection.client()));
+        tokio::spawn(answer_requests(owners.next_owners.clone(), requests, connection.client()));
         owners
     }
 
     fn new() -> (Self, Receiver<OwnerRequest>) {
         let (requests, pending) = channel(MAX_PENDING_REQUESTS);
-        (Self { known: Arc::default(), requests }, pending)
+        (Self { next_owners: Arc::default(), requests }, pending)
     }
 
     /// Records the owner of a watched object, which may own others.
@@ -96,25 +96,25 @@ impl Owners {
             return;
         }
         if let (Some(uid), Some(owner)) =
-            (object.pointer("/metadata/uid").and_then(Value::as_str), OwnerRef::of(object))
+            (object.pointer("/metadata/uid").and_then(Value::as_str), OwnerRef::from_object(object))
         {
-            insert(&mut self.known.lock(), uid, Above::Owner(owner));
+            insert_owner(&mut self.next_owners.lock(), uid, NextOwner::Owner(owner));
         }
     }
 
     /// Returns the known owners of `object`, the outermost first. Requests an unknown one.
     pub(super) fn chain(&self, object: &Value) -> OwnerChain {
         let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
-        let mut owners: Vec<OwnerRef> = OwnerRef::of(object).into_iter().collect();
-        let mut known = self.known.lock();
+        let mut owners: Vec<OwnerRef> = OwnerRef::from_object(object).into_iter().collect();
+        let mut next_owners = self.next_owners.lock();
         while let Some(owner) = owners.last().filter(|_| owners.len() < MAX_OWNERS) {
-            match (known.get(&owner.uid), namespace) {
-                (Some(Above::Owner(above)), _) => owners.push(above.clone()),
+            match (next_owners.get(&owner.uid), namespace) {
+                (Some(NextOwner::Owner(next_owner)), _) => owners.push(next_owner.clone()),
                 // Only objects in namespaces have owners with owners: a node owns pods, and has no owner.
                 (None, Some(namespace)) if may_have_owner(owner) => {
                     let request = OwnerRequest { namespace: namespace.to_owned(), owner: owner.clone() };
                     if self.requests.try_send(request).is_ok() {
-                        insert(&mut known, &owner.uid, Above::Requested);
+                        insert_owner(&mut next_owners, &owner.uid, NextOwner::Requested);
                     }
                     break;
                 }
@@ -137,15 +137,15 @@ fn may_have_owner(owner: &OwnerRef) -> bool {
     }
 }
 
-fn insert(known: &mut HashMap<String, Above>, uid: &str, above: Above) {
-    if known.len() >= MAX_KNOWN {
-        known.clear();
+fn insert_owner(next_owners: &mut HashMap<String, NextOwner>, uid: &str, next_owner: NextOwner) {
+    if next_owners.len() >= MAX_REMEMBERED_OWNERS {
+        next_owners.clear();
     }
-    known.insert(uid.to_owned(), above);
+    next_owners.insert(uid.to_owned(), next_owner);
 }
 
-async fn respond(
-    known: Arc<Mutex<HashMap<String, Above>>>,
+async fn answer_requests(
+    next_owners: Arc<Mutex<HashMap<String, NextOwner>>>,
     mut requests: Receiver<OwnerRequest>,
     client: kube::Client,
 ) {
@@ -154,8 +154,9 @@ async fn respond(
         let response: kube::Result<PartialObjectMeta<DynamicObject>> = api.get_metadata(&owner.name).await;
         // Without the permission, or after the deletion of the owner, the chain stays short.
         let metadata = response.ok().and_then(|object| serde_json::to_value(object.metadata).ok());
-        let above = metadata.and_then(|metadata| OwnerRef::of(&Value::from_iter([("metadata", metadata)])));
-        insert(&mut known.lock(), &owner.uid, above.map_or(Above::Nothing, Above::Owner));
+        let next_owner =
+            metadata.and_then(|metadata| OwnerRef::from_object(&Value::from_iter([("metadata", metadata)])));
+        insert_owner(&mut next_owners.lock(), &owner.uid, next_owner.map_or(NextOwner::NoOwner, NextOwner::Owner));
     }
 }
 
@@ -169,15 +170,16 @@ impl OwnerChain {
     /// In at most 40 % of `columns`, if given. Otherwise owners between the outermost one and the object are left out,
     /// if the object's name starts with theirs.
     pub(super) fn prefix(&self, name: &str, columns: Option<usize>) -> String {
-        let all = self.joined(|_| true);
-        let is_wide = columns.is_some_and(|columns| width(&all) + width(name) > columns * MAX_WIDTH_PERCENT / 100);
-        if is_wide { self.joined(|owner| !name.starts_with(&format!("{}-", owner.name))) } else { all }
+        let full_chain = self.joined(|_| true);
+        let is_wide =
+            columns.is_some_and(|columns| width(&full_chain) + width(name) > columns * MAX_WIDTH_PERCENT / 100);
+        if is_wide { self.joined(|owner| !name.starts_with(&format!("{}-", owner.name))) } else { full_chain }
     }
 
     fn joined(&self, is_shown: impl Fn(&OwnerRef) -> bool) -> String {
         let mut text = String::new();
-        for (at, owner) in self.0.iter().enumerate() {
-            if at == 0 {
+        for (index, owner) in self.0.iter().enumerate() {
+            if index == 0 {
                 text.extend([&*short_kind(&owner.kind), "/", &escape(&owner.name), " › "]);
             } else if is_shown(owner) {
                 text.extend([&*escape(&owner.name), " › "]);

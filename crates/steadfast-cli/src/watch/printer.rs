@@ -13,13 +13,13 @@ const MAX_PENDING_LINES: usize = 1024;
 /// Sender of lines. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Printer {
-    lines: SyncSender<Item>,
+    lines: SyncSender<OutputItem>,
 }
 
 /// Item of the output.
-enum Item {
+enum OutputItem {
     /// A line, and whether it counts toward `--until`.
-    Line { text: String, counts: bool },
+    Line { text: String, is_counted: bool },
     /// The end of the output.
     End,
 }
@@ -49,69 +49,69 @@ pub(crate) enum OutputEnd {
 impl Printer {
     /// Starts the thread, which ends after `until` counted lines if given. The receiver returns the reason of the end.
     pub(crate) fn start(until: Option<u64>, status: Option<StatusDisplay>) -> (Self, oneshot::Receiver<OutputEnd>) {
-        let (lines, waiting) = sync_channel(MAX_PENDING_LINES);
-        let (ended, end) = oneshot::channel();
+        let (lines, items) = sync_channel(MAX_PENDING_LINES);
+        let (end_sender, end_receiver) = oneshot::channel();
         thread::spawn(move || {
-            let _ = ended.send(print(&waiting, io::stdout(), until, status));
+            let _ = end_sender.send(write_lines(&items, io::stdout(), until, status));
         });
-        (Self { lines }, end)
+        (Self { lines }, end_receiver)
     }
 
     /// Prints a counted line. Blocks while too many lines are pending.
     pub(crate) fn print(&self, text: String) {
         // Fails only after the end of the output.
-        let _ = self.lines.send(Item::Line { text, counts: true });
+        let _ = self.lines.send(OutputItem::Line { text, is_counted: true });
     }
 
     /// Prints a line that does not count toward `--until`.
     pub(crate) fn print_aside(&self, text: String) {
-        let _ = self.lines.send(Item::Line { text, counts: false });
+        let _ = self.lines.send(OutputItem::Line { text, is_counted: false });
     }
 
     /// Ends the output after the pending lines. Blocks while too many lines are pending.
     pub(crate) fn end(&self) {
-        let _ = self.lines.send(Item::End);
+        let _ = self.lines.send(OutputItem::End);
     }
 }
 
-fn print(
-    waiting: &Receiver<Item>,
+fn write_lines(
+    items: &Receiver<OutputItem>,
     output: impl Write,
     until: Option<u64>,
     mut status: Option<StatusDisplay>,
 ) -> OutputEnd {
     let mut output = BufWriter::new(output);
-    let mut left = until.unwrap_or(u64::MAX);
-    while left > 0 {
-        let item = match waiting.try_recv() {
+    let mut remaining = until.unwrap_or(u64::MAX);
+    while remaining > 0 {
+        let item = match items.try_recv() {
             Ok(item) => item,
             // All senders were dropped: the program ends.
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
                 // A line must not stay in the buffer while no other line follows.
                 if let Err(error) = output.flush() {
-                    return end(error);
+                    return end_of_error(error);
                 }
-                let Some(item) = next(waiting, status.as_mut()) else { break };
+                let Some(item) = next_item(items, status.as_mut()) else { break };
                 item
             }
         };
-        let Item::Line { text, counts } = item else { break };
+        let OutputItem::Line { text, is_counted } = item else { break };
         // Buffered: while lines are pending, many of them share one system call.
         if let Err(error) = writeln!(output, "{text}") {
-            return end(error);
+            return end_of_error(error);
         }
-        left -= u64::from(counts);
+        remaining -= u64::from(is_counted);
     }
-    output.flush().map_or_else(end, |()| OutputEnd::LimitReached)
+    output.flush().map_or_else(end_of_error, |()| OutputEnd::LimitReached)
 }
 
 /// Waits for the next item; in the meantime the status is shown. Returns `None` if all senders were dropped.
-fn next(waiting: &Receiver<Item>, status: Option<&mut StatusDisplay>) -> Option<Item> {
-    let Some(status) = status else { return waiting.recv().ok() };
+fn next_item(items: &Receiver<OutputItem>, status: Option<&mut StatusDisplay>) -> Option<OutputItem> {
+    let Some(status) = status else { return items.recv().ok() };
     let item = loop {
         (status.show)();
-        match waiting.recv_timeout(STATUS_INTERVAL) {
+        match items.recv_timeout(STATUS_INTERVAL) {
             Ok(item) => break Some(item),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break None,
@@ -121,7 +121,7 @@ fn next(waiting: &Receiver<Item>, status: Option<&mut StatusDisplay>) -> Option<
     item
 }
 
-fn end(error: io::Error) -> OutputEnd {
+fn end_of_error(error: io::Error) -> OutputEnd {
     if error.kind() == ErrorKind::BrokenPipe { OutputEnd::PipeClosed } else { OutputEnd::Failed(error) }
 }
 
@@ -133,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    struct Closed(ErrorKind);
+    struct FailingWriter(ErrorKind);
 
-    impl Write for Closed {
+    impl Write for FailingWriter {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(self.0.into())
         }
@@ -146,12 +146,12 @@ mod tests {
     }
 
     /// Queues lines; those in brackets do not count.
-    fn lines(texts: &[&str]) -> Receiver<Item> {
+    fn lines(texts: &[&str]) -> Receiver<OutputItem> {
         let (sender, receiver) = sync_channel(texts.len());
         for text in texts {
             let line = match *text {
-                "END" => Item::End,
-                text => Item::Line { text: text.to_owned(), counts: !text.starts_with('[') },
+                "END" => OutputItem::End,
+                text => OutputItem::Line { text: text.to_owned(), is_counted: !text.starts_with('[') },
             };
             assert!(sender.send(line).is_ok(), "there is room");
         }
@@ -166,16 +166,16 @@ mod tests {
             Box::new(move || calls.lock().push(name))
         };
         let status = StatusDisplay { show: record("show"), hide: record("hide") };
-        assert!(matches!(print(&lines(&["a", "b"]), Vec::new(), None, Some(status)), OutputEnd::LimitReached));
+        assert!(matches!(write_lines(&lines(&["a", "b"]), Vec::new(), None, Some(status)), OutputEnd::LimitReached));
         // Both lines were pending, so the status is shown after them.
         assert_eq!(*calls.lock(), Vec::<&str>::new());
         let status = StatusDisplay { show: record("show"), hide: record("hide") };
         let (sender, receiver) = sync_channel(1);
-        let printing = thread::spawn(move || print(&receiver, Vec::new(), Some(1), Some(status)));
+        let printing = thread::spawn(move || write_lines(&receiver, Vec::new(), Some(1), Some(status)));
         while calls.lock().is_empty() {
             thread::yield_now();
         }
-        assert!(sender.send(Item::Line { text: "a".to_owned(), counts: true }).is_ok(), "there is room");
+        assert!(sender.send(OutputItem::Line { text: "a".to_owned(), is_counted: true }).is_ok(), "there is room");
         assert!(matches!(printing.join(), Ok(OutputEnd::LimitReached)));
         let calls = calls.lock();
         assert_eq!((calls.first(), calls.last()), (Some(&"show"), Some(&"hide")));
@@ -184,14 +184,14 @@ mod tests {
     #[test]
     fn output_ends_at_limit() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2), None), OutputEnd::LimitReached));
+        assert!(matches!(write_lines(&lines(&["a", "b", "c"]), &mut written, Some(2), None), OutputEnd::LimitReached));
         assert_eq!(written, b"a\nb\n");
     }
 
     #[test]
     fn requested_end_follows_pending_lines() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "END", "b"]), &mut written, None, None), OutputEnd::LimitReached));
+        assert!(matches!(write_lines(&lines(&["a", "END", "b"]), &mut written, None, None), OutputEnd::LimitReached));
         assert_eq!(written, b"a\n");
     }
 
@@ -199,7 +199,7 @@ mod tests {
     fn uncounted_line_is_printed() {
         let mut written = Vec::new();
         assert!(matches!(
-            print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2), None),
+            write_lines(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2), None),
             OutputEnd::LimitReached
         ));
         assert_eq!(written, b"a\n[stale]\nb\n");
@@ -207,7 +207,13 @@ mod tests {
 
     #[test]
     fn closed_pipe_is_success_full_disk_fails() {
-        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::BrokenPipe), None, None), OutputEnd::PipeClosed));
-        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::StorageFull), None, None), OutputEnd::Failed(_)));
+        assert!(matches!(
+            write_lines(&lines(&["a"]), FailingWriter(ErrorKind::BrokenPipe), None, None),
+            OutputEnd::PipeClosed
+        ));
+        assert!(matches!(
+            write_lines(&lines(&["a"]), FailingWriter(ErrorKind::StorageFull), None, None),
+            OutputEnd::Failed(_)
+        ));
     }
 }

@@ -11,18 +11,18 @@ use steadfast::{Connection, InformerFactory};
 
 use crate::endpoint::StatusSource;
 
-const STARTING: &str = "starting: the resources of the server are not known yet\n";
+const STARTING_TEXT: &str = "starting: the resources of the server are not known yet\n";
 
 /// The watched resources, for the endpoints.
 #[derive(Clone)]
 pub(crate) struct WatchReadiness {
     connections: Arc<[Connection]>,
     /// State of each cluster.
-    known: Arc<Mutex<Vec<Known>>>,
+    states: Arc<Mutex<Vec<ClusterReadiness>>>,
 }
 
 #[derive(Clone, Default)]
-struct Known {
+struct ClusterReadiness {
     /// Informers of the found resources; absent before discovery.
     factory: Option<InformerFactory>,
     /// Kinds that the server does not serve yet.
@@ -32,24 +32,24 @@ struct Known {
 impl WatchReadiness {
     /// Creates the state of the clusters before discovery.
     pub(crate) fn new(connections: Vec<Connection>) -> Self {
-        let known = vec![Known::default(); connections.len()];
-        Self { connections: connections.into(), known: Arc::new(Mutex::new(known)) }
+        let states = vec![ClusterReadiness::default(); connections.len()];
+        Self { connections: connections.into(), states: Arc::new(Mutex::new(states)) }
     }
 
     /// Records the result of discovery in a cluster: the informers of `factory`, and the kinds that are still missing.
     pub(crate) fn begin(&self, cluster: usize, factory: InformerFactory, awaited: Vec<String>) {
-        self.known.lock()[cluster] = Known { factory: Some(factory), awaited };
+        self.states.lock()[cluster] = ClusterReadiness { factory: Some(factory), awaited };
     }
 
     /// Records that the missing kind `awaited` is watched now in a cluster.
     pub(crate) fn arrived(&self, cluster: usize, awaited: &str) {
-        self.known.lock()[cluster].awaited.retain(|name| name != awaited);
+        self.states.lock()[cluster].awaited.retain(|name| name != awaited);
     }
 }
 
 impl StatusSource for WatchReadiness {
     fn readiness(&self) -> (StatusCode, String) {
-        let clusters: Vec<_> = self.known.lock().iter().map(Known::readiness).collect();
+        let clusters: Vec<_> = self.states.lock().iter().map(ClusterReadiness::readiness).collect();
         let unready = clusters.iter().find(|(status, _)| *status != StatusCode::OK);
         let status = unready.map_or(StatusCode::OK, |(status, _)| *status);
         (status, clusters.into_iter().map(|(_, text)| text).collect())
@@ -60,10 +60,10 @@ impl StatusSource for WatchReadiness {
     }
 }
 
-impl Known {
+impl ClusterReadiness {
     fn readiness(&self) -> (StatusCode, String) {
         let Some(freshness) = self.factory.as_ref().map(InformerFactory::freshness) else {
-            return (StatusCode::SERVICE_UNAVAILABLE, STARTING.to_owned());
+            return (StatusCode::SERVICE_UNAVAILABLE, STARTING_TEXT.to_owned());
         };
         // A missing kind has no informer yet, so the freshness of the informers alone would report success.
         if self.awaited.is_empty() {

@@ -34,14 +34,14 @@ impl Deletions {
 
     /// Returns the description of a new object at `key`, if it replaces a deleted one.
     pub(super) fn replacement(&mut self, key: &ObjectKey, now: Instant) -> Option<String> {
-        let (at, reason) = self.by_key.remove(key)?;
+        let (deleted_at, reason) = self.by_key.remove(key)?;
         self.order.retain(|ordered| ordered != key);
-        let since = now.duration_since(at);
+        let elapsed = now.duration_since(deleted_at);
         if reason == DeleteReason::Replaced {
             return Some("replaces the object of the same name".to_owned());
         }
-        let seconds = since.as_secs_f64();
-        (since <= REPLACEMENT_PERIOD).then(|| format!("recreated under the same name after {seconds:.1} s"))
+        let seconds = elapsed.as_secs_f64();
+        (elapsed <= REPLACEMENT_PERIOD).then(|| format!("recreated under the same name after {seconds:.1} s"))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::names::ResourceArg;
 
 /// Rejects selectors together with the name of an object, since a name is a field selector itself.
 pub(super) fn reject_selectors_of_named_object(args: &WatchArgs) -> Result<(), Failure> {
-    let named = args.resources.iter().find_map(|wanted| Some((&wanted.resource, wanted.object.as_ref()?)));
+    let named = args.resources.iter().find_map(|argument| Some((&argument.resource, argument.object.as_ref()?)));
     match named {
         Some((resource, object)) if args.labels.is_some() || args.fields.is_some() => Err(Failure::usage(format!(
             "{resource}/{object} names one object; leave out the selectors, or the name: {resource}"
@@ -29,22 +29,23 @@ pub(super) struct RequestedResources {
 /// Looks up the requested resources.
 pub(super) fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result<RequestedResources, Failure> {
     let RequestedResources { mut found, mut missing } = RequestedResources::default();
-    for wanted in &args.resources {
-        match catalog.find(&wanted.resource) {
-            Ok(resource) => found.push((wanted.clone(), resource)),
-            Err(NotFound::Unknown(why)) if args.wait_for_kind => {
-                console::report(format_args!("waiting for {}: {why}", wanted.resource));
-                missing.push(wanted.clone());
+    for argument in &args.resources {
+        match catalog.find(&argument.resource) {
+            Ok(resource) => found.push((argument.clone(), resource)),
+            Err(NotFound::Unknown(reason)) if args.wait_for_kind => {
+                console::report(format_args!("waiting for {}: {reason}", argument.resource));
+                missing.push(argument.clone());
             }
-            Err(NotFound::Unknown(why)) => {
+            Err(NotFound::Unknown(reason)) => {
                 // `deploy web` is kubectl's syntax for one object, so a probable name gets a hint.
-                let before = found.last().filter(|(before, _)| before.object.is_none() && wanted.object.is_none());
-                let meant = before.map_or(String::new(), |(before, _)| {
-                    format!("; to name an object, use a slash: {}/{}", before.resource, wanted.resource)
+                let previous =
+                    found.last().filter(|(previous, _)| previous.object.is_none() && argument.object.is_none());
+                let hint = previous.map_or(String::new(), |(previous, _)| {
+                    format!("; to name an object, use a slash: {}/{}", previous.resource, argument.resource)
                 });
-                return Err(Failure::usage(format!("{why}{meant}; --wait-for-kind waits until it has")));
+                return Err(Failure::usage(format!("{reason}{hint}; --wait-for-kind waits until it has")));
             }
-            Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
+            Err(reason @ NotFound::Unwatchable(_)) => return Err(Failure::usage(reason)),
         }
     }
     Ok(RequestedResources { found, missing })
@@ -59,7 +60,7 @@ pub(super) fn scopes(
 ) -> Vec<Scope> {
     // The embedded fleet spans several namespaces, so the default there is all of them.
     let everywhere = args.all_namespaces || (args.embedded && args.namespaces.is_empty());
-    let places = if !resource.namespaced || everywhere {
+    let scopes = if !resource.namespaced || everywhere {
         vec![Scope::all()]
     } else if args.namespaces.is_empty() {
         vec![Scope::namespace(connection.default_namespace())]
@@ -72,11 +73,11 @@ pub(super) fn scopes(
         }
         namespaces.into_iter().map(Scope::namespace).collect()
     };
-    places.into_iter().map(|place| selected(place, args, object)).collect()
+    scopes.into_iter().map(|scope| apply_selectors(scope, args, object)).collect()
 }
 
 /// Returns the selected objects of `scope`, or one `object`.
-fn selected(mut scope: Scope, args: &WatchArgs, object: Option<&str>) -> Scope {
+fn apply_selectors(mut scope: Scope, args: &WatchArgs, object: Option<&str>) -> Scope {
     if let Some(labels) = &args.labels {
         scope = scope.labels(labels);
     }

@@ -24,9 +24,9 @@ const MIN_COLUMNS: usize = 20;
 
 /// The watched resources, for the status line. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct StatusBoard(Arc<Mutex<Board>>);
+pub(super) struct StatusBoard(Arc<Mutex<BoardState>>);
 
-struct Board {
+struct BoardState {
     clock: Clock,
     watched: Vec<WatchedResource>,
     fresh_since: Option<Timestamp>,
@@ -63,15 +63,15 @@ impl Repairs {
 impl StatusBoard {
     /// Creates the board without resources.
     pub(super) fn new(clock: Clock) -> Self {
-        let board = Board { clock, watched: Vec::new(), fresh_since: None, rate: ChangeRate::default() };
+        let board = BoardState { clock, watched: Vec::new(), fresh_since: None, rate: ChangeRate::default() };
         Self(Arc::new(Mutex::new(board)))
     }
 
     /// Adds a watched resource.
     pub(super) fn add(&self, name: String, informer: &Informer<CachedObject>, tally: Arc<Tally>) {
         let repairs = Arc::new(Repairs::default());
-        let recorded = repairs.clone();
-        informer.on_diagnostic(move |diagnostic| recorded.record(diagnostic));
+        let recorded_repairs = repairs.clone();
+        informer.on_diagnostic(move |diagnostic| recorded_repairs.record(diagnostic));
         self.0.lock().watched.push(WatchedResource { name, informer: informer.clone(), tally, repairs });
     }
 
@@ -86,7 +86,7 @@ impl StatusBoard {
     }
 }
 
-impl Board {
+impl BoardState {
     fn status(&mut self, now: Instant, time: Timestamp) -> StatusContent {
         let mut doubts = 0;
         let (mut doubt, mut proof_age) = (None, Some(Duration::ZERO));
@@ -101,7 +101,7 @@ impl Board {
                 }
             };
             // The oldest proof bounds the age of all lines.
-            proof_age = proof_age.zip(age).map(|(one, other)| one.max(other));
+            proof_age = proof_age.zip(age).map(|(first, second)| first.max(second));
         }
         let sum = |counter: fn(&Repairs) -> &AtomicU64| {
             self.watched.iter().map(|watched| counter(&watched.repairs).load(Ordering::Relaxed)).sum()
@@ -111,9 +111,9 @@ impl Board {
         let state = match doubt {
             Some(text) => {
                 self.fresh_since = None;
-                State::Doubt { text, others: doubts - 1 }
+                StatusState::Doubt { text, others: doubts - 1 }
             }
-            None => State::Fresh { since: *self.fresh_since.get_or_insert(time) },
+            None => StatusState::Fresh { since: *self.fresh_since.get_or_insert(time) },
         };
         StatusContent { state, proof_age, changes_a_minute: self.rate.record(now, total), reconnects, gaps }
     }
@@ -130,18 +130,18 @@ impl ChangeRate {
     /// Records the total number of changes; returns the number within the last minute.
     fn record(&mut self, now: Instant, total: u64) -> u64 {
         self.totals.push_back((now, total));
-        while self.totals.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= RATE_PERIOD) {
+        while self.totals.get(1).is_some_and(|(time, _)| now.duration_since(*time) >= RATE_PERIOD) {
             self.totals.pop_front();
         }
-        let before = self.totals.front().map_or(total, |(_, total)| *total);
-        total - before
+        let total_before = self.totals.front().map_or(total, |(_, total)| *total);
+        total - total_before
     }
 }
 
 /// Content of the status line.
 #[derive(Debug)]
 struct StatusContent {
-    state: State,
+    state: StatusState,
     /// Age of the oldest proof of all resources; `None` before the first proof of a resource.
     proof_age: Option<Duration>,
     changes_a_minute: u64,
@@ -150,7 +150,7 @@ struct StatusContent {
 }
 
 #[derive(Debug)]
-enum State {
+enum StatusState {
     Fresh {
         since: Timestamp,
     },
@@ -168,21 +168,21 @@ impl StatusContent {
         }
         let mut line = TextLine::default();
         let numbers = [
-            self.proof_age.map_or_else(|| "no proof yet".to_owned(), |age| format!("proof {} ago", short(age))),
+            self.proof_age.map_or_else(|| "no proof yet".to_owned(), |age| format!("proof {} ago", one_unit(age))),
             format!("{} changes/min", self.changes_a_minute),
             plural(self.reconnects, "reconnect"),
             format!("{} repaired", plural(self.gaps, "gap")),
         ];
         let numbers = numbers.join(" │ ");
         match &self.state {
-            State::Fresh { since } => {
+            StatusState::Fresh { since } => {
                 // The time of day without fractions.
-                let since = clock.of_day(*since);
+                let since = clock.format_time_of_day(*since);
                 line.add(Some(GREEN), &format!("fresh since {}", since.get(..8).unwrap_or(&since)));
                 line.add_dim(&format!("│ {numbers}"));
             }
             // The reason is the longest part, so it is shortened first.
-            State::Doubt { text, others } => {
+            StatusState::Doubt { text, others } => {
                 line.add_dim(&format!("{numbers} │"));
                 let others = if *others > 0 { format!("{others} more in doubt; ") } else { String::new() };
                 line.add(Some(RED), &format!("{others}{text}"));
@@ -194,7 +194,7 @@ impl StatusContent {
 }
 
 /// Returns a duration with one unit.
-fn short(duration: Duration) -> String {
+fn one_unit(duration: Duration) -> String {
     match duration.as_secs() {
         0..10 => format!("{:.1} s", duration.as_secs_f64()),
         seconds @ 10..120 => format!("{seconds} s"),
@@ -208,28 +208,28 @@ mod tests {
     use super::*;
     use crate::changes::text::width;
 
-    fn status(state: State) -> StatusContent {
+    fn status(state: StatusState) -> StatusContent {
         let proof_age = Some(Duration::from_millis(800));
         StatusContent { state, proof_age, changes_a_minute: 36, reconnects: 2, gaps: 1 }
     }
 
     fn fresh() -> StatusContent {
-        status(State::Fresh { since: "2026-01-02T08:04:05.678Z".parse().expect("a time") })
+        status(StatusState::Fresh { since: "2026-01-02T08:04:05.678Z".parse().expect("a time") })
     }
 
-    fn rendered(status: &StatusContent, columns: usize) -> String {
+    fn render_plain(status: &StatusContent, columns: usize) -> String {
         status.render(&Clock::choose(true), false, columns)
     }
 
     #[test]
     fn status_has_freshness_and_numbers() {
-        let all = "fresh since 08:04:05 │ proof 0.8 s ago │ 36 changes/min │ 2 reconnects │ 1 gap repaired";
-        assert_eq!(rendered(&fresh(), 120), all);
+        let expected = "fresh since 08:04:05 │ proof 0.8 s ago │ 36 changes/min │ 2 reconnects │ 1 gap repaired";
+        assert_eq!(render_plain(&fresh(), 120), expected);
         let text = "pods stale for 3.2 s: reset".to_owned();
-        let doubt = rendered(&status(State::Doubt { text, others: 1 }), 200);
+        let doubt = render_plain(&status(StatusState::Doubt { text, others: 1 }), 200);
         assert!(doubt.ends_with("1 gap repaired │ 1 more in doubt; pods stale for 3.2 s: reset"), "{doubt}");
         let before = StatusContent { proof_age: None, ..fresh() };
-        assert!(rendered(&before, 120).contains("│ no proof yet │"));
+        assert!(render_plain(&before, 120).contains("│ no proof yet │"));
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
         for columns in 0..120 {
             for has_color in [false, true] {
                 let line = fresh().render(&Clock::choose(true), has_color, columns);
-                let plain = rendered(&fresh(), columns);
+                let plain = render_plain(&fresh(), columns);
                 assert!(width(&plain) < columns.max(1), "{columns}: {plain}");
                 assert_eq!(line.contains('\x1b'), has_color && columns >= MIN_COLUMNS, "{columns}: {line}");
             }
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn hostile_reason_is_escaped() {
         let text = "pods stale: \x1b[2J".to_owned();
-        let line = rendered(&status(State::Doubt { text, others: 0 }), 200);
+        let line = render_plain(&status(StatusState::Doubt { text, others: 0 }), 200);
         assert!(line.ends_with("pods stale: \\u{1b}[2J"), "{line}");
     }
 
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn durations_have_one_unit() {
-        let texts = [800, 42_000, 300_000, 7_200_000].map(|millis| short(Duration::from_millis(millis)));
+        let texts = [800, 42_000, 300_000, 7_200_000].map(|millis| one_unit(Duration::from_millis(millis)));
         assert_eq!(texts, ["0.8 s", "42 s", "5 min", "2 h"]);
     }
 }

@@ -45,8 +45,8 @@ impl TextLine {
 
     /// Adds phrases, separated by commas.
     pub(super) fn add_phrases(&mut self, phrases: &[Phrase]) {
-        for (at, phrase) in phrases.iter().take(MAX_PHRASES).enumerate() {
-            self.separate(if at == 0 { " " } else { ", " });
+        for (index, phrase) in phrases.iter().take(MAX_PHRASES).enumerate() {
+            self.separate(if index == 0 { " " } else { ", " });
             let color = match phrase.tone {
                 Tone::Neutral => None,
                 Tone::Good => Some(GREEN),
@@ -89,23 +89,23 @@ impl TextLine {
 
     /// Shortens the line to `columns`, with an ellipsis at its end.
     fn fit(&mut self, columns: usize) {
-        let all: usize = self.spans.iter().map(|span| width(&span.text)).sum();
-        if all <= columns {
+        let total: usize = self.spans.iter().map(|span| width(&span.text)).sum();
+        if total <= columns {
             return;
         }
-        let mut left = columns;
+        let mut remaining = columns;
         let spans = std::mem::take(&mut self.spans);
         for span in spans {
-            let wide = width(&span.text);
+            let span_width = width(&span.text);
             // One column remains for the ellipsis.
-            if wide < left {
-                left -= wide;
+            if span_width < remaining {
+                remaining -= span_width;
                 self.spans.push(span);
                 continue;
             }
-            let mut text = shorten(&span.text, left).into_owned();
+            let mut text = shorten(&span.text, remaining).into_owned();
             if !text.ends_with('…') {
-                text = shorten(&format!("{text} "), left).into_owned();
+                text = shorten(&format!("{text} "), remaining).into_owned();
             }
             return self.spans.push(Span { text, color: span.color });
         }
@@ -137,9 +137,9 @@ mod tests {
     fn line_fits_terminal() {
         for columns in 40..90 {
             let fitted = line().render(false, Some(columns));
-            let all = width(&line().render(false, None));
-            assert_eq!(width(&fitted), columns.min(all), "{columns}: {fitted}");
-            assert_eq!(fitted.ends_with('…'), columns < all, "{columns}: {fitted}");
+            let full_width = width(&line().render(false, None));
+            assert_eq!(width(&fitted), columns.min(full_width), "{columns}: {fitted}");
+            assert_eq!(fitted.ends_with('…'), columns < full_width, "{columns}: {fitted}");
         }
     }
 

@@ -40,10 +40,10 @@ impl Replica {
         let mut child = start(&["notify", "-c", &configuration, "--identity", name]);
         let stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
         let lines = Arc::<Mutex<String>>::default();
-        let to = lines.clone();
+        let line_sink = lines.clone();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                to.lock().push_str(&(line + "\n"));
+                line_sink.lock().push_str(&(line + "\n"));
             }
         });
         Self { process: KillOnDrop(child), configuration, lines }
@@ -63,8 +63,8 @@ impl Replica {
 }
 
 fn status(is_ready: bool) -> serde_json::Value {
-    let ready = if is_ready { "True" } else { "False" };
-    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": ready}]})
+    let ready_status = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": ready_status}]})
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn approval_at_standby_reaches_leader() {
     }
     let leader = Replica::start(&haproxy.folder, "first");
     eventually("a leader", || leader.leads());
-    eventually("all pods in traffic", || haproxy.serving().len() == 6);
+    eventually("all pods in traffic", || haproxy.servers_in_service().len() == 6);
     let standby = Replica::start(&haproxy.folder, "second");
     let make_unready = |numbers: std::ops::Range<u64>| {
         for number in numbers {
@@ -97,12 +97,12 @@ fn approval_at_standby_reaches_leader() {
 
     make_unready(0..3);
     eventually("the request at the standby", || needs_approval(&standby));
-    throughout(Duration::from_millis(500), || assert_eq!(haproxy.serving().len(), 6));
+    throughout(Duration::from_millis(500), || assert_eq!(haproxy.servers_in_service().len(), 6));
     let output = standby.notify(&["approve"]);
     let text = stderr_text(&output);
     assert!(output.status.success(), "{text}\n{}\n{}", leader.lines(), standby.lines());
     assert!(text.contains("this replica is a standby: the approval is forwarded to first_"), "{text}");
-    eventually("the approved removal", || haproxy.serving().len() == 3);
+    eventually("the approved removal", || haproxy.servers_in_service().len() == 3);
     assert!(leader.lines().contains("mirror web: approved the removal of 3 entries"), "{}", leader.lines());
     assert!(standby.lines().contains("mirror web: forwarded 1 approvals to the leader"), "{}", standby.lines());
 
@@ -113,7 +113,7 @@ fn approval_at_standby_reaches_leader() {
     let output = standby.notify(&["approve"]);
     signal(&leader.process.0, "CONT");
     assert!(output.status.success(), "{}\n{}\n{}", stderr_text(&output), leader.lines(), standby.lines());
-    eventually("the second approved removal", || haproxy.serving().len() == 1);
+    eventually("the second approved removal", || haproxy.servers_in_service().len() == 1);
     eventually("no approval is left", || {
         let secret = server.get("secrets", "default", "notify-settled").expect("the replicas have written it");
         secret["data"]["approvals.json"].is_null()

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::run::{finish, start_with, stderr_text, steadfast, temp_file};
+use crate::run::{finish, start_with_variables, stderr_text, steadfast, temp_file};
 
 /// Starts a proxy in front of an API server: it responds to requests for `/openapi/v3/…`, and forwards all others.
-fn with_openapi(server: SocketAddr, document: &Value) -> SocketAddr {
+fn start_openapi_proxy(server: SocketAddr, document: &Value) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let document = document.to_string();
@@ -56,8 +56,8 @@ fn check_online_reports_unknown_fields() {
         "x-kubernetes-group-version-kind": [{"group": "apps", "version": "v1", "kind": "Deployment"}],
     }}}});
     let upstream = server.address(0).expect("an address");
-    let front = with_openapi(upstream, &document);
-    let kubeconfig = server.kubeconfig().replace(&upstream.to_string(), &front.to_string());
+    let proxy = start_openapi_proxy(upstream, &document);
+    let kubeconfig = server.kubeconfig().replace(&upstream.to_string(), &proxy.to_string());
     let kubeconfig = temp_file("check-online-kubeconfig", &kubeconfig);
     let rule = |name: &str, resource: &str, when: &str| {
         format!("[[rules]]\nname = \"{name}\"\nresources = [\"{resource}\"]\nwhen = \"{when}\"\nto = [\"log\"]\n")
@@ -70,13 +70,13 @@ fn check_online_reports_unknown_fields() {
     );
     let configuration = temp_file("check-online.toml", &text);
     let arguments = ["notify", "check", "--online", "-c", &configuration];
-    let output = finish(start_with(&arguments, &[("KUBECONFIG", &kubeconfig)]));
-    let printed = stderr_text(&output);
-    assert_eq!(output.status.code(), Some(3), "{printed}");
+    let output = finish(start_with_variables(&arguments, &[("KUBECONFIG", &kubeconfig)]));
+    let error_output = stderr_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{error_output}");
     let typo = "check-online.toml:5:21: when: deployments.apps: no field `spec.replcas`, did you mean `replicas`?";
-    assert!(printed.contains(typo), "{printed}");
-    assert!(printed.contains("check-online.toml:14:14: ") && printed.contains("widgets"), "{printed}");
-    assert_eq!(printed.matches("check-online.toml:").count(), 2, "{printed}");
+    assert!(error_output.contains(typo), "{error_output}");
+    assert!(error_output.contains("check-online.toml:14:14: ") && error_output.contains("widgets"), "{error_output}");
+    assert_eq!(error_output.matches("check-online.toml:").count(), 2, "{error_output}");
 }
 
 #[test]
@@ -91,18 +91,19 @@ fn check_reports_sinks_secrets_and_rules_together() {
         send = \"{'name': object.a, 'type': 'MXX', 'data': 'a'}\"\n";
     let configuration = temp_file("check-all.toml", text);
     let output = steadfast(&["notify", "check", "-c", &configuration]);
-    let printed = stderr_text(&output);
-    assert_eq!(output.status.code(), Some(3), "{printed}");
-    for (place, what) in [
+    let error_output = stderr_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{error_output}");
+    for (position, message) in [
         ("2:", "the file steadfast-absent"),
         ("4:", "no program \"steadfast-no-such-program\" in PATH"),
         ("6:", "$STEADFAST_NOT_SET is not set"),
         ("11:", "rules[0].when"),
         ("16:", "`type`: \"MXX\" is not"),
     ] {
-        let mut lines = printed.lines();
-        let is_told = lines.any(|line| line.contains(&format!("check-all.toml:{place}")) && line.contains(what));
-        assert!(is_told, "no {place} {what} in:\n{printed}");
+        let mut lines = error_output.lines();
+        let is_reported =
+            lines.any(|line| line.contains(&format!("check-all.toml:{position}")) && line.contains(message));
+        assert!(is_reported, "no {position} {message} in:\n{error_output}");
     }
 }
 
@@ -115,7 +116,7 @@ fn replicas_are_checked_and_have_rights() {
         (output.status.code(), stderr_text(&output))
     };
     assert_eq!(check("[replicas]\nlease = \"ops/notify\"").0, Some(0));
-    for (wrong, reason) in [
+    for (invalid, reason) in [
         ("[replicas]\nlease = \"notify\"", "\"notify\" is not a valid lease"),
         ("[replicas]\nlease = \"ops/a/b\"", "is not a valid lease"),
         ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "unknown cluster \"far\""),
@@ -123,22 +124,25 @@ fn replicas_are_checked_and_have_rights() {
         ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need the checkpoint"),
         ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "is not below the lease duration"),
     ] {
-        let (code, error_output) = check(wrong);
-        assert_eq!(code, Some(3), "{wrong}: {error_output}");
+        let (code, error_output) = check(invalid);
+        assert_eq!(code, Some(3), "{invalid}: {error_output}");
         assert!(
             error_output.contains("notify-replicas.toml:") && error_output.contains(reason),
-            "{wrong}: {error_output}"
+            "{invalid}: {error_output}"
         );
     }
     let path = temp_file("notify-replicas-rbac.toml", &format!("[replicas]\nlease = \"ops/notify\"\n{rule}"));
     let output = steadfast(&["notify", "rbac", "--embedded", "-n", "agents", "-c", &path]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
-    let part = text.split("---\n").find(|part| part.contains("kind: Role\n")).expect("a role in the lease's namespace");
-    let rights: Value = serde_saphyr::from_str(part).expect("valid YAML");
+    let document = text
+        .split("---\n")
+        .find(|document| document.contains("kind: Role\n"))
+        .expect("a role in the lease's namespace");
+    let rights: Value = serde_saphyr::from_str(document).expect("valid YAML");
     assert_eq!(rights["metadata"]["namespace"], "ops");
     let rules = rights["rules"].as_array().expect("rules");
-    let granted: Vec<_> =
+    let rights_of_rules: Vec<_> =
         rules.iter().map(|rule| (&rule["resources"][0], &rule["resourceNames"][0], &rule["verbs"])).collect();
     let expected = json!([
         ["leases", null, ["create"]],
@@ -146,5 +150,5 @@ fn replicas_are_checked_and_have_rights() {
         ["secrets", null, ["create"]],
         ["secrets", "notify-settled", ["get", "update"]],
     ]);
-    assert_eq!(json!(granted), expected, "{text}");
+    assert_eq!(json!(rights_of_rules), expected, "{text}");
 }

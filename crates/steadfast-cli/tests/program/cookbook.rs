@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::external_systems::Etcd;
 use crate::haproxy::{Haproxy, eventually};
-use crate::run::{KillOnDrop, finish, start_with, stderr_text, temp_path};
+use crate::run::{KillOnDrop, finish, start_with_variables, stderr_text, temp_path};
 
 /// Folder of one test; removed when dropped.
 struct Folder(PathBuf);
@@ -46,14 +46,14 @@ fn recipe(name: &str) -> String {
     text
 }
 
-/// Runs a recipe in `folder` until `reached`, with the `places` of its targets replaced. Returns the RBAC manifests of
+/// Runs a recipe in `folder` until `is_reached`, with the `replacements` of its targets. Returns the RBAC manifests of
 /// the recipe.
-fn run(
+fn run_recipe(
     name: &str,
     folder: &Path,
-    places: &[(&str, &str)],
+    replacements: &[(&str, &str)],
     objects: &[Value],
-    reached: impl FnMut(&ApiServer) -> bool,
+    is_reached: impl FnMut(&ApiServer) -> bool,
 ) -> String {
     let runtime = Runtime::new().expect("a runtime");
     let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("an API server");
@@ -68,22 +68,22 @@ fn run(
         std::fs::write(folder.join(name), text).expect("a file");
         folder.join(name).display().to_string()
     };
-    let text = places.iter().fold(recipe(name), |text, (documented, place)| {
+    let text = replacements.iter().fold(recipe(name), |text, (documented, replacement)| {
         assert!(text.contains(documented), "{documented} is not in the recipe");
-        text.replace(documented, place)
+        text.replace(documented, replacement)
     });
     write("key", KEY);
     let kubeconfig = write("kubeconfig", &server.kubeconfig());
     let configuration = write("notify.toml", &text);
     let variables = [("KUBECONFIG", kubeconfig.as_str())];
-    let checked = finish(start_with(&["notify", "check", "--online", "-c", &configuration], &variables));
-    assert_eq!(checked.status.code(), Some(0), "{}", stderr_text(&checked));
-    let rights = finish(start_with(&["notify", "rbac", "-c", &configuration], &variables));
-    assert_eq!(rights.status.code(), Some(0), "{}", stderr_text(&rights));
-    let _program = KillOnDrop(start_with(&["notify", "-c", &configuration], &variables));
-    let mut reached = reached;
-    eventually(&format!("the target of {name}"), || reached(&server));
-    String::from_utf8_lossy(&rights.stdout).into_owned()
+    let check_output = finish(start_with_variables(&["notify", "check", "--online", "-c", &configuration], &variables));
+    assert_eq!(check_output.status.code(), Some(0), "{}", stderr_text(&check_output));
+    let rbac_output = finish(start_with_variables(&["notify", "rbac", "-c", &configuration], &variables));
+    assert_eq!(rbac_output.status.code(), Some(0), "{}", stderr_text(&rbac_output));
+    let _program = KillOnDrop(start_with_variables(&["notify", "-c", &configuration], &variables));
+    let mut is_reached = is_reached;
+    eventually(&format!("the target of {name}"), || is_reached(&server));
+    String::from_utf8_lossy(&rbac_output.stdout).into_owned()
 }
 
 fn pod(namespace: &str, name: &str, address: &str, is_ready: bool) -> Value {
@@ -121,18 +121,18 @@ fn service(name: &str, annotations: Value) -> Value {
 /// Returns the weights of the servers, matched by the pod or node in their names.
 fn weights(haproxy: &Haproxy, names: &[&str]) -> Option<Vec<u32>> {
     let servers: BTreeMap<String, u32> = haproxy.servers();
-    let weight = |part: &&str| {
-        let found: Vec<u32> =
-            servers.iter().filter(|(name, _)| name.contains(part)).map(|(_, weight)| *weight).collect();
-        (found.len() == 1).then(|| found[0])
+    let weight = |name_part: &&str| {
+        let matching_weights: Vec<u32> =
+            servers.iter().filter(|(name, _)| name.contains(name_part)).map(|(_, weight)| *weight).collect();
+        (matching_weights.len() == 1).then(|| matching_weights[0])
     };
     let weights: Option<Vec<u32>> = names.iter().map(weight).collect();
     weights.filter(|weights| weights.len() == servers.len())
 }
 
 /// Returns the records of the zone as `NAME TTL TYPE DATA`, without the zone's own records and ownership marks.
-fn records(knot: &DnsServer) -> BTreeSet<String> {
-    let (port, mut command) = (knot.port.to_string(), Command::new("dig"));
+fn records(dns_server: &DnsServer) -> BTreeSet<String> {
+    let (port, mut command) = (dns_server.port.to_string(), Command::new("dig"));
     command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
     let output = command.stderr(Stdio::null()).output().expect("dig");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -146,23 +146,23 @@ fn records(knot: &DnsServer) -> BTreeSet<String> {
         .collect()
 }
 
-fn expect(knot: &DnsServer, expected: &[&str]) -> bool {
-    records(knot) == expected.iter().map(|&record| record.to_owned()).collect()
+fn has_records(dns_server: &DnsServer, expected: &[&str]) -> bool {
+    records(dns_server) == expected.iter().map(|&record| record.to_owned()).collect()
 }
 
 /// Starts a DNS server in a folder of its own, and runs a recipe until the zone has the `expected` records.
 fn run_dns(name: &str, objects: &[Value], expected: &[&str]) {
     let folder = Folder::new(name);
-    let Some(knot) = DnsServer::start(&folder.0, DnsKind::Knot) else { return };
-    let server = format!("127.0.0.1:{}", knot.port);
-    run(name, &folder.0, &[("192.0.2.53", &server)], objects, |_| expect(&knot, expected));
+    let Some(dns_server) = DnsServer::start(&folder.0, DnsKind::Knot) else { return };
+    let server = format!("127.0.0.1:{}", dns_server.port);
+    run_recipe(name, &folder.0, &[("192.0.2.53", &server)], objects, |_| has_records(&dns_server, expected));
 }
 
 #[test]
 fn balancer_recipe_follows_endpoint_slices() {
     let Some(haproxy) = Haproxy::start("cookbook-balancer") else { return };
     let socket = haproxy.folder.join("admin.sock").display().to_string();
-    let ends = json!({"ready": false, "serving": true, "terminating": true});
+    let terminating = json!({"ready": false, "serving": true, "terminating": true});
     let objects = [
         slice(
             "web-a",
@@ -170,7 +170,7 @@ fn balancer_recipe_follows_endpoint_slices() {
             json!([
                 endpoint("web-0", "10.0.0.1", json!({"ready": true})),
                 endpoint("web-1", "10.0.0.2", json!({"ready": false})),
-                endpoint("web-2", "10.0.0.3", ends),
+                endpoint("web-2", "10.0.0.3", terminating),
             ]),
         ),
         slice(
@@ -183,7 +183,7 @@ fn balancer_recipe_follows_endpoint_slices() {
     ];
     let mut is_scaled = false;
     let rights =
-        run("balancer", &haproxy.folder.clone(), &[("/run/haproxy/admin.sock", &socket)], &objects, |server| {
+        run_recipe("balancer", &haproxy.folder.clone(), &[("/run/haproxy/admin.sock", &socket)], &objects, |server| {
             if !is_scaled {
                 if weights(&haproxy, &["web-0", "web-1", "web-2", "web-3"]) != Some(vec![1, 0, 0, 1]) {
                     return false;
@@ -191,13 +191,13 @@ fn balancer_recipe_follows_endpoint_slices() {
                 // No endpoint is ready any more. The endpoint that still serves remains.
                 let unready = json!({"endpoints": [endpoint("web-3", "10.0.0.4", json!({"ready": false}))]});
                 server.merge_patch("endpointslices.discovery.k8s.io", "shop", "web-b", unready).expect("a slice");
-                let ends = json!({"ready": false, "serving": true, "terminating": true});
-                let left = json!({"endpoints": [
+                let terminating = json!({"ready": false, "serving": true, "terminating": true});
+                let remaining = json!({"endpoints": [
                     endpoint("web-0", "10.0.0.1", json!({"ready": false})),
                     endpoint("web-1", "10.0.0.2", json!({"ready": false})),
-                    endpoint("web-2", "10.0.0.3", ends),
+                    endpoint("web-2", "10.0.0.3", terminating),
                 ]});
-                server.merge_patch("endpointslices.discovery.k8s.io", "shop", "web-a", left).expect("a slice");
+                server.merge_patch("endpointslices.discovery.k8s.io", "shop", "web-a", remaining).expect("a slice");
                 is_scaled = true;
             }
             weights(&haproxy, &["web-0", "web-1", "web-2", "web-3"]) == Some(vec![0, 0, 1, 0])
@@ -207,12 +207,12 @@ fn balancer_recipe_follows_endpoint_slices() {
 
 #[test]
 fn services_recipe_names_load_balancers() {
-    let mut without = service("pending", json!({}));
-    without["status"] = json!({"loadBalancer": {}});
+    let mut pending = service("pending", json!({}));
+    pending["status"] = json!({"loadBalancer": {}});
     let mut private = service("private", json!({}));
     private["metadata"]["labels"] = json!({});
     let expected = ["web.shop 30 A 198.51.100.7", "web.shop 30 AAAA 2001:db8::7"];
-    run_dns("services", &[service("web", json!({})), without, private], &expected);
+    run_dns("services", &[service("web", json!({})), pending, private], &expected);
 }
 
 #[test]
@@ -260,15 +260,15 @@ fn gateway_recipe_names_routes() {
             "metadata": {"namespace": "shop", "name": name}, "spec": spec, "status": status,
         })
     };
-    let accepted = |is: &str| json!({"parents": [{"conditions": [{"type": "Accepted", "status": is}]}]});
+    let parents_status = |status: &str| json!({"parents": [{"conditions": [{"type": "Accepted", "status": status}]}]});
     let route = json!({"parentRefs": [{"name": "edge"}], "hostnames": ["www.example.org", "www.example.net"]});
     let pending = json!({"parentRefs": [{"name": "edge"}], "hostnames": ["pending.example.org"]});
     let objects = [
         definition("gateways", "Gateway"),
         definition("httproutes", "HTTPRoute"),
         object("Gateway", "edge", json!({}), json!({"addresses": [{"type": "IPAddress", "value": "198.51.100.7"}]})),
-        object("HTTPRoute", "web", route, accepted("True")),
-        object("HTTPRoute", "pending", pending, accepted("False")),
+        object("HTTPRoute", "web", route, parents_status("True")),
+        object("HTTPRoute", "pending", pending, parents_status("False")),
     ];
     let expected = ["edge.shop.gateways 30 A 198.51.100.7", "www 30 CNAME edge.shop.gateways.example.org."];
     run_dns("gateway", &objects, &expected);
@@ -293,9 +293,9 @@ fn headless_recipe_names_pods() {
 #[test]
 fn annotations_recipe_sets_ttl_and_weight() {
     let Some(haproxy) = Haproxy::start("cookbook-annotations") else { return };
-    let Some(knot) = DnsServer::start(&haproxy.folder, DnsKind::Knot) else { return };
+    let Some(dns_server) = DnsServer::start(&haproxy.folder, DnsKind::Knot) else { return };
     let (server, socket) =
-        (format!("127.0.0.1:{}", knot.port), haproxy.folder.join("admin.sock").display().to_string());
+        (format!("127.0.0.1:{}", dns_server.port), haproxy.folder.join("admin.sock").display().to_string());
     let mut heavy = pod("shop", "heavy", "10.0.0.2", true);
     heavy["metadata"]["annotations"] = json!({"example.org/weight": "200"});
     let objects = [
@@ -306,14 +306,14 @@ fn annotations_recipe_sets_ttl_and_weight() {
         pod("other", "foreign", "10.0.0.3", true),
     ];
     let places = [("192.0.2.53", server.as_str()), ("/run/haproxy/admin.sock", &socket)];
-    run("annotations", &haproxy.folder.clone(), &places, &objects, |_| {
+    run_recipe("annotations", &haproxy.folder.clone(), &places, &objects, |_| {
         let expected = [
             "short.shop 5 A 198.51.100.7",
             "short.shop 5 AAAA 2001:db8::7",
             "usual.shop 60 A 198.51.100.7",
             "usual.shop 60 AAAA 2001:db8::7",
         ];
-        weights(&haproxy, &["plain", "heavy"]) == Some(vec![100, 200]) && expect(&knot, &expected)
+        weights(&haproxy, &["plain", "heavy"]) == Some(vec![100, 200]) && has_records(&dns_server, &expected)
     });
 }
 
@@ -326,7 +326,7 @@ fn registry_recipe_has_key_per_ready_pod() {
         pod("shop", "web-1", "10.0.0.2", false),
         pod("other", "web-0", "10.0.0.3", true),
     ];
-    run("registry", &folder.0, &[("http://127.0.0.1:2379", &etcd.url)], &objects, |_| {
+    run_recipe("registry", &folder.0, &[("http://127.0.0.1:2379", &etcd.url)], &objects, |_| {
         etcd.keys().is_some_and(|keys| keys.iter().map(String::as_str).eq(["shop/web/web-0"]))
     });
 }
@@ -350,7 +350,7 @@ fn nodes_recipe_balances_ready_nodes() {
         node("node-2", "192.0.2.2", "Unknown", json!({})),
         node("node-3", "192.0.2.3", "True", excluded),
     ];
-    run("nodes", &haproxy.folder.clone(), &[("/run/haproxy/admin.sock", &socket)], &objects, |_| {
+    run_recipe("nodes", &haproxy.folder.clone(), &[("/run/haproxy/admin.sock", &socket)], &objects, |_| {
         weights(&haproxy, &["node-1", "node-2"]) == Some(vec![1, 0])
     });
 }
@@ -364,7 +364,7 @@ fn pending_recipe_reports_overdue_pod() {
     pending["status"] = json!({"phase": "Pending"});
     let running = pod("shop", "web-1", "10.0.0.2", true);
     let places = [("stdout = {}", sink.as_str()), ("duration('10m')", "duration('3s')")];
-    run("pending", &folder.0, &places, &[pending, running], |_| {
+    run_recipe("pending", &folder.0, &places, &[pending, running], |_| {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         assert!(lines.len() <= 1, "{text}");
@@ -395,7 +395,7 @@ fn tiers_recipe_follows_namespace_label() {
     // The pod itself never changes.
     let expected = ["standard", "gold", "silver", "standard"];
     let mut reached = 0;
-    let rights = run("tiers", &folder.0, &[("http://127.0.0.1:2379", &etcd.url)], &objects, |server| {
+    let rights = run_recipe("tiers", &folder.0, &[("http://127.0.0.1:2379", &etcd.url)], &objects, |server| {
         if etcd.pairs("/tiers/") == Some(vec![("/tiers/shop/web-0".to_owned(), expected[reached].to_owned())]) {
             reached += 1;
             if reached < expected.len() {

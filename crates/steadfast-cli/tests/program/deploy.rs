@@ -12,11 +12,11 @@ const SERVICE: &str = include_str!("../../../../examples/notify/deploy/steadfast
 const IMAGE: &str = include_str!("../../../../examples/notify/deploy/Containerfile");
 
 fn documents(text: &str) -> Vec<Value> {
-    let parts = text.split("---\n").filter(|part| part.contains("kind:"));
-    parts.map(|part| serde_saphyr::from_str(part).expect("valid YAML")).collect()
+    let documents = text.split("---\n").filter(|document| document.contains("kind:"));
+    documents.map(|document| serde_saphyr::from_str(document).expect("valid YAML")).collect()
 }
 
-fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
+fn find_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("the manifest has no {kind}"))
 }
 
@@ -41,21 +41,21 @@ fn identity(document: &Value) -> (String, String) {
 /// documents with rights.
 fn assert_exact_rights(name: &str, text: &str) -> usize {
     let manifests = documents(text);
-    let configuration = of_kind(&manifests, "ConfigMap")["data"]["notify.toml"].as_str().expect("a configuration");
+    let configuration = find_kind(&manifests, "ConfigMap")["data"]["notify.toml"].as_str().expect("a configuration");
     let path = temp_file(&format!("notify-deploy-{name}.toml"), configuration);
     let output = steadfast(&["notify", "check", "-c", &path]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     let output = steadfast(&["notify", "rbac", "--embedded", "-n", "steadfast-notify", "-c", &path]);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    let printed = documents(&String::from_utf8_lossy(&output.stdout));
+    let generated = documents(&String::from_utf8_lossy(&output.stdout));
     let is_right = |document: &&Value| {
         document["kind"].as_str().is_some_and(|kind| kind == "ServiceAccount" || kind.contains("Role"))
     };
     let by_identity = |documents: &[Value]| -> BTreeMap<(String, String), Value> {
         documents.iter().filter(is_right).map(|document| (identity(document), document.clone())).collect()
     };
-    assert_eq!(by_identity(&manifests), by_identity(&printed), "{name}");
-    printed.len()
+    assert_eq!(by_identity(&manifests), by_identity(&generated), "{name}");
+    generated.len()
 }
 
 #[test]
@@ -67,20 +67,20 @@ fn manifests_have_exactly_the_needed_rights() {
 #[test]
 fn replicas_differ_only_by_their_number() {
     let (one, three) = (documents(MANIFESTS), documents(REPLICAS));
-    let (one, three) = (of_kind(&one, "StatefulSet").clone(), of_kind(&three, "StatefulSet").clone());
+    let (one, three) = (find_kind(&one, "StatefulSet").clone(), find_kind(&three, "StatefulSet").clone());
     assert_eq!((&one["spec"]["replicas"], &three["spec"]["replicas"]), (&json!(1), &json!(3)));
     // Each replica needs a state folder of its own.
     assert_eq!(three["spec"]["volumeClaimTemplates"], one["spec"]["volumeClaimTemplates"]);
     assert_eq!(three["spec"]["template"]["spec"]["containers"], one["spec"]["template"]["spec"]["containers"]);
     let budget = documents(REPLICAS);
-    let budget = of_kind(&budget, "PodDisruptionBudget");
+    let budget = find_kind(&budget, "PodDisruptionBudget");
     assert_eq!(budget["spec"]["selector"], three["spec"]["selector"], "the budget covers the replicas");
 }
 
 #[test]
 fn manifests_unit_and_image_have_valid_arguments() {
     let manifests = documents(MANIFESTS);
-    let pod = &of_kind(&manifests, "StatefulSet")["spec"]["template"]["spec"];
+    let pod = &find_kind(&manifests, "StatefulSet")["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     let arguments = |list: &Value| {
         let list = list.as_array().expect("a list").iter().map(|word| word.as_str().expect("a word").to_owned());
@@ -93,12 +93,12 @@ fn manifests_unit_and_image_have_valid_arguments() {
     let probes = [&container["livenessProbe"], &container["readinessProbe"]].map(|probe| &probe["httpGet"]["path"]);
     assert_eq!(probes, ["/livez", "/readyz"]);
 
-    let line = |begins: &str| {
-        let line = SERVICE.lines().find_map(|line| line.strip_prefix(begins)).expect("a line with this key");
+    let line = |prefix: &str| {
+        let line = SERVICE.lines().find_map(|line| line.strip_prefix(prefix)).expect("a line with this key");
         line.split(' ').skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
-    for begins in ["ExecStart=", "ExecStartPre="] {
-        assert_arguments_accepted(&line(begins).iter().map(String::as_str).collect::<Vec<_>>());
+    for prefix in ["ExecStart=", "ExecStartPre="] {
+        assert_arguments_accepted(&line(prefix).iter().map(String::as_str).collect::<Vec<_>>());
     }
     let command = IMAGE.lines().find_map(|line| line.strip_prefix("CMD ")).expect("a command of the image");
     let command = arguments(&serde_json::from_str(command).expect("a JSON list"));

@@ -26,8 +26,8 @@ struct SecureEtcd {
 
 impl SecureEtcd {
     fn start(folder: &Path) -> Option<Self> {
-        let (etcd, _) = (find_program("etcd")?, find_program("etcdctl")?);
-        issue(folder);
+        let (program, _) = (find_program("etcd")?, find_program("etcdctl")?);
+        issue_certificates(folder);
         let (url, peer) = (format!("https://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
         let mut arguments: Vec<OsString> = vec!["--data-dir".into(), folder.join("data").into()];
         arguments.extend(["--listen-client-urls", &url, "--advertise-client-urls", &url].map(OsString::from));
@@ -39,9 +39,9 @@ impl SecureEtcd {
             arguments.extend([flag.into(), folder.join(file).into()]);
         }
         arguments.push("--client-cert-auth".into());
-        let process = KillOnDrop(spawn(&etcd, &arguments));
-        let started = Self { url, folder: folder.to_owned(), arguments, process };
-        eventually("etcd", || started.etcdctl(&["endpoint", "health"]).is_some());
+        let process = KillOnDrop(spawn_etcd(&program, &arguments));
+        let etcd = Self { url, folder: folder.to_owned(), arguments, process };
+        eventually("etcd", || etcd.etcdctl(&["endpoint", "health"]).is_some());
         for command in [
             &["user", "add", "root:of-root"][..],
             &["user", "grant-role", "root", "root"],
@@ -52,17 +52,18 @@ impl SecureEtcd {
             &["user", "grant-role", "notify", "services"],
             &["auth", "enable"],
         ] {
-            assert!(started.etcdctl(command).is_some(), "etcdctl {command:?} failed");
+            assert!(etcd.etcdctl(command).is_some(), "etcdctl {command:?} failed");
         }
-        Some(started)
+        Some(etcd)
     }
 
     /// Stops etcd, issues all certificates by another authority, and restarts etcd with its data.
     fn replace_certificates(&mut self) {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
-        issue(&self.folder);
-        self.process = KillOnDrop(spawn(&find_program("etcd").expect("the program is installed"), &self.arguments));
+        issue_certificates(&self.folder);
+        self.process =
+            KillOnDrop(spawn_etcd(&find_program("etcd").expect("the program is installed"), &self.arguments));
         eventually("etcd with other certificates", || self.keys().is_some());
     }
 
@@ -82,13 +83,13 @@ impl SecureEtcd {
     }
 }
 
-fn spawn(program: &Path, arguments: &[OsString]) -> Child {
+fn spawn_etcd(program: &Path, arguments: &[OsString]) -> Child {
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts")
 }
 
 /// Creates a new authority and the certificates of server and client.
-fn issue(folder: &Path) {
+fn issue_certificates(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];

@@ -16,15 +16,15 @@ use crate::haproxy::eventually;
 pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let found = folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()));
-    if found.is_none() {
+    let path_of_program = folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()));
+    if path_of_program.is_none() {
         let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
         assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {program} on the path");
         // Written to the terminal, because the harness captures the output of passing tests.
-        let printed = format!("skipped: there is no {program} on the path\n");
-        std::io::stderr().write_all(printed.as_bytes()).expect("standard error is writable");
+        let message = format!("skipped: there is no {program} on the path\n");
+        std::io::stderr().write_all(message.as_bytes()).expect("standard error is writable");
     }
-    found
+    path_of_program
 }
 
 pub(crate) fn free_port() -> u16 {
@@ -92,9 +92,9 @@ impl Etcd {
     /// Returns the keys under `prefix` with their values; `None` if etcd does not respond.
     pub(crate) fn pairs(&self, prefix: &str) -> Option<Vec<(String, String)>> {
         let text = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"])?;
-        let read: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let pairs = read["kvs"].as_array().into_iter().flatten();
-        Some(pairs.filter_map(|pair| Some((decoded(&pair["key"])?, decoded(&pair["value"])?))).collect())
+        let response: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let pairs = response["kvs"].as_array().into_iter().flatten();
+        Some(pairs.filter_map(|pair| Some((decode_base64(&pair["key"])?, decode_base64(&pair["value"])?))).collect())
     }
 
     /// Removes a key, like a manual change.
@@ -119,7 +119,7 @@ impl Etcd {
 }
 
 /// Decodes a key or value from the Base64 of etcdctl. Replaces invalid UTF-8.
-fn decoded(text: &serde_json::Value) -> Option<String> {
+fn decode_base64(text: &serde_json::Value) -> Option<String> {
     let bytes = BASE64_STANDARD.decode(text.as_str().unwrap_or_default()).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

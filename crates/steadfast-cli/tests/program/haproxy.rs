@@ -44,7 +44,7 @@ impl Haproxy {
             folder.display()
         );
         std::fs::write(folder.join("haproxy.cfg"), text).expect("the folder is writable");
-        let process = Mutex::new(spawn(&program, &folder));
+        let process = Mutex::new(spawn_haproxy(&program, &folder));
         let haproxy = Self { folder, front, program, process };
         haproxy.wait_until_listening();
         Some(haproxy)
@@ -59,7 +59,7 @@ impl Haproxy {
         let mut process = self.process.lock();
         let _ = process.kill();
         let _ = process.wait();
-        *process = spawn(&self.program, &self.folder);
+        *process = spawn_haproxy(&self.program, &self.folder);
         self.wait_until_listening();
     }
 
@@ -70,8 +70,8 @@ impl Haproxy {
 
     /// Like [`servers`](Self::servers), but returns `None` while `HAProxy` restarts.
     pub(crate) fn try_servers(&self) -> Option<BTreeMap<String, u32>> {
-        let listed = self.command("show servers state web\n")?;
-        let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let response = self.query("show servers state web\n")?;
+        let fields = response.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let servers = fields.filter_map(|fields| {
             let name = fields.get(3)?.strip_prefix("sf-")?;
             Some((name.to_owned(), fields.get(7)?.parse().ok()?))
@@ -80,9 +80,9 @@ impl Haproxy {
     }
 
     /// Returns address, weight and administrative state of each server of the mirror, by name.
-    pub(crate) fn listing(&self) -> BTreeMap<String, String> {
-        let listed = self.command("show servers state web\n").unwrap_or_default();
-        let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    pub(crate) fn server_states(&self) -> BTreeMap<String, String> {
+        let response = self.query("show servers state web\n").unwrap_or_default();
+        let fields = response.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let servers = fields.filter_map(|fields| {
             let name = fields.get(3)?.strip_prefix("sf-")?;
             let (address, port) = (fields.get(4)?, fields.get(18)?);
@@ -91,7 +91,7 @@ impl Haproxy {
         servers.collect()
     }
 
-    fn command(&self, command: &str) -> Option<String> {
+    fn query(&self, command: &str) -> Option<String> {
         let mut socket = UnixStream::connect(self.folder.join("admin.sock")).ok()?;
         socket.write_all(command.as_bytes()).ok()?;
         let mut response = String::new();
@@ -101,30 +101,30 @@ impl Haproxy {
     }
 
     /// Returns the servers with a weight above zero.
-    pub(crate) fn serving(&self) -> BTreeSet<String> {
-        self.try_serving().expect("HAProxy responds")
+    pub(crate) fn servers_in_service(&self) -> BTreeSet<String> {
+        self.try_servers_in_service().expect("HAProxy responds")
     }
 
-    /// Like [`serving`](Self::serving), but returns `None` while `HAProxy` restarts.
-    pub(crate) fn try_serving(&self) -> Option<BTreeSet<String>> {
+    /// Like [`servers_in_service`](Self::servers_in_service), but returns `None` while `HAProxy` restarts.
+    pub(crate) fn try_servers_in_service(&self) -> Option<BTreeSet<String>> {
         let servers = self.try_servers()?;
         Some(servers.into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect())
     }
 
     /// Connects `times` times and returns the backends that responded.
     pub(crate) fn responding_backends(&self, times: usize) -> BTreeSet<String> {
-        let answer = |_| {
+        let response_of = |_| {
             let mut name = String::new();
             if let Ok(mut stream) = TcpStream::connect(self.front) {
                 let _ = stream.read_to_string(&mut name);
             }
             name
         };
-        (0..times).map(answer).filter(|name| !name.is_empty()).collect()
+        (0..times).map(response_of).filter(|name| !name.is_empty()).collect()
     }
 }
 
-fn spawn(program: &Path, folder: &Path) -> Child {
+fn spawn_haproxy(program: &Path, folder: &Path) -> Child {
     let mut command = Command::new(program);
     command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg")).stderr(Stdio::null()).stdout(Stdio::null());
     command.spawn().expect("the process starts")
@@ -140,7 +140,7 @@ impl Drop for Haproxy {
 }
 
 /// Starts a server that responds to every connection with `name`; returns its port.
-pub(crate) fn backend(name: &str) -> u16 {
+pub(crate) fn start_backend(name: &str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("a bound address").port();
     let name = name.to_owned();
@@ -153,20 +153,20 @@ pub(crate) fn backend(name: &str) -> u16 {
     port
 }
 
-/// Waits at most 60 s until `reached` returns true.
-pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
+/// Waits at most 60 s until `is_reached` returns true.
+pub(crate) fn eventually(description: &str, mut is_reached: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !reached() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+    while !is_reached() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{description}: not within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Calls `holds` every 20 ms for the duration `lasts`.
-pub(crate) fn throughout(lasts: Duration, mut holds: impl FnMut()) {
+/// Calls `check` every 20 ms for `duration`.
+pub(crate) fn throughout(duration: Duration, mut check: impl FnMut()) {
     let start = Instant::now();
-    while start.elapsed() < lasts {
-        holds();
+    while start.elapsed() < duration {
+        check();
         std::thread::sleep(Duration::from_millis(20));
     }
 }

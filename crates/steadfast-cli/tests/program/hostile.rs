@@ -78,7 +78,7 @@ to = ["registry"]
 /// Contents of the three systems: values by system and place, such as a DNS name or a key.
 type Contents = BTreeMap<(&'static str, String), BTreeSet<String>>;
 
-struct World {
+struct Fixture {
     /// First field, so that the program is killed before the systems stop.
     notify: KillOnDrop,
     server: ApiServer,
@@ -90,7 +90,7 @@ struct World {
     _runtime: Runtime,
 }
 
-impl World {
+impl Fixture {
     fn start(name: &str, kind: DnsKind) -> Option<Self> {
         let haproxy = Haproxy::start(name)?;
         let folder = &haproxy.folder;
@@ -126,7 +126,7 @@ impl World {
     /// Returns the contents of the systems; `None` while any system does not respond.
     fn contents(&self) -> Option<Contents> {
         let mut contents = Contents::new();
-        for (name, state) in self.haproxy.listing() {
+        for (name, state) in self.haproxy.server_states() {
             contents.entry(("HAProxy", name)).or_default().insert(state);
         }
         for (name, record) in self.dns.records()? {
@@ -142,7 +142,9 @@ impl World {
     /// address or key.
     fn entries_of(&self, victims: &Victims) -> Victims {
         let contents = self.contents().unwrap_or_default();
-        let values = |system| contents.iter().filter(move |((of, _), _)| *of == system).flat_map(|(_, held)| held);
+        let values = |system| {
+            contents.iter().filter(move |((entry_system, _), _)| *entry_system == system).flat_map(|(_, values)| values)
+        };
         let is_server = |address: &&String| values("HAProxy").any(|server| server.starts_with(&format!("{address}:")));
         let is_key = |key: &&String| contents.contains_key(&("etcd", format!("/services/{key}")));
         Victims {
@@ -158,41 +160,41 @@ impl World {
         let stderr = self.stderr.lock();
         // Long lines are cut, because log lines can contain large values of the tenant.
         let lines: Vec<_> = stderr.lines().map(|line| line.chars().take(400).collect::<String>()).collect();
-        let from = lines.len().saturating_sub(60);
-        format!("status:\n{status}\nstderr, the last of {} lines:\n{}", lines.len(), lines[from..].join("\n"))
+        let first_line = lines.len().saturating_sub(60);
+        format!("status:\n{status}\nstderr, the last of {} lines:\n{}", lines.len(), lines[first_line..].join("\n"))
     }
 }
 
 /// Objects of the careful tenants and their changes.
-struct Shops<'a> {
+struct CarefulTenants<'a> {
     server: &'a ApiServer,
     rng: Random,
-    created: u64,
+    pod_count: u64,
     pods: Vec<(&'static str, String)>,
     victims: Victims,
 }
 
-impl<'a> Shops<'a> {
+impl<'a> CarefulTenants<'a> {
     fn create(server: &'a ApiServer, seed: u64) -> Self {
-        let mut shops =
-            Self { server, rng: Random::new(seed), created: 0, pods: Vec::new(), victims: Victims::default() };
+        let mut careful_tenants =
+            Self { server, rng: Random::new(seed), pod_count: 0, pods: Vec::new(), victims: Victims::default() };
         for shop in SHOPS {
             for _ in 0..PODS {
-                shops.add_pod(shop);
+                careful_tenants.add_pod(shop);
             }
             let map = json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": shop, "name": "settings"},
                 "data": {format!("{shop}.setting"): "1", format!("{shop}.other"): "2"},
             });
             server.create(&map).expect("a config map");
-            shops.victims.keys.extend([format!("{shop}.setting"), format!("{shop}.other")]);
+            careful_tenants.victims.keys.extend([format!("{shop}.setting"), format!("{shop}.other")]);
         }
-        shops
+        careful_tenants
     }
 
     fn add_pod(&mut self, shop: &'static str) {
-        let number = self.created;
-        self.created += 1;
+        let number = self.pod_count;
+        self.pod_count += 1;
         let (name, address) = (format!("web-{number}"), format!("10.1.{}.{}", number / 250, number % 250 + 1));
         // Pods of one shop share a DNS name, as behind a headless service, and use separate keys.
         let (host, key) = (format!("web.{shop}.example.org"), format!("{shop}/{name}"));
@@ -219,7 +221,7 @@ impl<'a> Shops<'a> {
     }
 
     /// Makes an ordinary change: replaces a pod, adds a pod, or changes a setting.
-    fn change(&mut self) {
+    fn change_randomly(&mut self) {
         let shop = SHOPS[self.rng.below(2) as usize];
         match self.rng.below(4) {
             0 => self.add_pod(shop),
@@ -230,7 +232,7 @@ impl<'a> Shops<'a> {
             }
             _ => {
                 self.add_pod(shop);
-                let of_shop = self.pods.iter().position(|(of, _)| *of == shop).expect("the shop has pods");
+                let of_shop = self.pods.iter().position(|(pod_shop, _)| *pod_shop == shop).expect("the shop has pods");
                 let (_, name) = self.pods.remove(of_shop);
                 self.server.delete_named("pods", shop, &name).expect("the pod exists");
                 let number: usize = name.rsplit('-').next().and_then(|n| n.parse().ok()).expect("a number");
@@ -259,86 +261,94 @@ fn send_nonsense(server: &ApiServer, rng: &mut Random, victims: &Victims) {
 
 /// Runs the careful tenants alone; returns the final contents of the systems.
 fn run_alone(seed: u64) -> Option<Contents> {
-    let world = World::start(&format!("careful-{seed}"), kind_of_seed(seed))?;
-    let mut shops = Shops::create(&world.server, seed);
+    let fixture = Fixture::start(&format!("careful-{seed}"), kind_of_seed(seed))?;
+    let mut careful_tenants = CarefulTenants::create(&fixture.server, seed);
     for _ in 0..STEPS {
-        shops.change();
+        careful_tenants.change_randomly();
         std::thread::sleep(STEP_INTERVAL);
     }
-    let servers = shops.pods.len();
+    let servers = careful_tenants.pods.len();
     let (start, mut contents) = (Instant::now(), None);
-    let count = |contents: &Contents, system| contents.keys().filter(|(of, _)| *of == system).count();
+    let count =
+        |contents: &Contents, system| contents.keys().filter(|(entry_system, _)| *entry_system == system).count();
     // Compares the addresses instead of only their number, since an update of the zone may be late on a busy machine.
     let has_addresses = |contents: &Contents, shop: &str| {
-        let of_shop = shops
+        let of_shop = careful_tenants
             .pods
             .iter()
-            .filter(|(of, _)| *of == shop)
+            .filter(|(pod_shop, _)| *pod_shop == shop)
             .filter_map(|(_, name)| name.rsplit('-').next()?.parse().ok());
         let addresses: BTreeSet<String> =
             of_shop.map(|number: usize| format!("30 A 10.1.{}.{}", number / 250, number % 250 + 1)).collect();
         contents.get(&("DNS", format!("web.{shop}.example.org."))) == Some(&addresses)
     };
     loop {
-        let found = world.contents();
-        let is_complete = |found: &Contents| {
-            count(found, "HAProxy") == servers
-                && count(found, "DNS") == SHOPS.len()
-                && SHOPS.iter().all(|shop| has_addresses(found, shop))
-                && count(found, "etcd") == servers + 4
+        let current = fixture.contents();
+        let is_complete = |contents: &Contents| {
+            count(contents, "HAProxy") == servers
+                && count(contents, "DNS") == SHOPS.len()
+                && SHOPS.iter().all(|shop| has_addresses(contents, shop))
+                && count(contents, "etcd") == servers + 4
         };
         // Two equal reads in a row: no change is in progress.
-        if found.as_ref().is_some_and(is_complete) && found == contents {
-            return found;
+        if current.as_ref().is_some_and(is_complete) && current == contents {
+            return current;
         }
-        assert!(start.elapsed() < CONVERGENCE_LIMIT, "seed {seed}: {servers} pods, {found:#?}\n{}", world.report());
-        contents = found;
+        assert!(start.elapsed() < CONVERGENCE_LIMIT, "seed {seed}: {servers} pods, {current:#?}\n{}", fixture.report());
+        contents = current;
         std::thread::sleep(Duration::from_millis(300));
     }
 }
 
-/// Runs the careful tenants next to the hostile tenant until their entries equal those of `alone`.
-fn run_with_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
-    let mut world = World::start(&format!("hostile-{seed}"), kind_of_seed(seed))?;
+/// Runs the careful tenants next to the hostile tenant until their entries equal those of `expected`.
+fn run_with_nonsense(seed: u64, expected: &Contents) -> Option<usize> {
+    let mut fixture = Fixture::start(&format!("hostile-{seed}"), kind_of_seed(seed))?;
     let mut rng = Random::new(seed ^ 0xbad);
-    let mut shops = Shops::create(&world.server, seed);
-    let (start, place_holds) =
-        (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
+    let mut careful_tenants = CarefulTenants::create(&fixture.server, seed);
+    let (start, count_expected_entries) = (Instant::now(), |contents: &Contents| {
+        expected.iter().filter(|(entry, _)| contents.contains_key(*entry)).count()
+    });
     // The hostile tenant starts after the other tenants have claimed their names and keys.
-    while world.contents().is_none_or(|contents| contents.len() < shops.pods.len()) {
-        assert!(start.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", world.report());
+    while fixture.contents().is_none_or(|contents| contents.len() < careful_tenants.pods.len()) {
+        assert!(start.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", fixture.report());
         std::thread::sleep(Duration::from_millis(100));
     }
     std::thread::sleep(Duration::from_secs(1));
     for _ in 0..STEPS {
-        let held = world.entries_of(&shops.victims);
-        send_nonsense(&world.server, &mut rng, &held);
-        shops.change();
+        let existing_victims = fixture.entries_of(&careful_tenants.victims);
+        send_nonsense(&fixture.server, &mut rng, &existing_victims);
+        careful_tenants.change_randomly();
         std::thread::sleep(STEP_INTERVAL);
     }
     let start = Instant::now();
     loop {
-        let contents = world.contents().unwrap_or_default();
+        let contents = fixture.contents().unwrap_or_default();
         let differs =
-            |(place, held): &(&(&'static str, String), &BTreeSet<String>)| contents.get(*place) != Some(*held);
-        let wrong: Vec<_> =
-            alone.iter().filter(differs).map(|(place, held)| (place, held, contents.get(place))).collect();
+            |(entry, values): &(&(&'static str, String), &BTreeSet<String>)| contents.get(*entry) != Some(*values);
+        let differences: Vec<_> =
+            expected.iter().filter(differs).map(|(entry, values)| (entry, values, contents.get(entry))).collect();
         // No entry of a deleted shop pod may remain. The tenant may use a released address.
-        let is_shops = |place: &str| SHOPS.iter().any(|shop| place.trim_start_matches("/services/").starts_with(shop));
-        let is_left = |((_, place), held): &(&(&'static str, String), &BTreeSet<String>)| {
-            is_shops(place) && held.iter().any(|text| text.contains("10.1."))
+        let is_shop_entry =
+            |entry: &str| SHOPS.iter().any(|shop| entry.trim_start_matches("/services/").starts_with(shop));
+        let is_remaining = |((_, entry), values): &(&(&'static str, String), &BTreeSet<String>)| {
+            is_shop_entry(entry) && values.iter().any(|text| text.contains("10.1."))
         };
-        let left: Vec<_> = contents.iter().filter(|(place, _)| !alone.contains_key(*place)).filter(is_left).collect();
-        if wrong.is_empty() && left.is_empty() {
+        let remaining: Vec<_> =
+            contents.iter().filter(|(entry, _)| !expected.contains_key(*entry)).filter(is_remaining).collect();
+        if differences.is_empty() && remaining.is_empty() {
             assert!(
-                world.notify.0.try_wait().expect("a status").is_none(),
+                fixture.notify.0.try_wait().expect("a status").is_none(),
                 "seed {seed}: notify ended\n{}",
-                world.report()
+                fixture.report()
             );
-            return Some(contents.len() - place_holds(&contents));
+            return Some(contents.len() - count_expected_entries(&contents));
         }
-        let describe =
-            || format!("seed {seed}: (place, expected, found)\n{wrong:#?}\nleft {left:#?}\n{}", world.report());
+        let describe = || {
+            format!(
+                "seed {seed}: (place, expected, found)\n{differences:#?}\nleft {remaining:#?}\n{}",
+                fixture.report()
+            )
+        };
         assert!(start.elapsed() < CONVERGENCE_LIMIT, "{}", describe());
         std::thread::sleep(Duration::from_millis(300));
     }
@@ -347,9 +357,9 @@ fn run_with_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
 #[test]
 fn hostile_namespace_changes_no_foreign_entry() {
     for seed in seeds(1) {
-        let Some(alone) = run_alone(seed) else { return };
-        let Some(foreign) = run_with_nonsense(seed, &alone) else { return };
-        println!("seed {seed}: {} places are equal, next to {foreign} of the tenant", alone.len());
+        let Some(expected) = run_alone(seed) else { return };
+        let Some(foreign) = run_with_nonsense(seed, &expected) else { return };
+        println!("seed {seed}: {} places are equal, next to {foreign} of the tenant", expected.len());
     }
 }
 
@@ -362,8 +372,8 @@ fn nonsense_is_mostly_accepted_by_api_server() {
     server.create(&namespace).expect("a namespace");
     let mut rng = Random::new(1);
     let victims = Victims { names: vec!["web-1".to_owned()], ..Victims::default() };
-    let accepted = |object: &Value| server.create(object).or_else(|_| server.replace(object)).is_ok();
-    let count = (0..200).filter(|_| accepted(&object(&mut rng, &victims))).count();
+    let is_accepted = |object: &Value| server.create(object).or_else(|_| server.replace(object)).is_ok();
+    let count = (0..200).filter(|_| is_accepted(&object(&mut rng, &victims))).count();
     assert!(count > 150, "{count} of 200 objects");
     drop(server);
 }

@@ -55,10 +55,10 @@ impl Fixture {
         std::fs::write(self.folder.join(file), text).expect("the folder is writable");
     }
 
-    /// Writes the configuration: the clusters `east` and `west`, then `more`.
-    fn configure(&self, more: &str) {
+    /// Writes the configuration: the clusters `east` and `west`, then `settings`.
+    fn configure(&self, settings: &str) {
         let clusters = "[clusters.east]\nkubeconfig = \"east\"\n[clusters.west]\nkubeconfig = \"west\"\n";
-        self.write("notify.toml", &format!("{clusters}[sinks.log.stdout]\n{more}"));
+        self.write("notify.toml", &format!("{clusters}[sinks.log.stdout]\n{settings}"));
     }
 
     fn start(&self, drain: &str) -> NotifyProcess {
@@ -82,17 +82,17 @@ impl Fixture {
     }
 }
 
-/// Reads `from` on another thread, and returns the bytes read so far.
-fn collect_output(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
-    let all = Arc::<Mutex<Vec<u8>>>::default();
-    let collected = all.clone();
+/// Reads `source` on another thread, and returns the bytes read so far.
+fn collect_output(mut source: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
+    let output = Arc::<Mutex<Vec<u8>>>::default();
+    let output_sink = output.clone();
     std::thread::spawn(move || {
-        let mut part = [0; 4096];
-        while let Ok(read @ 1..) = from.read(&mut part) {
-            collected.lock().extend_from_slice(&part[..read]);
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = source.read(&mut buffer) {
+            output_sink.lock().extend_from_slice(&buffer[..read]);
         }
     });
-    all
+    output
 }
 
 /// A running program.
@@ -109,17 +109,17 @@ impl NotifyProcess {
     }
 
     /// Returns the clusters and names of the objects that `rule` has sent.
-    fn sent(&self, rule: &str) -> Vec<String> {
+    fn sent_names(&self, rule: &str) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.stdout.lock()).into_owned();
         // The last line may be incomplete, so lines that are not valid JSON are ignored.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let sent = lines.filter(|line| line["rule"] == rule);
+        let sent_lines = lines.filter(|line| line["rule"] == rule);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        sent.map(|line| format!("{}/{}", text(&line["cluster"]), text(&line["name"]))).collect()
+        sent_lines.map(|line| format!("{}/{}", text(&line["cluster"]), text(&line["name"]))).collect()
     }
 
-    fn until_sent(&self, rule: &str, object: &str) {
-        eventually(&format!("{object} by {rule}"), || self.sent(rule).iter().any(|sent| sent == object));
+    fn wait_until_sent(&self, rule: &str, object: &str) {
+        eventually(&format!("{object} by {rule}"), || self.sent_names(rule).iter().any(|name| name == object));
     }
 
     fn get(&self, path: &str) -> (u16, String) {
@@ -134,10 +134,10 @@ impl NotifyProcess {
 
     /// Sends SIGTERM. Returns the time until the exit, and standard error.
     fn terminate(mut self) -> (Duration, String) {
-        let started = Instant::now();
+        let start_time = Instant::now();
         signal(&self.child.0, "TERM");
         self.child.0.wait().expect("an exit status");
-        (started.elapsed(), self.stderr_text())
+        (start_time.elapsed(), self.stderr_text())
     }
 }
 
@@ -148,7 +148,7 @@ fn dead_clusters_delay_no_other_cluster() {
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     // The kubeconfig of west does not exist yet.
     let process = fixture.start("2");
-    process.until_sent("maps", "east/a");
+    process.wait_until_sent("maps", "east/a");
     let (status, text) = process.get("/readyz");
     assert_eq!(status, 503);
     assert!(text.contains("cluster west: unreachable for ") && text.contains("the kubeconfig"), "{text}");
@@ -181,7 +181,7 @@ fn later_kubeconfig_is_used() {
     let process = fixture.start("2");
     eventually("the report", || process.stderr_text().contains("cluster west: unreachable: "));
     fixture.write("west", &west.kubeconfig());
-    process.until_sent("maps", "west/b");
+    process.wait_until_sent("maps", "west/b");
     eventually("readiness", || process.get("/readyz").0 == 200);
     assert!(process.stderr_text().contains("cluster west: reached after "), "{}", process.stderr_text());
 }
@@ -193,7 +193,7 @@ fn resource_served_later_is_watched() {
     fixture.configure(&rules.replace("initial", "clusters = [\"east\"]\ninitial"));
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let process = fixture.start("2");
-    process.until_sent("maps", "east/a");
+    process.wait_until_sent("maps", "east/a");
     let (status, text) = process.get("/readyz");
     assert_eq!(status, 503);
     assert!(text.contains("rule widgets: widgets.example.com of east: missing: "), "{text}");
@@ -212,7 +212,7 @@ fn resource_served_later_is_watched() {
     let widget =
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
     eventually("the kind", || fixture.east.create(&widget).is_ok());
-    process.until_sent("widgets", "east/w");
+    process.wait_until_sent("widgets", "east/w");
     eventually("readiness", || process.get("/readyz").0 == 200);
     let stderr = process.stderr_text();
     assert_eq!(stderr.matches("the server has no resource").count(), 1, "reported once: {stderr}");
@@ -228,45 +228,47 @@ fn reload_waits_for_no_cluster() {
     fixture.configure(&rule("maps", "cm"));
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let process = fixture.start("2");
-    process.until_sent("maps", "east/a");
+    process.wait_until_sent("maps", "east/a");
     fixture.configure(&(rule("maps", "cm") + &rule("again", "cm")));
-    let started = Instant::now();
+    let start_time = Instant::now();
     signal(&process.child.0, "HUP");
-    process.until_sent("again", "east/a");
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    assert_eq!(process.sent("maps"), ["east/a"], "an unchanged rule does not start again");
+    process.wait_until_sent("again", "east/a");
+    assert!(start_time.elapsed() < Duration::from_secs(10), "{:?}", start_time.elapsed());
+    assert_eq!(process.sent_names("maps"), ["east/a"], "an unchanged rule does not start again");
     // A reload also applies while the other cluster is unreachable.
     fixture.east.faults().cut();
     fixture.configure(&(rule("maps", "cm") + &rule("third", "cm")));
     signal(&process.child.0, "HUP");
     eventually("the reload", || process.stderr_text().matches(", reloaded: 2 rules").count() == 2);
     fixture.east.faults().heal();
-    process.until_sent("third", "east/a");
+    process.wait_until_sent("third", "east/a");
 }
 
 #[test]
 fn unreadable_secret_affects_its_sink_alone() {
     let fixture = Fixture::new("independent-secrets");
     fixture.write("west", &fixture.east.kubeconfig());
-    let received = fixture.folder.join("received");
-    let more = format!(
+    let received_file = fixture.folder.join("received");
+    let settings = format!(
         "[sinks.hook]\nexec = {{command = [\"sh\", \"-c\", \"cat >> {}\"], secret_env = {{KEY = {{file = \"key\"}}}}}}\n\
          retry = {{first = \"100ms\", longest = \"200ms\"}}\n\
          [sinks.names]\ndns = {{server = \"127.0.0.1:1\", zone = \"example.test\", mark = \"m\", secret = {{file = \"none\"}}}}\n{}\
          [[rules]]\nname = \"names\"\nresources = [\"pods\"]\nto = [\"names\"]\n\
          send = \"{{'key': object.metadata.name, 'name': 'a.example.test', 'type': 'A', 'data': '10.0.0.1'}}\"\n",
-        received.display(),
+        received_file.display(),
         rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"hook\"]"),
     );
-    fixture.configure(&more);
+    fixture.configure(&settings);
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let process = fixture.start("2");
-    process.until_sent("maps", "east/a");
+    process.wait_until_sent("maps", "east/a");
     let stderr = process.stderr_text();
     assert!(stderr.contains("sink hook: cannot be opened: ") && stderr.contains("key"), "{stderr}");
     eventually("the mirror's report", || process.stderr_text().contains("sink names: cannot be opened: "));
     fixture.write("key", "k");
-    eventually("the delivery", || std::fs::read_to_string(&received).is_ok_and(|text| text.contains("\"name\":\"a\"")));
+    eventually("the delivery", || {
+        std::fs::read_to_string(&received_file).is_ok_and(|text| text.contains("\"name\":\"a\""))
+    });
     eventually("the report", || process.stderr_text().contains("sink hook: opened"));
 }
 
@@ -276,17 +278,17 @@ fn configuration_errors_stay_fatal() {
     let web = "[sinks.web]\nhaproxy = {socket = \"s\", backend = \"no name\"}\n[[rules]]\nname = \"web\"\nresources = [\"pods\"]\n\
         to = [\"web\"]\nsend = \"{'key': 'a', 'address': '10.0.0.1', 'port': 1}\"\n";
     let unknown = "[[rules]]\nname = \"x\"\nresources = [\"cm\"]\nto = [\"unknown\"]\n";
-    for (more, says) in [
+    for (settings, expected_text) in [
         (web, "notify.toml:7:36: \"no name\" is not a valid name in HAProxy"),
         (unknown, "notify.toml:9:7: unknown sink \"unknown\""),
         ("[sinks.other\n", "notify.toml:6:"),
     ] {
-        fixture.configure(&format!("{more}{}", rule("maps", "cm")));
+        fixture.configure(&format!("{settings}{}", rule("maps", "cm")));
         let file = fixture.folder.join("notify.toml");
         let output = steadfast(&["notify", "-c", file.to_str().expect("a UTF-8 path")]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{stderr}");
-        assert!(stderr.contains(says), "{says}: {stderr}");
+        assert!(stderr.contains(expected_text), "{expected_text}: {stderr}");
     }
 }
 
@@ -302,14 +304,14 @@ fn fixture_with_hanging_targets(name: &str) -> (Fixture, (UnixListener, TcpListe
     let [etcd, cluster] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
     fixture.write("west", &kubeconfig(&format!("http://{}", cluster.local_addr().expect("an address"))));
     let etcd_address = etcd.local_addr().expect("an address");
-    let more = format!(
+    let settings = format!(
         "[sinks.slow]\nexec = {{command = [\"sleep\", \"100\"]}}\n[sinks.web]\nhaproxy = {{socket = \"socket\", backend = \"web\"}}\n\
          [sinks.keys]\netcd = {{endpoints = [\"http://{etcd_address}\"], prefix = \"/x/\", mark = \"m\"}}\n{}\
          [[rules]]\nname = \"web\"\nresources = [\"cm\"]\nto = [\"web\"]\nsend = \"{{'key': object.metadata.name, 'address': '10.0.0.1', 'port': 1}}\"\n\
          [[rules]]\nname = \"keys\"\nresources = [\"cm\"]\nto = [\"keys\"]\nsend = \"{{'key': object.metadata.name, 'value': 'x'}}\"\n",
         rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"slow\"]"),
     );
-    fixture.configure(&more);
+    fixture.configure(&settings);
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     (fixture, (socket, etcd, cluster))
 }
@@ -318,7 +320,7 @@ fn fixture_with_hanging_targets(name: &str) -> (Fixture, (UnixListener, TcpListe
 fn shutdown_keeps_its_deadline_whatever_hangs() {
     let (fixture, _hanging) = fixture_with_hanging_targets("independent-shutdown");
     let process = fixture.start("2");
-    process.until_sent("maps", "east/a");
+    process.wait_until_sent("maps", "east/a");
     let (took, stderr) = process.terminate();
     assert!(took < Duration::from_secs(3), "{took:?}: {stderr}");
     assert!(took > Duration::from_millis(1500), "pending messages are retried for two seconds: {took:?}");
@@ -327,22 +329,22 @@ fn shutdown_keeps_its_deadline_whatever_hangs() {
     // A second signal ends the program at once.
     let process = fixture.start("30");
     eventually("work", || process.stderr_text().contains("acting by "));
-    let started = Instant::now();
+    let start_time = Instant::now();
     signal(&process.child.0, "TERM");
     std::thread::sleep(Duration::from_millis(300));
     let (took, stderr) = process.terminate();
-    assert!(started.elapsed() < Duration::from_secs(2), "{took:?}: {stderr}");
+    assert!(start_time.elapsed() < Duration::from_secs(2), "{took:?}: {stderr}");
 }
 
 #[test]
 fn shutdown_is_immediate_if_sinks_are_down() {
     let fixture = Fixture::new("independent-down");
     fixture.write("west", &fixture.east.kubeconfig());
-    let down = "[sinks.down]\nexec = {command = [\"false\"]}\nretry = {first = \"200ms\", longest = \"1s\"}\n";
-    fixture.configure(&[down, &rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat());
+    let failing_sink = "[sinks.down]\nexec = {command = [\"false\"]}\nretry = {first = \"200ms\", longest = \"1s\"}\n";
+    fixture.configure(&[failing_sink, &rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat());
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let process = fixture.start("600");
-    process.until_sent("maps", "east/a");
+    process.wait_until_sent("maps", "east/a");
     let (_, stderr) = process.terminate();
     assert!(
         stderr.contains(
@@ -352,11 +354,12 @@ fn shutdown_is_immediate_if_sinks_are_down() {
     );
     // The next start sends the undelivered messages.
     fixture.configure(
-        &[&down.replace("false", "true"), &*rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat(),
+        &[&failing_sink.replace("false", "true"), &*rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")]
+            .concat(),
     );
     let process = fixture.start("2");
-    let delivered = "steadfast_notify_delivered_total{sink=\"down\"} 2";
-    eventually("the message", || process.get("/metrics").1.contains(delivered));
+    let delivered_metric = "steadfast_notify_delivered_total{sink=\"down\"} 2";
+    eventually("the message", || process.get("/metrics").1.contains(delivered_metric));
 }
 
 #[test]
@@ -376,12 +379,20 @@ fn silent_clients_do_not_block_health_endpoints() {
                     client
                 })
                 .collect();
-            let started = Instant::now();
+            let start_time = Instant::now();
             assert_eq!(process.get("/livez"), (200, "ok\n".to_owned()), "{count} of {request:?}");
-            assert!(started.elapsed() < Duration::from_secs(2), "{count} of {request:?}: {:?}", started.elapsed());
+            assert!(
+                start_time.elapsed() < Duration::from_secs(2),
+                "{count} of {request:?}: {:?}",
+                start_time.elapsed()
+            );
             // Requests for metrics may still be in flight.
             eventually("readiness", || process.get("/readyz").0 == 200);
-            assert!(started.elapsed() < Duration::from_secs(6), "{count} of {request:?}: {:?}", started.elapsed());
+            assert!(
+                start_time.elapsed() < Duration::from_secs(6),
+                "{count} of {request:?}: {:?}",
+                start_time.elapsed()
+            );
             drop(clients);
         }
     }

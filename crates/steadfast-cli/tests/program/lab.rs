@@ -8,9 +8,9 @@ use crate::run::{stderr_text, steadfast};
 fn named_scenarios_are_reported_as_json() {
     let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "-o", "json"]);
     assert!(output.status.success(), "{}\n{}", stderr_text(&output), String::from_utf8_lossy(&output.stdout));
-    let printed: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!(printed["passed"], true);
-    let scenarios = printed["scenarios"].as_array().expect("a list of scenarios");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["passed"], true);
+    let scenarios = report["scenarios"].as_array().expect("a list of scenarios");
     let names: Vec<_> = scenarios.iter().map(|scenario| scenario["name"].as_str().unwrap_or_default()).collect();
     assert_eq!(names, ["recreate-while-cut", "watch-closed"]);
     for scenario in scenarios {
@@ -35,36 +35,36 @@ fn named_scenarios_are_reported_as_json() {
 #[test]
 fn table_has_row_per_scenario() {
     let output = steadfast(&["lab", "undecodable-object"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{printed}");
-    assert!(printed.contains("scenario") && printed.contains("at most") && printed.contains("LISTs"), "{printed}");
-    assert!(printed.ends_with("all 1 passed\n"), "{printed}");
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{report}");
+    assert!(report.contains("scenario") && report.contains("at most") && report.contains("LISTs"), "{report}");
+    assert!(report.ends_with("all 1 passed\n"), "{report}");
 }
 
 #[test]
 fn list_describes_document_scenarios() {
     let output = steadfast(&["lab", "--list"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
     for number in 1..=5 {
-        assert!(printed.contains(&format!("client-go-failure-scenarios {number})")), "{printed}");
+        assert!(report.contains(&format!("client-go-failure-scenarios {number})")), "{report}");
     }
     for name in ["watch-closed", "no-spin", "apiserver-restart", "dead-connection", "time-travel"] {
-        assert!(printed.contains(&format!("{name} (")), "{printed}");
+        assert!(report.contains(&format!("{name} (")), "{report}");
     }
 }
 
 #[test]
 fn fault_number_selects_its_scenarios() {
     let output = steadfast(&["lab", "F4", "f12", "--list"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
-    assert!(printed.contains("black-hole (F4, catalog)") && printed.contains("noticed within 15 s"), "{printed}");
-    assert!(printed.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{printed}");
+    assert!(report.contains("black-hole (F4, catalog)") && report.contains("noticed within 15 s"), "{report}");
+    assert!(report.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{report}");
 
     let output = steadfast(&["lab", "F20", "-o", "json"]);
-    let printed: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!((&printed["passed"], &printed["scenarios"][0]["faults"][0]), (&true.into(), &"F20".into()), "{printed}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!((&report["passed"], &report["scenarios"][0]["faults"][0]), (&true.into(), &"F20".into()), "{report}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ mod serve;
 #[cfg(unix)]
 mod sinks;
 #[cfg(unix)]
-mod standing;
+mod status;
 #[cfg(unix)]
 mod traffic;
 #[cfg(unix)]

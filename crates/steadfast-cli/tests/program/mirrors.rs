@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use tokio::runtime::Runtime;
 
-use crate::haproxy::{Haproxy, backend, eventually, throughout};
+use crate::haproxy::{Haproxy, eventually, start_backend, throughout};
 use crate::run::{finish, signal, start, stderr_text, steadfast};
 
 /// A cluster, a `HAProxy` that follows it, and the configuration.
-struct World {
+struct Fixture {
     runtime: Runtime,
     server: ApiServer,
     haproxy: Haproxy,
     configuration: String,
 }
 
-impl World {
+impl Fixture {
     fn start(name: &str) -> Option<Self> {
         let haproxy = Haproxy::start(name)?;
         let runtime = Runtime::new().expect("a runtime");
@@ -29,16 +29,16 @@ impl World {
         let kubeconfig = haproxy.folder.join("kubeconfig");
         std::fs::write(kubeconfig, server.kubeconfig()).expect("the folder is writable");
         let configuration = haproxy.folder.join("notify.toml").display().to_string();
-        let world = Self { runtime, server, haproxy, configuration };
-        world.configure("object.metadata.name", "");
-        Some(world)
+        let fixture = Self { runtime, server, haproxy, configuration };
+        fixture.configure("object.metadata.name", "");
+        Some(fixture)
     }
 
     /// Writes the configuration with the expression `key` and further settings of the mirror.
-    fn configure(&self, key: &str, more: &str) {
+    fn configure(&self, key: &str, settings: &str) {
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\n\
-             [sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\ndrain = \"1s\"\n{more}\n\
+             [sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\ndrain = \"1s\"\n{settings}\n\
              [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nlabels = \"app=web\"\nwhen = \"has(object.status.podIP)\"\n\
              send = '''{{'key': {key}, 'address': object.status.podIP, 'port': int(object.metadata.annotations.port)}}'''\n\
              to = [\"web\"]\n"
@@ -56,7 +56,7 @@ impl World {
 
     /// Creates a pod with a backend that responds with the name of the pod.
     fn create_pod(&self, name: &str, is_ready: bool) {
-        let port = backend(name).to_string();
+        let port = start_backend(name).to_string();
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": "default", "name": name, "labels": {"app": "web"}, "annotations": {"port": port}},
@@ -77,9 +77,9 @@ impl World {
 
     fn start_program(&self) -> RunningProgram {
         let mut child = start(&["notify", "-c", &self.configuration]);
-        let (printed, lines) = channel();
+        let (line_sender, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| printed.send(line)));
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| line_sender.send(line)));
         RunningProgram { child, lines, error_output: String::new() }
     }
 
@@ -87,16 +87,16 @@ impl World {
         steadfast(&[&["notify"], arguments, &["-c", &self.configuration]].concat())
     }
 
-    fn wait_until_serving(&self, names: &[&str]) {
+    fn wait_for_traffic_to(&self, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
-        eventually(&format!("{names:?} in traffic"), || self.haproxy.serving() == names);
+        eventually(&format!("{names:?} in traffic"), || self.haproxy.servers_in_service() == names);
         assert_eq!(self.haproxy.responding_backends(2 * names.len()), names);
     }
 }
 
 fn status(is_ready: bool) -> Value {
-    let printed = if is_ready { "True" } else { "False" };
-    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": printed}]})
+    let ready_status = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": ready_status}]})
 }
 
 /// A running program; killed when dropped, like in a machine failure.
@@ -107,10 +107,10 @@ struct RunningProgram {
 }
 
 impl RunningProgram {
-    fn wait_for_output(&mut self, what: &str) {
-        while !self.error_output.contains(what) {
+    fn wait_for_output(&mut self, text: &str) {
+        while !self.error_output.contains(text) {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
-            let line = line.unwrap_or_else(|_| panic!("{what:?} is missing in the output: {}", self.error_output));
+            let line = line.unwrap_or_else(|_| panic!("{text:?} is missing in the output: {}", self.error_output));
             self.error_output.push_str(&line);
             self.error_output.push('\n');
         }
@@ -126,95 +126,96 @@ impl Drop for RunningProgram {
 
 #[test]
 fn only_ready_pods_receive_traffic() {
-    let Some(world) = World::start("ready") else { return };
-    world.create_pod("web-0", false);
-    world.create_pod("web-1", true);
+    let Some(fixture) = Fixture::start("ready") else { return };
+    fixture.create_pod("web-0", false);
+    fixture.create_pod("web-1", true);
 
     // The dry run changes nothing.
-    let output = world.notify(&["--dry-run"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = fixture.notify(&["--dry-run"]);
+    let dry_run_output = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
-        printed.contains("mirror web: 2 steps") && printed.contains("echo 'add server web/sf-web-1 127.0.0.1:"),
-        "{printed}"
+        dry_run_output.contains("mirror web: 2 steps")
+            && dry_run_output.contains("echo 'add server web/sf-web-1 127.0.0.1:"),
+        "{dry_run_output}"
     );
-    assert!(world.haproxy.servers().is_empty());
+    assert!(fixture.haproxy.servers().is_empty());
 
-    let mut program = world.start_program();
+    let mut program = fixture.start_program();
     program.wait_for_output("acting by ");
-    world.wait_until_serving(&["web-1"]);
-    assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
-    world.set_ready("web-0", true);
-    world.wait_until_serving(&["web-0", "web-1"]);
-    world.set_ready("web-0", false);
-    world.wait_until_serving(&["web-1"]);
-    world.delete("web-0");
-    eventually("the removal of the server", || !world.haproxy.servers().contains_key("web-0"));
-    world.create_pod("web-2", true);
-    world.wait_until_serving(&["web-1", "web-2"]);
+    fixture.wait_for_traffic_to(&["web-1"]);
+    assert_eq!(fixture.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
+    fixture.set_ready("web-0", true);
+    fixture.wait_for_traffic_to(&["web-0", "web-1"]);
+    fixture.set_ready("web-0", false);
+    fixture.wait_for_traffic_to(&["web-1"]);
+    fixture.delete("web-0");
+    eventually("the removal of the server", || !fixture.haproxy.servers().contains_key("web-0"));
+    fixture.create_pod("web-2", true);
+    fixture.wait_for_traffic_to(&["web-1", "web-2"]);
 
     // A second program with this configuration is rejected.
-    let output = world.notify(&[]);
+    let output = fixture.notify(&[]);
     assert_eq!(output.status.code(), Some(1));
     let holder = format!("process {} already uses the folder", program.child.id());
     assert!(stderr_text(&output).contains(&holder), "{}", stderr_text(&output));
 
     // Renamed entries are added before the old ones are removed, so no approval is needed.
-    world.configure("'new-' + object.metadata.name", "");
+    fixture.configure("'new-' + object.metadata.name", "");
     signal(&program.child, "HUP");
     program.wait_for_output(", reloaded: ");
     eventually("only the renamed entries", || {
-        let serving = world.haproxy.serving();
-        assert!(serving.len() >= 2, "{serving:?}");
-        serving.len() == 2 && serving.iter().all(|name| name.starts_with("new-web-"))
+        let servers = fixture.haproxy.servers_in_service();
+        assert!(servers.len() >= 2, "{servers:?}");
+        servers.len() == 2 && servers.iter().all(|name| name.starts_with("new-web-"))
     });
-    world.configure("", "");
+    fixture.configure("", "");
     signal(&program.child, "HUP");
     program.wait_for_output("the configuration is unchanged");
     drop(program);
 
-    let output = world.notify(&["--dry-run"]);
+    let output = fixture.notify(&["--dry-run"]);
     assert_eq!(output.status.code(), Some(3), "the dry run reports the same error: {}", stderr_text(&output));
-    drop(world.runtime);
+    drop(fixture.runtime);
 }
 
 #[test]
 fn pending_approval_and_doubt_survive_a_restart() {
-    let Some(world) = World::start("doubt") else { return };
+    let Some(fixture) = Fixture::start("doubt") else { return };
     let names = ["web-0", "web-1", "web-2", "web-3", "web-4", "web-5"];
     for name in names {
-        world.create_pod(name, true);
+        fixture.create_pod(name, true);
     }
-    let mut program = world.start_program();
-    world.wait_until_serving(&names);
+    let mut program = fixture.start_program();
+    fixture.wait_for_traffic_to(&names);
 
     // Deletions during an outage take effect when the server is reachable again, and not before.
-    world.server.faults().cut();
+    fixture.server.faults().cut();
     program.wait_for_output("! pods of here");
-    world.delete("web-0");
-    throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
+    fixture.delete("web-0");
+    throughout(Duration::from_secs(2), || assert_eq!(fixture.haproxy.servers_in_service().len(), 6));
     drop(program);
-    let program = world.start_program();
-    throughout(Duration::from_secs(2), || assert_eq!(world.haproxy.serving().len(), 6));
-    world.server.compact();
-    world.server.faults().heal();
-    world.wait_until_serving(&names[1..]);
+    let program = fixture.start_program();
+    throughout(Duration::from_secs(2), || assert_eq!(fixture.haproxy.servers_in_service().len(), 6));
+    fixture.server.compact();
+    fixture.server.faults().heal();
+    fixture.wait_for_traffic_to(&names[1..]);
     drop(program);
 
     // Most pods become unready at once, while no process runs.
     for name in &names[1..5] {
-        world.set_ready(name, false);
+        fixture.set_ready(name, false);
     }
-    let mut program = world.start_program();
+    let mut program = fixture.start_program();
     program.wait_for_output(
         "mirror web: removing 4 of 5 entries of the group here/default needs approval (web-1, web-2, web-3, web-4)",
     );
-    assert_eq!(world.haproxy.serving().len(), 5);
+    assert_eq!(fixture.haproxy.servers_in_service().len(), 5);
     drop(program);
-    let mut program = world.start_program();
+    let mut program = fixture.start_program();
     program.wait_for_output("removing 4 of 5 entries of the group here/default needs approval");
-    throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
-    let output = world.notify(&["approve", "other"]);
+    throughout(Duration::from_secs(1), || assert_eq!(fixture.haproxy.servers_in_service().len(), 5));
+    let output = fixture.notify(&["approve", "other"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
         stderr_text(&output).contains("unknown mirror \"other\"; configured mirrors: web"),
@@ -224,59 +225,59 @@ fn pending_approval_and_doubt_survive_a_restart() {
     drop(program);
 
     // An approval without a running program applies at the next start.
-    let output = world.notify(&["approve"]);
+    let output = fixture.notify(&["approve"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(stderr_text(&output).contains("the approval applies when one starts"), "{}", stderr_text(&output));
-    let mut program = world.start_program();
+    let mut program = fixture.start_program();
     program.wait_for_output("approved the removal of 4 entries");
-    world.wait_until_serving(&names[5..]);
-    let output = world.notify(&["approve"]);
+    fixture.wait_for_traffic_to(&names[5..]);
+    let output = fixture.notify(&["approve"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr_text(&output).contains("no removal needs approval"), "{}", stderr_text(&output));
     signal(&program.child, "TERM");
     assert!(program.child.wait().expect("an exit status").success());
-    assert_eq!(world.haproxy.serving().len(), 1, "a shutdown removes no entry");
-    drop(world.runtime);
+    assert_eq!(fixture.haproxy.servers_in_service().len(), 1, "a shutdown removes no entry");
+    drop(fixture.runtime);
 }
 
 #[test]
 fn uncertain_cache_or_object_keeps_its_entries() {
-    let Some(world) = World::start("unsynced") else { return };
+    let Some(fixture) = Fixture::start("unsynced") else { return };
     // Disables the guard, so that only the doubt prevents removals.
-    world.configure("object.metadata.name", "guard = {share = 1.0, allow_empty = true}");
-    world.configure_without_selectors();
+    fixture.configure("object.metadata.name", "guard = {share = 1.0, allow_empty = true}");
+    fixture.configure_without_selectors();
     for name in ["web-0", "web-1", "web-2"] {
-        world.create_pod(name, true);
+        fixture.create_pod(name, true);
     }
-    let program = world.start_program();
-    world.wait_until_serving(&["web-0", "web-1", "web-2"]);
+    let program = fixture.start_program();
+    fixture.wait_for_traffic_to(&["web-0", "web-1", "web-2"]);
     drop(program);
 
-    world.delete("web-0");
-    world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
-    let mut program = world.start_program();
+    fixture.delete("web-0");
+    fixture.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
+    let mut program = fixture.start_program();
     program.wait_for_output("acting by ");
-    throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
-    world.server.faults().clear_rules();
-    world.wait_until_serving(&["web-1", "web-2"]);
+    throughout(Duration::from_secs(3), || assert_eq!(fixture.haproxy.servers_in_service().len(), 3));
+    fixture.server.faults().clear_rules();
+    fixture.wait_for_traffic_to(&["web-1", "web-2"]);
 
     // Without the annotation the address of `web-2` is unknown: the entry stays, and other entries follow their
     // objects.
-    world
+    fixture
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
         .expect("the object exists");
     program.wait_for_output(
         "mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`",
     );
-    world.delete("web-1");
-    world.wait_until_serving(&["web-2"]);
-    throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 1));
-    world.delete("web-2");
+    fixture.delete("web-1");
+    fixture.wait_for_traffic_to(&["web-2"]);
+    throughout(Duration::from_secs(1), || assert_eq!(fixture.haproxy.servers_in_service().len(), 1));
+    fixture.delete("web-2");
     program.wait_for_output("mirror web: the entries of all objects are valid again");
-    eventually("an empty mirror", || world.haproxy.serving().is_empty());
+    eventually("an empty mirror", || fixture.haproxy.servers_in_service().is_empty());
     drop(program);
-    drop(world.runtime);
+    drop(fixture.runtime);
 }
 
 #[test]
@@ -299,49 +300,49 @@ fn approval_waits_for_slow_mirror() {
     write_guard(json!({"id": "0123abcd", "names": ["a", "b"], "of": 3}));
 
     // Simulates a slow program: the approval file is removed before its state is recorded.
-    let approving = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
+    let approval = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
     let approval = state.join("approved-web");
     eventually("an approval", || approval.exists());
     std::fs::remove_file(&approval).expect("the file exists");
     std::thread::sleep(Duration::from_millis(300));
     write_guard(Value::Null);
-    let output = finish(approving);
+    let output = finish(approval);
     assert!(output.status.success(), "{}", stderr_text(&output));
     std::fs::remove_dir_all(&folder).expect("the folder exists");
 }
 
 #[test]
 fn unconfirmed_checkpoint_removes_no_entry() {
-    let Some(world) = World::start("kept") else { return };
-    world.configure_without_selectors();
+    let Some(fixture) = Fixture::start("kept") else { return };
+    fixture.configure_without_selectors();
     let terminate = |program: &mut RunningProgram| {
         signal(&program.child, "TERM");
         assert!(program.child.wait().expect("an exit status").success());
     };
-    world.create_pod("web-0", true);
-    let mut program = world.start_program();
-    world.wait_until_serving(&["web-0"]);
+    fixture.create_pod("web-0", true);
+    let mut program = fixture.start_program();
+    fixture.wait_for_traffic_to(&["web-0"]);
     terminate(&mut program);
-    let folder = world.haproxy.folder.join("steadfast-state");
+    let folder = fixture.haproxy.folder.join("steadfast-state");
     let is_checkpoint = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "checkpoint");
     let mut files =
         std::fs::read_dir(folder).expect("the folder exists").map(|file| file.expect("a readable folder").path());
     let checkpoint = files.find(is_checkpoint).expect("the cache is kept");
-    let before = std::fs::read(&checkpoint).expect("a readable file");
+    let checkpoint_before = std::fs::read(&checkpoint).expect("a readable file");
 
-    world.create_pod("web-1", true);
-    let mut program = world.start_program();
-    world.wait_until_serving(&["web-0", "web-1"]);
+    fixture.create_pod("web-1", true);
+    let mut program = fixture.start_program();
+    fixture.wait_for_traffic_to(&["web-0", "web-1"]);
     terminate(&mut program);
 
     // Simulates a crash before the checkpoint of `web-1`: the old checkpoint lacks the pod, and the guard allows one
     // removal without approval.
-    std::fs::write(&checkpoint, before).expect("the folder is writable");
-    world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
-    let mut program = world.start_program();
+    std::fs::write(&checkpoint, checkpoint_before).expect("the folder is writable");
+    fixture.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
+    let mut program = fixture.start_program();
     program.wait_for_output("acting by ");
-    throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
-    world.server.faults().clear_rules();
-    world.create_pod("web-2", true);
-    world.wait_until_serving(&["web-0", "web-1", "web-2"]);
+    throughout(Duration::from_secs(3), || assert_eq!(fixture.haproxy.servers_in_service().len(), 2));
+    fixture.server.faults().clear_rules();
+    fixture.create_pod("web-2", true);
+    fixture.wait_for_traffic_to(&["web-0", "web-1", "web-2"]);
 }

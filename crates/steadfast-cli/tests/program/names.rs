@@ -16,13 +16,13 @@ use crate::haproxy::eventually;
 use crate::run::start;
 
 /// A cluster, and a folder with its kubeconfig and a configuration.
-struct World {
+struct Fixture {
     _runtime: Runtime,
     server: ApiServer,
     folder: PathBuf,
 }
 
-impl World {
+impl Fixture {
     fn start(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("steadfast-names-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -38,7 +38,7 @@ impl World {
     }
 
     /// Starts the program with one sink and one rule.
-    fn act(&self, sink: &str, rule: &str) -> RunningProgram {
+    fn start_program(&self, sink: &str, rule: &str) -> RunningProgram {
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.target]\n{sink}\n[[rules]]\nname = \"rule\"\n{rule}\nto = [\"target\"]\n"
         );
@@ -47,7 +47,7 @@ impl World {
         RunningProgram(start(&["notify", "-c", &path.display().to_string()]))
     }
 
-    fn config_map(&self, namespace: &str, name: &str, data: &[(&str, &str)]) {
+    fn create_config_map(&self, namespace: &str, name: &str, data: &[(&str, &str)]) {
         let data: serde_json::Map<_, _> = data.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data,
@@ -56,7 +56,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -71,29 +71,33 @@ impl Drop for RunningProgram {
     }
 }
 
-fn set(names: &[&str]) -> BTreeSet<String> {
+fn name_set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
 #[test]
 fn wrong_dns_entries_affect_only_themselves() {
-    let world = World::start("dns");
-    let Some(knot) = DnsServer::start(&world.folder, DnsKind::Bind) else { return };
+    let fixture = Fixture::start("dns");
+    let Some(dns_server) = DnsServer::start(&fixture.folder, DnsKind::Bind) else { return };
     let sink = format!(
         "dns = {{ server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{ file = \"key\" }}, mark = \"trial\" }}",
-        knot.port
+        dns_server.port
     );
     let rule = "resources = [\"configmaps\"]\nwhen = \"'host' in object.data\"\n\
         send = \"\"\"{'key': object.metadata.namespace + '/' + object.metadata.name, 'name': object.data.host, 'type': object.data.type, \
         'data': object.data.data, 'ttl': int(object.data.ttl)}\"\"\"";
-    world.config_map("shop", "web", &[("host", "web.example.org"), ("type", "A"), ("data", "10.0.0.1"), ("ttl", "60")]);
-    let _program = world.act(&sink, rule);
-    eventually("the first name", || knot.names() == Some(set(&["web"])));
-    let long = format!("{}.example.org", "x".repeat(70));
-    let wrong = [
+    fixture.create_config_map(
+        "shop",
+        "web",
+        &[("host", "web.example.org"), ("type", "A"), ("data", "10.0.0.1"), ("ttl", "60")],
+    );
+    let _program = fixture.start_program(&sink, rule);
+    eventually("the first name", || dns_server.names() == Some(name_set(&["web"])));
+    let long_name = format!("{}.example.org", "x".repeat(70));
+    let invalid_entries = [
         ("shop.example.net", "A", "10.0.0.2", "60"),
         ("bücher.example.org", "A", "10.0.0.2", "60"),
-        (&*long, "A", "10.0.0.2", "60"),
+        (&*long_name, "A", "10.0.0.2", "60"),
         ("", "A", "10.0.0.2", "60"),
         ("minus.example.org", "A", "10.0.0.2", "-1"),
         ("word.example.org", "A", "10.0.0.2", "1h"),
@@ -103,47 +107,47 @@ fn wrong_dns_entries_affect_only_themselves() {
         ("web.example.org", "CNAME", "elsewhere.example.org", "60"),
         ("ns.example.org", "A", "10.0.0.2", "1"),
     ];
-    for (number, (host, kind, data, ttl)) in wrong.into_iter().enumerate() {
+    for (number, (host, kind, data, ttl)) in invalid_entries.into_iter().enumerate() {
         let fields = [("host", host), ("type", kind), ("data", data), ("ttl", ttl)];
-        world.config_map("other", &format!("wrong-{number}"), &fields);
+        fixture.create_config_map("other", &format!("wrong-{number}"), &fields);
     }
     // The invalid entries must not stop additions, changes and removals of other names.
-    let day = [("host", "day.example.org"), ("type", "A"), ("data", "10.0.0.3"), ("ttl", "86400")];
-    world.config_map("shop", "day", &day);
-    eventually("the next name", || knot.names() == Some(set(&["day", "web"])));
-    let moved = json!({"data": {"host": "moved.example.org"}});
-    world.server.merge_patch("configmaps", "shop", "web", moved).expect("the object exists");
+    let long_ttl = [("host", "day.example.org"), ("type", "A"), ("data", "10.0.0.3"), ("ttl", "86400")];
+    fixture.create_config_map("shop", "day", &long_ttl);
+    eventually("the next name", || dns_server.names() == Some(name_set(&["day", "web"])));
+    let patch = json!({"data": {"host": "moved.example.org"}});
+    fixture.server.merge_patch("configmaps", "shop", "web", patch).expect("the object exists");
     eventually("the moved name", || {
-        knot.names().is_some_and(|names| names.contains("moved") && !names.contains("web"))
+        dns_server.names().is_some_and(|names| names.contains("moved") && !names.contains("web"))
     });
 }
 
 #[test]
 fn etcd_keys_survive_failures() {
-    let world = World::start("etcd");
-    let Some(etcd) = Etcd::start(&world.folder) else { return };
+    let fixture = Fixture::start("etcd");
+    let Some(etcd) = Etcd::start(&fixture.folder) else { return };
     // Accepts connections, and never responds.
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent_listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let sink = format!(
         "etcd = {{ endpoints = [\"http://{}\", \"{}\"], prefix = \"/services/\", mark = \"trial\" }}",
-        silent.local_addr().expect("an address"),
+        silent_listener.local_addr().expect("an address"),
         etcd.url
     );
     let rule = "resources = [\"configmaps\"]\nwhen = \"'value' in object.data\"\n\
         send = \"{'key': object.metadata.name, 'value': object.data.value}\"";
-    world.config_map("shop", "one", &[("value", "1")]);
-    world.config_map("shop", "two", &[("value", "2")]);
+    fixture.create_config_map("shop", "one", &[("value", "1")]);
+    fixture.create_config_map("shop", "two", &[("value", "2")]);
     let large = "x".repeat(900_000);
     for name in ["large-1", "large-2", "large-3"] {
-        world.config_map("other", name, &[("value", &large)]);
+        fixture.create_config_map("other", name, &[("value", &large)]);
     }
-    let _program = world.act(&sink, rule);
-    let all = Some(set(&["large-1", "large-2", "large-3", "one", "two"]));
-    eventually("all keys", || etcd.keys() == all);
+    let _program = fixture.start_program(&sink, rule);
+    let all_keys = Some(name_set(&["large-1", "large-2", "large-3", "one", "two"]));
+    eventually("all keys", || etcd.keys() == all_keys);
     for lease in etcd.leases() {
         etcd.revoke(&lease);
     }
-    let revoked = Instant::now();
-    eventually("all keys again", || etcd.keys() == all);
-    assert!(revoked.elapsed() < Duration::from_secs(10), "{:?}", revoked.elapsed());
+    let revocation_time = Instant::now();
+    eventually("all keys again", || etcd.keys() == all_keys);
+    assert!(revocation_time.elapsed() < Duration::from_secs(10), "{:?}", revocation_time.elapsed());
 }

@@ -63,15 +63,15 @@ impl Network {
     fn start() -> Option<Self> {
         let (ip, nft) = (find_program("ip")?, find_program("nft")?);
         let name = format!("steadfast-notify-{}", std::process::id());
-        let made = format!(
+        let commands = format!(
             "netns add {name}\n-n {name} link set lo up\n-n {name} addr add 10.99.0.1/32 dev lo\n\
              -n {name} addr add 10.78.0.2/32 dev lo\n-n {name} addr add 10.78.0.3/32 dev lo"
         );
-        let is_made = made.lines().all(|line| {
+        let is_created = commands.lines().all(|line| {
             let status = Command::new(&ip).args(line.split(' ')).stderr(Stdio::null()).status();
             status.is_ok_and(|status| status.success())
         });
-        if !is_made {
+        if !is_created {
             let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
             assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: this user may make no networks");
             // Written to the terminal, because the harness captures the output of passing tests.
@@ -139,8 +139,8 @@ fn nftables_forwards_to_ready_pods() {
     );
     write("notify.toml", &text);
     let status = |address: &str, is_ready: bool| {
-        let printed = if is_ready { "True" } else { "False" };
-        json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": printed}]})
+        let ready_status = if is_ready { "True" } else { "False" };
+        json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready_status}]})
     };
     for (name, address) in BACKENDS {
         let (address, port) = address.split_once(':').expect("an address with a port");

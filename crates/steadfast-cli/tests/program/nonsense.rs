@@ -7,10 +7,10 @@ use steadfast::unstable::random::Random;
 pub(crate) const TENANT: &str = "aaa";
 
 /// Label of the pods that rules select.
-const SELECTED: &str = "web";
+const SELECTED_LABEL: &str = "web";
 
 /// Bytes of the largest value. All annotations of an object can have 256 KiB together.
-const HUGE: usize = 120_000;
+const MAX_VALUE_BYTES: usize = 120_000;
 
 /// Identities of other tenants that the hostile tenant claims.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ fn victim(rng: &mut Random, texts: &[String]) -> String {
 /// Text that no field expects.
 fn garbage(rng: &mut Random) -> String {
     match rng.below(8) {
-        0 => "x".repeat(rng.below(HUGE as u64) as usize),
+        0 => "x".repeat(rng.below(MAX_VALUE_BYTES as u64) as usize),
         1 => "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{0}mirror web: synced".to_owned(),
         2 => format!("{}.example.org", "l".repeat(64 + rng.below(200) as usize)),
         _ => pick(
@@ -80,7 +80,7 @@ fn garbage(rng: &mut Random) -> String {
 fn annotations(rng: &mut Random, victims: &Victims) -> Value {
     let mut annotations = Map::new();
     for name in ["port", "weight", "name", "type", "data", "ttl", "key", "value"] {
-        let theirs = match name {
+        let victim_value = match name {
             "name" => victim(rng, &victims.hosts),
             "data" => victim(rng, &victims.addresses),
             "key" => victim(rng, &victims.keys),
@@ -93,7 +93,7 @@ fn annotations(rng: &mut Random, victims: &Victims) -> Value {
         let value = match rng.below(4) {
             0 => continue,
             1 => garbage(rng),
-            _ => theirs,
+            _ => victim_value,
         };
         annotations.insert(format!("example.org/{name}"), value.into());
     }
@@ -111,7 +111,7 @@ pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
     };
     let annotations = annotations(rng, victims);
     let metadata = json!({
-        "namespace": TENANT, "name": name, "labels": {"app": SELECTED}, "annotations": annotations,
+        "namespace": TENANT, "name": name, "labels": {"app": SELECTED_LABEL}, "annotations": annotations,
     });
     match rng.below(6) {
         0 => json!({
@@ -135,8 +135,9 @@ pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
                 1 => garbage(rng),
                 _ => victim(rng, &victims.addresses),
             };
-            let ready = pick(rng, &["True", "False", "Unknown", "maybe"]);
-            let conditions = if rng.below(4) == 0 { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
+            let ready_status = pick(rng, &["True", "False", "Unknown", "maybe"]);
+            let conditions =
+                if rng.below(4) == 0 { json!([]) } else { json!([{"type": "Ready", "status": ready_status}]) };
             json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
                 "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},

@@ -20,10 +20,10 @@ fn embedded_fleet_needs_no_cluster() {
     for name in ["services.toml", "services.yaml"] {
         let output = steadfast(&["notify", "--embedded", "--for", "3", "-c", &example(name)]);
         assert!(output.status.success(), "{}", stderr_text(&output));
-        let printed = stderr_text(&output);
+        let output_text = stderr_text(&output);
         assert!(
-            printed.contains("acting by ") && printed.contains("0 dead letters, 0 failed expressions"),
-            "{printed}"
+            output_text.contains("acting by ") && output_text.contains("0 dead letters, 0 failed expressions"),
+            "{output_text}"
         );
         let lines = lines(&output.stdout);
         let in_traffic: Vec<&Value> = lines.iter().filter(|line| line["rule"] == "in-traffic").collect();
@@ -48,16 +48,19 @@ fn embedded_fleet_needs_no_cluster() {
 #[test]
 fn embedded_mirrors_print_simulated_commands() {
     let output = steadfast(&["notify", "--embedded", "--for", "4", "-c", &example("traffic.toml")]);
-    let printed = stderr_text(&output);
-    assert!(output.status.success(), "{printed}");
-    assert!(printed.contains("web | echo 'add server web/sf-default.default.web-"), "{printed}");
+    let output_text = stderr_text(&output);
+    assert!(output.status.success(), "{output_text}");
+    assert!(output_text.contains("web | echo 'add server web/sf-default.default.web-"), "{output_text}");
     assert!(
-        printed.contains("web | echo 'set server web/sf-default.default.web-") && printed.contains("weight 0'"),
-        "one server drains: {printed}"
+        output_text.contains("web | echo 'set server web/sf-default.default.web-") && output_text.contains("weight 0'"),
+        "one server drains: {output_text}"
     );
-    assert!(printed.contains("cart | table ip steadfast_cart {"), "{printed}");
-    assert!(printed.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{printed}");
-    assert!(printed.contains("registry | etcdctl ") && printed.contains(" del -- '/services/shop/cart-"), "{printed}");
+    assert!(output_text.contains("cart | table ip steadfast_cart {"), "{output_text}");
+    assert!(output_text.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{output_text}");
+    assert!(
+        output_text.contains("registry | etcdctl ") && output_text.contains(" del -- '/services/shop/cart-"),
+        "{output_text}"
+    );
     // A simulation writes no state folder.
     assert!(!std::path::Path::new(&example("steadfast-state")).exists());
 }
@@ -70,12 +73,12 @@ fn rbac_grants_watched_resources_only() {
     let text = String::from_utf8(output.stdout).expect("UTF-8 output");
     // The cluster role of a rule for all namespaces covers rules for one namespace.
     let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
-    let all = "  verbs: [list, watch]";
+    let verbs_line = "  verbs: [list, watch]";
     // The UID of this namespace identifies the cluster of a checkpoint.
     let identity = ["  resources: [namespaces]", "  verbs: [get]"];
     assert_eq!(
         rules,
-        [&["  resources: [pods]", all, "  resources: [deployments]", all][..], &identity].concat(),
+        [&["  resources: [pods]", verbs_line, "  resources: [deployments]", verbs_line][..], &identity].concat(),
         "{text}"
     );
     assert!(text.contains("  resourceNames: [kube-system]\n"), "{text}");
@@ -94,8 +97,8 @@ fn rbac_grants_watched_resources_only() {
         let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("the rule exists");
         format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"{rule}\"{rest}")
     });
-    let named = temp_file("notify-rbac.toml", &text);
-    let output = steadfast(&["notify", "rbac", "--embedded", "-c", &named]);
+    let configuration = temp_file("notify-rbac.toml", &text);
+    let output = steadfast(&["notify", "rbac", "--embedded", "-c", &configuration]);
     let text = String::from_utf8(output.stdout).expect("UTF-8 output");
     assert_eq!(text.matches("kind: Role\n").count(), 4, "two roles, and two bindings to them: {text}");
     assert!(text.contains("  namespace: shop\n") && text.matches("resources: [pods]").count() == 2, "{text}");
@@ -110,11 +113,11 @@ fn schema_is_json_and_check_locates_mistakes() {
 
     let output = steadfast(&["notify", "check", "-c", &example("services.toml")]);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    let bad = temp_file(
+    let invalid_configuration = temp_file(
         "notify-bad.toml",
         "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"log\"]\nwhen = \"size(pod) > 1\"\n",
     );
-    let output = steadfast(&["notify", "check", "-c", &bad]);
+    let output = steadfast(&["notify", "check", "-c", &invalid_configuration]);
     assert_eq!(output.status.code(), Some(3));
     assert!(
         stderr_text(&output).contains("notify-bad.toml:6:14: rules[0].when: unknown variable `pod`"),
@@ -130,23 +133,23 @@ fn explain_and_missing_kind_reports() {
             steadfast(&[&["notify", "explain", "--embedded", "-c", &example("services.toml")], arguments].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr_text(&output))
     };
-    let (code, printed, error_output) = explain(&["deploy/web"]);
+    let (code, output_text, error_output) = explain(&["deploy/web"]);
     assert_eq!(code, Some(0), "{error_output}");
     assert!(
-        printed.contains("rule release\n") && printed.contains("does not apply: the rule covers pods"),
-        "{printed}"
+        output_text.contains("rule release\n") && output_text.contains("does not apply: the rule covers pods"),
+        "{output_text}"
     );
-    assert!(printed.contains("does not fire while spec.template.spec.containers stays the same"), "{printed}");
+    assert!(output_text.contains("does not fire while spec.template.spec.containers stays the same"), "{output_text}");
     let (code, _, error_output) = explain(&["deploy/none", "-n", "shop"]);
     assert_eq!(code, Some(2));
     assert!(error_output.contains("default has no deployments.apps/none in the namespace shop"), "{error_output}");
 
-    let bad = temp_file(
+    let invalid_configuration = temp_file(
         "notify-kind.toml",
         "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\", \"depoyments\"]\nto = [\"log\"]\n",
     );
     // A kind that may be served later is reported, and everything else runs.
-    let output = steadfast(&["notify", "--embedded", "--for", "2", "-c", &bad]);
+    let output = steadfast(&["notify", "--embedded", "--for", "2", "-c", &invalid_configuration]);
     let (error_output, sent) = (self::stderr_text(&output), lines(&output.stdout));
     assert_eq!(output.status.code(), Some(0), "{error_output}");
     assert!(
@@ -156,14 +159,14 @@ fn explain_and_missing_kind_reports() {
     assert!(sent.iter().any(|line| line["resource"] == "pods"), "{error_output}");
 }
 
-/// Waits at most 60 s until `done`.
+/// Waits at most 60 s until `is_done`.
 #[cfg(unix)]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+fn wait_until(description: &str, mut is_done: impl FnMut() -> bool) {
     use std::time::{Duration, Instant};
 
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
+    let start_time = Instant::now();
+    while !is_done() {
+        assert!(start_time.elapsed() < Duration::from_secs(60), "{description}: not within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -177,13 +180,13 @@ fn invalid_reload_keeps_last_valid_configuration() {
 
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}});
     let manifest = temp_file("notify-manifest.json", &manifest.to_string());
-    let serving = RunningServer::start("notify.kubeconfig", &["-f", &manifest]);
+    let server = RunningServer::start("notify.kubeconfig", &["-f", &manifest]);
     let configuration = |send: &str| {
         format!(
             "[state]\nfolder = \"notify-again\"\n[clusters.here]\nkubeconfig = \"{}\"\n[sinks.log.stdout]\n[[rules]]\nname = \"r\"\ninitial = true\n\
              resources = [\"cm\"]\nfields = \"metadata.name=a\"\nsend = \"{send}\"\nto = [\"log\"]\n\
              [[rules]]\nname = \"r-{}\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nto = [\"log\"]\n",
-            serving.kubeconfig,
+            server.kubeconfig,
             send.len(),
         )
     };
@@ -192,29 +195,30 @@ fn invalid_reload_keeps_last_valid_configuration() {
     let path = temp_file("notify-again.toml", &configuration("object.data.k"));
     let mut child = start(&["notify", "-c", &path]);
     let mut stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
-    let mut next = || {
+    let mut next_line = || {
         let mut line = String::new();
         stdout.read_line(&mut line).expect("a readable line");
         serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}"))
     };
-    let mut rules = [next(), next()].map(|line| (line["rule"].clone(), line["data"].clone(), line["cluster"].clone()));
+    let mut rules =
+        [next_line(), next_line()].map(|line| (line["rule"].clone(), line["data"].clone(), line["cluster"].clone()));
     rules.sort_by_key(|(rule, ..)| rule.to_string());
     assert_eq!(rules[0], (json!("r"), json!("1"), json!("here")));
     assert_eq!(rules[1].0, json!("r-13"));
 
     let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-    let mut printed = String::new();
+    let mut output_text = String::new();
     // An invalid configuration changes nothing.
     std::fs::write(&path, configuration("object.data.k +")).expect("the folder is writable");
     signal(&child, "HUP");
-    until("the mistake", || {
-        stderr.read_line(&mut printed).expect("a readable line");
-        printed.contains("the configuration is unchanged") && printed.contains("rules[0].send")
+    wait_until("the mistake", || {
+        stderr.read_line(&mut output_text).expect("a readable line");
+        output_text.contains("the configuration is unchanged") && output_text.contains("rules[0].send")
     });
     // A valid configuration starts its new rule with the existing objects; the old rule keeps its state.
     std::fs::write(&path, configuration("'' + object.data.k")).expect("the folder is writable");
     signal(&child, "HUP");
-    assert_eq!(next()["rule"], json!("r-18"));
+    assert_eq!(next_line()["rule"], json!("r-18"));
     signal(&child, "TERM");
     child.stdout = Some(stdout.into_inner());
     child.stderr = Some(stderr.into_inner());

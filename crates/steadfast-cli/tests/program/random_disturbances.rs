@@ -66,17 +66,17 @@ const AUDIT: Duration = Duration::from_secs(5);
 /// Average duration of a fault, in milliseconds.
 const MEAN_FAULT_MILLIS: u64 = 1500;
 
-struct World {
+struct Fixture {
     runtime: Runtime,
     server: Cluster,
     /// The API server of the second cluster.
-    far: ApiServer,
+    far_server: ApiServer,
     haproxy: Arc<Haproxy>,
     dns: Arc<DnsServer>,
     etcd: Arc<Etcd>,
     configuration: String,
     /// Version of the first server with the initial pods. No backup is older.
-    started: u64,
+    initial_version: u64,
     expected: ExpectedEntries,
     losses: Vec<Loss>,
     pods: u64,
@@ -89,21 +89,21 @@ struct World {
 /// Only pods of the tenant set their key by an annotation.
 const KEY_OF_ENTRY: &str = "object.metadata.?annotations[?'example.org/key'].orValue(object.metadata.name)";
 
-impl World {
+impl Fixture {
     fn start(name: &str, kind: DnsKind) -> Option<Self> {
         let haproxy = Haproxy::start(name)?;
         let folder = haproxy.folder.clone();
         let (dns, etcd) = (DnsServer::start(&folder, kind)?, Etcd::start(&folder)?);
         let runtime = Runtime::new().expect("a runtime");
         let server = Cluster::start(&runtime)?;
-        let far = runtime.block_on(ApiServer::start()).expect("the server starts");
+        let far_server = runtime.block_on(ApiServer::start()).expect("the server starts");
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
         server.apply(&namespace, "namespaces").expect("a namespace");
         let write = |file: &str, text: &str| {
             std::fs::write(folder.join(file), text).expect("the folder is writable");
         };
         write("kubeconfig", &server.kubeconfig());
-        write("far.kubeconfig", &far.kubeconfig());
+        write("far.kubeconfig", &far_server.kubeconfig());
         write("key", KEY);
         let rule = |name: &str, send: &str| {
             format!(
@@ -140,11 +140,11 @@ impl World {
         );
         write("notify.toml", &text);
         let configuration = folder.join("notify.toml").display().to_string();
-        let mut world = Self {
+        let mut fixture = Self {
             runtime,
             server,
-            far,
-            started: 0,
+            far_server,
+            initial_version: 0,
             haproxy: Arc::new(haproxy),
             dns: Arc::new(dns),
             etcd: Arc::new(etcd),
@@ -159,18 +159,18 @@ impl World {
         };
         for number in 0..LASTING_PODS {
             let (name, address) = (format!("keep-{number}"), format!("10.1.0.{}", number + 1));
-            world.create_pod(false, &name, &address);
-            world.victims.hosts.push(format!("{name}.example.org"));
-            world.victims.keys.push(name.clone());
-            world.victims.names.push(name);
-            world.victims.addresses.push(address);
+            fixture.create_pod(false, &name, &address);
+            fixture.victims.hosts.push(format!("{name}.example.org"));
+            fixture.victims.keys.push(name.clone());
+            fixture.victims.names.push(name);
+            fixture.victims.addresses.push(address);
         }
-        (0..PODS).for_each(|_| world.create());
-        (0..FAR_PODS).for_each(|_| world.create_far());
-        if let Cluster::Embedded(server) = &world.server {
-            world.started = server.revision();
+        (0..PODS).for_each(|_| fixture.create_near_pod());
+        (0..FAR_PODS).for_each(|_| fixture.create_far_pod());
+        if let Cluster::Embedded(server) = &fixture.server {
+            fixture.initial_version = server.revision();
         }
-        Some(world)
+        Some(fixture)
     }
 
     fn create_pod(&mut self, is_far: bool, name: &str, address: &str) {
@@ -180,7 +180,7 @@ impl World {
             "status": status(address, true),
         });
         if is_far {
-            self.far.create(&pod).expect("a pod");
+            self.far_server.create(&pod).expect("a pod");
         } else {
             self.server.apply(&pod, "pods").expect("a pod");
         }
@@ -188,22 +188,23 @@ impl World {
     }
 
     /// Creates a pod that never existed before.
-    fn create(&mut self) {
+    fn create_near_pod(&mut self) {
         let number = self.pods;
         self.pods += 1;
         self.create_pod(false, &format!("web-{number}"), &address(0, number));
     }
 
     /// Creates a pod of the second cluster.
-    fn create_far(&mut self) {
+    fn create_far_pod(&mut self) {
         let number = self.far_pods;
         self.far_pods += 1;
         self.create_pod(true, &format!("far-{number}"), &address(2, number));
     }
 
     /// Pods that are ready and have this prefix, the oldest first.
-    fn ready(&self, prefix: &str) -> Vec<String> {
-        let mut names: Vec<_> = self.expected.now().into_iter().filter(|name| name.starts_with(prefix)).collect();
+    fn ready_names(&self, prefix: &str) -> Vec<String> {
+        let mut names: Vec<_> =
+            self.expected.expected_names().into_iter().filter(|name| name.starts_with(prefix)).collect();
         names.sort_by_key(|name| (name.len(), name.clone()));
         names
     }
@@ -211,7 +212,7 @@ impl World {
     fn delete(&mut self, name: &str) {
         self.expected.record(name, false);
         if name.starts_with("far-") {
-            self.far.delete_named("pods", "default", name).expect("the pod exists");
+            self.far_server.delete_named("pods", "default", name).expect("the pod exists");
         } else {
             self.server.delete("pods", "default", name).expect("the pod exists");
         }
@@ -219,7 +220,7 @@ impl World {
 
     /// Deletes one pod or makes it unready. At most one pod is unready at a time, within the defaults of the guard.
     fn lose_pod(&mut self, rng: &mut Random) {
-        let ready = self.ready("web-");
+        let ready = self.ready_names("web-");
         let exists = |number: &u64| self.server.pod(&format!("web-{number}")).is_some();
         let unready =
             (0..self.pods).filter(exists).map(|number| format!("web-{number}")).find(|name| !ready.contains(name));
@@ -234,32 +235,32 @@ impl World {
         }
     }
 
-    fn change(&mut self, rng: &mut Random) {
+    fn change_randomly(&mut self, rng: &mut Random) {
         if rng.below(5) == 0 {
-            let far = self.ready("far-");
-            if far.len() < 3 || far.len() < 6 && rng.below(2) == 0 {
-                self.create_far();
+            let far_pods = self.ready_names("far-");
+            if far_pods.len() < 3 || far_pods.len() < 6 && rng.below(2) == 0 {
+                self.create_far_pod();
             } else {
-                self.delete(&far[0]);
+                self.delete(&far_pods[0]);
             }
             return;
         }
-        let count = self.ready("web-").len();
-        if count < 4 || count < 14 && rng.below(2) == 0 { self.create() } else { self.lose_pod(rng) }
+        let count = self.ready_names("web-").len();
+        if count < 4 || count < 14 && rng.below(2) == 0 { self.create_near_pod() } else { self.lose_pod(rng) }
     }
 
     /// Replaces the pods of a Deployment. Each new pod is ready before an old pod is deleted.
-    fn roll(&mut self) {
-        for old in self.ready("web-") {
-            self.create();
+    fn replace_pods(&mut self) {
+        for old_name in self.ready_names("web-") {
+            self.create_near_pod();
             std::thread::sleep(Duration::from_millis(100));
-            self.delete(&old);
+            self.delete(&old_name);
         }
     }
 
     fn scale(&mut self, count: usize) {
-        let ready = self.ready("web-");
-        (ready.len()..count).for_each(|_| self.create());
+        let ready = self.ready_names("web-");
+        (ready.len()..count).for_each(|_| self.create_near_pod());
         ready.iter().skip(count).for_each(|name| self.delete(name));
     }
 
@@ -279,28 +280,28 @@ impl World {
     /// Runs `action`, by which `system` loses its contents. Records the period during which the system may lack
     /// entries.
     fn lose_contents(&mut self, system: &'static str, action: impl FnOnce(&Self)) {
-        let from = Instant::now();
+        let start = Instant::now();
         action(self);
-        let limit = RETURN_LIMITS.iter().find(|(of, _)| *of == system).map_or(Duration::ZERO, |(_, limit)| *limit);
-        self.losses.push(Loss { system, from, to: Instant::now() + limit });
+        let limit = RETURN_LIMITS.iter().find(|(name, _)| *name == system).map_or(Duration::ZERO, |(_, limit)| *limit);
+        self.losses.push(Loss { system, start, end: Instant::now() + limit });
     }
 
     /// Restores the server to an earlier state: that of its backup, or for the embedded server that of 3 to 22
     /// revisions ago.
     fn restore(&mut self, rng: &mut Random) {
-        let back = 3 + rng.below(20);
+        let revision_count = 3 + rng.below(20);
         if let Cluster::Real(real) = &mut self.server {
             real.back_up();
             change_during(self, rng, Disturbance::Restored);
         }
         // Removals are recorded before the restore, and additions after it, when the server shows the restored state.
-        let before = self.ready("web-");
-        for name in &before {
+        let ready_before = self.ready_names("web-");
+        for name in &ready_before {
             self.expected.record(name, false);
         }
         match &mut self.server {
             Cluster::Embedded(server) => {
-                let revision = server.revision().saturating_sub(back).max(self.started);
+                let revision = server.revision().saturating_sub(revision_count).max(self.initial_version);
                 server.faults().restore(revision);
             }
             Cluster::Real(real) => real.restore(),
@@ -312,7 +313,7 @@ impl World {
             let is_ready = pod.is_some_and(|pod| {
                 pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
             });
-            if is_ready && !before.contains(&name) {
+            if is_ready && !ready_before.contains(&name) {
                 // The program has seen the removal, and can detect the restore only by its audit.
                 self.expected.record_revived(&name, AUDIT);
             } else {
@@ -331,29 +332,29 @@ impl World {
                 change_during(self, rng, disturbance);
                 *program = start_notify(self);
             }
-            Disturbance::FarAway => self.far.faults().cut(),
-            Disturbance::RollingUpdate => self.roll(),
+            Disturbance::FarAway => self.far_server.faults().cut(),
+            Disturbance::RollingUpdate => self.replace_pods(),
             Disturbance::ScaledDown => self.scale(3),
             Disturbance::ScaledUp => self.scale(14),
             Disturbance::Nonsense => self.send_nonsense(rng),
-            Disturbance::BalancerRestart => self.lose_contents("HAProxy", |world| world.haproxy.restart()),
-            Disturbance::ZoneRestored => self.lose_contents("DNS", |world| world.dns.restore()),
-            Disturbance::LeaseRevoked => self.lose_contents("etcd", |world| world.etcd.revoke_leases()),
-            Disturbance::EtcdRestart => self.lose_contents("etcd", |world| world.etcd.restart()),
+            Disturbance::BalancerRestart => self.lose_contents("HAProxy", |fixture| fixture.haproxy.restart()),
+            Disturbance::ZoneRestored => self.lose_contents("DNS", |fixture| fixture.dns.restore()),
+            Disturbance::LeaseRevoked => self.lose_contents("etcd", |fixture| fixture.etcd.revoke_leases()),
+            Disturbance::EtcdRestart => self.lose_contents("etcd", |fixture| fixture.etcd.restart()),
             _ => self.server.disturb(disturbance, Phase::Start),
         }
     }
 
     fn report(&self) -> String {
-        let (now, error_output) = (self.expected.now(), self.error_output.lock().clone());
+        let (expected_names, error_output) = (self.expected.expected_names(), self.error_output.lock().clone());
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
         let difference = |names: Option<BTreeSet<String>>| {
             let names = names.map(judged_names)?;
-            let missing: Vec<_> = now.difference(&names).cloned().collect();
-            Some((missing, names.difference(&now).cloned().collect::<Vec<_>>()))
+            let missing: Vec<_> = expected_names.difference(&names).cloned().collect();
+            Some((missing, names.difference(&expected_names).cloned().collect::<Vec<_>>()))
         };
-        let web = difference(self.haproxy.try_serving());
+        let web = difference(self.haproxy.try_servers_in_service());
         let (names, keys) = (difference(self.dns.names()), difference(self.etcd.keys()));
         format!(
             "(missing, left): HAProxy {web:?}, DNS {names:?}, etcd {keys:?}\nstatus:\n{status}\nstderr:\n{error_output}"
@@ -361,9 +362,9 @@ impl World {
     }
 
     fn systems_match(&self) -> bool {
-        let now = Some(self.expected.now());
-        let is_equal = |names: Option<BTreeSet<String>>| names.map(judged_names) == now;
-        is_equal(self.haproxy.try_serving()) && is_equal(self.dns.names()) && is_equal(self.etcd.keys())
+        let expected_names = Some(self.expected.expected_names());
+        let is_equal = |names: Option<BTreeSet<String>>| names.map(judged_names) == expected_names;
+        is_equal(self.haproxy.try_servers_in_service()) && is_equal(self.dns.names()) && is_equal(self.etcd.keys())
     }
 }
 
@@ -381,8 +382,8 @@ fn address(network: u8, number: u64) -> String {
 }
 
 fn status(address: &str, is_ready: bool) -> Value {
-    let ready = if is_ready { "True" } else { "False" };
-    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
+    let ready_status = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready_status}]})
 }
 
 /// Reads one system; `None` if it does not respond.
@@ -390,38 +391,38 @@ type ReadNames = Box<dyn Fn() -> Option<BTreeSet<String>> + Send>;
 
 /// Threads that read all three systems repeatedly until they are stopped.
 struct Sampler {
-    ended: Arc<AtomicBool>,
+    is_ended: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Sampler {
-    fn start(world: &World) -> Self {
-        let (ended, samples) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Sample>>>::default());
-        let (haproxy, dns, etcd) = (world.haproxy.clone(), world.dns.clone(), world.etcd.clone());
+    fn start(fixture: &Fixture) -> Self {
+        let (is_ended, samples) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Sample>>>::default());
+        let (haproxy, dns, etcd) = (fixture.haproxy.clone(), fixture.dns.clone(), fixture.etcd.clone());
         let reads: [(&'static str, ReadNames); 3] = [
-            ("HAProxy", Box::new(move || haproxy.try_serving())),
+            ("HAProxy", Box::new(move || haproxy.try_servers_in_service())),
             ("DNS", Box::new(move || dns.names())),
             ("etcd", Box::new(move || etcd.keys())),
         ];
         let threads = reads.map(|(target, read)| {
-            let (ended, samples) = (ended.clone(), samples.clone());
+            let (is_ended, samples) = (is_ended.clone(), samples.clone());
             std::thread::spawn(move || {
-                while !ended.load(Ordering::Relaxed) {
-                    let started = Instant::now();
+                while !is_ended.load(Ordering::Relaxed) {
+                    let start = Instant::now();
                     if let Some(names) = read().map(judged_names) {
-                        let finished = Instant::now();
-                        samples.lock().push(Sample { target, started, finished, names });
+                        let end = Instant::now();
+                        samples.lock().push(Sample { target, start, end, names });
                     }
                     std::thread::sleep(Duration::from_millis(50));
                 }
             })
         });
-        Self { ended, samples, threads: threads.into() }
+        Self { is_ended, samples, threads: threads.into() }
     }
 
     fn end(mut self) -> Vec<Sample> {
-        self.ended.store(true, Ordering::Relaxed);
+        self.is_ended.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
         let samples = self.samples.lock();
         samples.clone()
@@ -431,7 +432,7 @@ impl Sampler {
 impl Drop for Sampler {
     /// Stops the threads also if the test fails: they keep the three systems alive.
     fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
+        self.is_ended.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -439,21 +440,21 @@ impl Drop for Sampler {
 }
 
 /// Continues with changes for the duration of a fault.
-fn change_during(world: &mut World, rng: &mut Random, disturbance: Disturbance) {
-    let until = Instant::now() + Duration::from_millis(MEAN_FAULT_MILLIS / 2 + rng.below(MEAN_FAULT_MILLIS));
-    let is_writable = world.server.is_writable_during(disturbance);
-    while Instant::now() < until {
+fn change_during(fixture: &mut Fixture, rng: &mut Random, disturbance: Disturbance) {
+    let end_time = Instant::now() + Duration::from_millis(MEAN_FAULT_MILLIS / 2 + rng.below(MEAN_FAULT_MILLIS));
+    let is_writable = fixture.server.is_writable_during(disturbance);
+    while Instant::now() < end_time {
         if is_writable {
-            world.change(rng);
+            fixture.change_randomly(rng);
         }
         std::thread::sleep(Duration::from_millis(50 + rng.below(200)));
     }
 }
 
-fn start_notify(world: &World) -> KillOnDrop {
-    let mut child = start(&["notify", "-c", &world.configuration]);
+fn start_notify(fixture: &Fixture) -> KillOnDrop {
+    let mut child = start(&["notify", "-c", &fixture.configuration]);
     let (stderr, error_output) =
-        (BufReader::new(child.stderr.take().expect("a piped stderr")), world.error_output.clone());
+        (BufReader::new(child.stderr.take().expect("a piped stderr")), fixture.error_output.clone());
     std::thread::spawn(move || {
         for line in stderr.lines().map_while(Result::ok) {
             *error_output.lock() += &(line + "\n");
@@ -463,41 +464,45 @@ fn start_notify(world: &World) -> KillOnDrop {
 }
 
 /// Waits until all three systems equal the clusters.
-fn until_equal(world: &World, at: &str) {
-    let started = Instant::now();
-    while !world.systems_match() {
-        assert!(started.elapsed() < CONVERGENCE_LIMIT + world.server.extra_recovery_time(), "{at}: {}", world.report());
+fn wait_until_equal(fixture: &Fixture, description: &str) {
+    let start_time = Instant::now();
+    while !fixture.systems_match() {
+        assert!(
+            start_time.elapsed() < CONVERGENCE_LIMIT + fixture.server.extra_recovery_time(),
+            "{description}: {}",
+            fixture.report()
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
 fn run_seed(seed: u64, disturbances: &[Disturbance]) -> Option<(usize, usize)> {
-    let mut world = World::start(&format!("story-{seed}"), kind_of_seed(seed))?;
+    let mut fixture = Fixture::start(&format!("story-{seed}"), kind_of_seed(seed))?;
     let mut rng = Random::new(seed);
-    let mut program = start_notify(&world);
-    until_equal(&world, &format!("seed {seed}, at first"));
-    let sampler = Sampler::start(&world);
+    let mut program = start_notify(&fixture);
+    wait_until_equal(&fixture, &format!("seed {seed}, at first"));
+    let sampler = Sampler::start(&fixture);
     for &disturbance in disturbances {
-        world.log.push(format!("{disturbance:?}"));
-        world.start_disturbance(disturbance, &mut program, &mut rng);
-        change_during(&mut world, &mut rng, disturbance);
+        fixture.log.push(format!("{disturbance:?}"));
+        fixture.start_disturbance(disturbance, &mut program, &mut rng);
+        change_during(&mut fixture, &mut rng, disturbance);
         if matches!(disturbance, Disturbance::StaleAfterRestart | Disturbance::Expired) {
-            world.server.disturb(disturbance, Phase::Worsen);
-            change_during(&mut world, &mut rng, disturbance);
+            fixture.server.disturb(disturbance, Phase::Worsen);
+            change_during(&mut fixture, &mut rng, disturbance);
         }
-        world.server.disturb(disturbance, Phase::End);
+        fixture.server.disturb(disturbance, Phase::End);
         if matches!(disturbance, Disturbance::FarAway) {
-            world.far.faults().heal();
+            fixture.far_server.faults().heal();
         }
-        change_during(&mut world, &mut rng, Disturbance::Resets);
+        change_during(&mut fixture, &mut rng, Disturbance::Resets);
     }
-    until_equal(&world, &format!("seed {seed}, {:?}", world.log));
+    wait_until_equal(&fixture, &format!("seed {seed}, {:?}", fixture.log));
     let reads = sampler.end();
-    let removals = check_removals(&world.expected, &world.losses, &reads)
-        .unwrap_or_else(|reason| panic!("seed {seed}, {:?}: {reason}", world.log));
+    let removals = check_removals(&fixture.expected, &fixture.losses, &reads)
+        .unwrap_or_else(|reason| panic!("seed {seed}, {:?}: {reason}", fixture.log));
     signal(&program.0, "TERM");
     assert!(program.0.wait().expect("an exit status").success());
-    drop(world.runtime);
+    drop(fixture.runtime);
     Some((removals, reads.len()))
 }
 
@@ -507,8 +512,8 @@ fn random_disturbances_remove_no_ready_entry() {
     for seed in seeds(1) {
         let mut rng = Random::new(seed ^ 0x5eed);
         let mut disturbances = DISTURBANCES.to_vec();
-        for at in (1..disturbances.len()).rev() {
-            disturbances.swap(at, rng.below(at as u64 + 1) as usize);
+        for index in (1..disturbances.len()).rev() {
+            disturbances.swap(index, rng.below(index as u64 + 1) as usize);
         }
         if !runs_all {
             disturbances.truncate(DISTURBANCES_IN_CI);
@@ -523,23 +528,23 @@ fn random_disturbances_remove_no_ready_entry() {
 
 #[test]
 fn checker_detects_removed_ready_entry() {
-    let Some(world) = World::start("seen", DnsKind::Bind) else { return };
-    let mut program = start_notify(&world);
-    eventually("the initial state", || world.systems_match());
+    let Some(fixture) = Fixture::start("seen", DnsKind::Bind) else { return };
+    let mut program = start_notify(&fixture);
+    eventually("the initial state", || fixture.systems_match());
     // The program is not running, so it cannot restore the entry.
     signal(&program.0, "TERM");
     assert!(program.0.wait().expect("an exit status").success());
     std::thread::sleep(Duration::from_secs(2));
-    let remove = |world: &World, target: &str| match target {
-        "etcd" => world.etcd.remove("web-3"),
-        _ => world.dns.remove("web-4"),
+    let remove = |fixture: &Fixture, target: &str| match target {
+        "etcd" => fixture.etcd.remove("web-3"),
+        _ => fixture.dns.remove("web-4"),
     };
     for target in ["etcd", "DNS"] {
-        let sampler = Sampler::start(&world);
+        let sampler = Sampler::start(&fixture);
         std::thread::sleep(Duration::from_millis(500));
-        remove(&world, target);
+        remove(&fixture, target);
         std::thread::sleep(Duration::from_millis(500));
-        let wrong = check_removals(&world.expected, &[], &sampler.end()).expect_err("the entry existed");
-        assert!(wrong.starts_with(target) && wrong.contains("was removed although it exists"), "{wrong}");
+        let fault = check_removals(&fixture.expected, &[], &sampler.end()).expect_err("the entry existed");
+        assert!(fault.starts_with(target) && fault.contains("was removed although it exists"), "{fault}");
     }
 }

@@ -20,8 +20,8 @@ fn pod(name: &str, address: &str) -> Value {
     })
 }
 
-fn items(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
-    all.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+fn items(entries: &[(&str, Value)]) -> BTreeMap<String, Value> {
+    entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
 #[test]
@@ -53,11 +53,13 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
 
     // The dry run changes nothing.
     let output = steadfast(&["notify", "--dry-run", "-c", &configuration]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
-        printed.contains("mirror tree: 2 steps") && printed.contains("curl -X PUT") && !printed.contains("hunter2"),
-        "{printed}"
+        output_text.contains("mirror tree: 2 steps")
+            && output_text.contains("curl -X PUT")
+            && !output_text.contains("hunter2"),
+        "{output_text}"
     );
     assert_eq!(tree.now().values(), items(&[("theirs", json!(1))]));
 
@@ -69,9 +71,9 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
         child
     };
     let value = |address: &str| json!({"ip": address, "port": 80});
-    let both = items(&[("a", value("10.0.0.1")), ("b", value("10.0.0.2")), ("theirs", json!(1))]);
+    let expected_items = items(&[("a", value("10.0.0.1")), ("b", value("10.0.0.2")), ("theirs", json!(1))]);
     let mut program = start_program();
-    eventually("both", || tree.now().values() == both);
+    eventually("both", || tree.now().values() == expected_items);
     signal(&program, "KILL");
     let _ = program.wait();
 
@@ -79,21 +81,21 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     server.delete_named("pods", "default", "a").expect("the object exists");
     server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut program = start_program();
-    throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), both));
+    throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), expected_items));
     server.faults().clear_rules();
-    let left = items(&[("b", value("10.0.0.2")), ("theirs", json!(1))]);
-    eventually("the remaining entries", || tree.now().values() == left);
+    let remaining_items = items(&[("b", value("10.0.0.2")), ("theirs", json!(1))]);
+    eventually("the remaining entries", || tree.now().values() == remaining_items);
     signal(&program, "TERM");
     assert!(program.wait().expect("an exit status").success());
-    assert_eq!(tree.now().values(), left, "a shutdown removes no entry");
+    assert_eq!(tree.now().values(), remaining_items, "a shutdown removes no entry");
 
     // `check` reports rejected credentials.
     tree.now().token = Some("another".to_owned());
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
-    let printed = stderr_text(&output);
+    let output_text = stderr_text(&output);
     assert!(
-        printed.contains("the registry needs credentials: set a header") && !printed.contains("hunter2"),
-        "{printed}"
+        output_text.contains("the registry needs credentials: set a header") && !output_text.contains("hunter2"),
+        "{output_text}"
     );
     drop(runtime);
 }

@@ -12,9 +12,9 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Sample {
     pub(crate) target: &'static str,
     /// Start of the read.
-    pub(crate) started: Instant,
+    pub(crate) start: Instant,
     /// End of the read.
-    pub(crate) finished: Instant,
+    pub(crate) end: Instant,
     pub(crate) names: BTreeSet<String>,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Sample {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     pub(crate) system: &'static str,
-    pub(crate) from: Instant,
-    pub(crate) to: Instant,
+    pub(crate) start: Instant,
+    pub(crate) end: Instant,
 }
 
 impl Loss {
     /// Returns whether a read of `system` overlaps this period.
-    pub(crate) fn covers(&self, system: &str, started: Instant, finished: Instant) -> bool {
-        self.system == system && started <= self.to && finished >= self.from
+    pub(crate) fn covers(&self, system: &str, start: Instant, end: Instant) -> bool {
+        self.system == system && start <= self.end && end >= self.start
     }
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct ExpectedEntries(BTreeMap<String, Vec<(Instant, bool)>>);
 impl ExpectedEntries {
     /// Records a change. Must be called before a removal and after an addition.
     pub(crate) fn record(&mut self, name: &str, exists: bool) {
-        let of = self.0.entry(name.to_owned()).or_default();
-        if of.last().is_none_or(|(_, before)| *before != exists) {
-            of.push((Instant::now(), exists));
+        let changes = self.0.entry(name.to_owned()).or_default();
+        if changes.last().is_none_or(|(_, before)| *before != exists) {
+            changes.push((Instant::now(), exists));
         }
     }
 
@@ -53,46 +53,46 @@ impl ExpectedEntries {
     }
 
     /// Returns the names that must exist now.
-    pub(crate) fn now(&self) -> BTreeSet<String> {
-        let existing = self.0.iter().filter(|(_, of)| of.last().is_some_and(|(_, exists)| *exists));
+    pub(crate) fn expected_names(&self) -> BTreeSet<String> {
+        let existing = self.0.iter().filter(|(_, changes)| changes.last().is_some_and(|(_, exists)| *exists));
         existing.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns whether `name` had to exist during the whole period.
-    fn had_to_exist(&self, name: &str, from: Instant, to: Instant) -> bool {
-        let Some(of) = self.0.get(name) else { return false };
-        let at_first = of.iter().rev().find(|(when, _)| *when <= from).is_some_and(|(_, exists)| *exists);
-        at_first && of.iter().all(|(when, exists)| *exists || *when <= from || *when > to)
+    fn had_to_exist(&self, name: &str, start: Instant, end: Instant) -> bool {
+        let Some(changes) = self.0.get(name) else { return false };
+        let existed_at_start = changes.iter().rev().find(|(time, _)| *time <= start).is_some_and(|(_, exists)| *exists);
+        existed_at_start && changes.iter().all(|(time, exists)| *exists || *time <= start || *time > end)
     }
 
     /// Describes the changes of `name`, by their time before `now`.
     fn history(&self, name: &str, now: Instant) -> String {
         let changes = self.0.get(name).into_iter().flatten();
-        let described = changes.map(|(when, exists)| {
-            let word = if *exists { "wanted" } else { "not wanted" };
-            format!("{word} {:.1} s before", now.saturating_duration_since(*when).as_secs_f64())
+        let descriptions = changes.map(|(time, exists)| {
+            let state_text = if *exists { "wanted" } else { "not wanted" };
+            format!("{state_text} {:.1} s before", now.saturating_duration_since(*time).as_secs_f64())
         });
-        described.collect::<Vec<_>>().join(", ")
+        descriptions.collect::<Vec<_>>().join(", ")
     }
 }
 
 /// Returns the number of removed entries. An error names an entry of a ready pod that was removed outside of `losses`.
 pub(crate) fn check_removals(expected: &ExpectedEntries, losses: &[Loss], samples: &[Sample]) -> Result<usize, String> {
-    let (mut last, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
+    let (mut last_samples, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
     for sample in samples {
-        if let Some(before) = last.insert(sample.target, sample) {
-            let from = before.started.checked_sub(GRACE).unwrap_or(before.started);
-            let is_lost = losses.iter().any(|loss| loss.covers(sample.target, before.started, sample.finished));
+        if let Some(before) = last_samples.insert(sample.target, sample) {
+            let start = before.start.checked_sub(GRACE).unwrap_or(before.start);
+            let is_lost = losses.iter().any(|loss| loss.covers(sample.target, before.start, sample.end));
             for name in before.names.difference(&sample.names) {
                 removals += 1;
-                if !is_lost && expected.had_to_exist(name, from, sample.finished) {
-                    let (target, of, left) = (sample.target, before.names.len(), sample.names.len());
-                    let absent: Vec<_> = before.names.difference(&sample.names).collect();
-                    let new: Vec<_> = sample.names.difference(&before.names).collect();
-                    let history = expected.history(name, sample.finished);
+                if !is_lost && expected.had_to_exist(name, start, sample.end) {
+                    let (target, total, remaining_count) = (sample.target, before.names.len(), sample.names.len());
+                    let absent_names: Vec<_> = before.names.difference(&sample.names).collect();
+                    let new_names: Vec<_> = sample.names.difference(&before.names).collect();
+                    let history = expected.history(name, sample.end);
                     return Err(format!(
-                        "{target}: {name} was removed although it exists ({left} of {of} are left); {history}; \
-                         absent {absent:?}, new {new:?}"
+                        "{target}: {name} was removed although it exists ({remaining_count} of {total} are left); {history}; \
+                         absent {absent_names:?}, new {new_names:?}"
                     ));
                 }
             }
@@ -104,9 +104,9 @@ pub(crate) fn check_removals(expected: &ExpectedEntries, losses: &[Loss], sample
 mod tests {
     use super::*;
 
-    fn sample(started: Instant, names: &[&str]) -> Sample {
+    fn sample(start: Instant, names: &[&str]) -> Sample {
         let names = names.iter().map(|&name| name.to_owned()).collect();
-        Sample { target: "DNS", started, finished: started, names }
+        Sample { target: "DNS", start, end: start, names }
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         expected.record("a", false);
         let audit = Duration::from_secs(5);
         expected.record_revived("a", audit);
-        assert_eq!(expected.now(), BTreeSet::from(["a".to_owned()]));
+        assert_eq!(expected.expected_names(), BTreeSet::from(["a".to_owned()]));
         let at = |seconds: u64| Instant::now() + Duration::from_secs(seconds);
         let removed = |seconds: u64| [sample(at(seconds), &["a"]), sample(at(seconds + 1), &[])];
         assert_eq!(check_removals(&expected, &[], &removed(4)), Ok(1), "not detected yet");
@@ -125,6 +125,6 @@ mod tests {
         // If the object is removed again, the entry may be removed without a delay.
         expected.record("a", false);
         assert_eq!(check_removals(&expected, &[], &removed(9)), Ok(1));
-        assert!(expected.now().is_empty());
+        assert!(expected.expected_names().is_empty());
     }
 }

@@ -41,7 +41,7 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// A request at the receiver.
 #[derive(Clone, Debug)]
 struct Delivery {
-    at: Instant,
+    time: Instant,
     replica: String,
     message: Value,
 }
@@ -57,23 +57,23 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("a bound address").port();
         let deliveries = Arc::<Mutex<Vec<Delivery>>>::default();
-        let recorded = deliveries.clone();
+        let delivery_sink = deliveries.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let recorded = recorded.clone();
-                std::thread::spawn(move || serve(stream, &recorded));
+                let delivery_sink = delivery_sink.clone();
+                std::thread::spawn(move || record_requests(stream, &delivery_sink));
             }
         });
         Self { port, deliveries }
     }
 
-    fn all(&self) -> Vec<Delivery> {
+    fn recorded_deliveries(&self) -> Vec<Delivery> {
         self.deliveries.lock().clone()
     }
 }
 
 /// Reads the requests of one connection until its end. Only complete requests count.
-fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
+fn record_requests(stream: TcpStream, delivery_sink: &Mutex<Vec<Delivery>>) -> Option<()> {
     let mut writer = stream.try_clone().ok()?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -97,7 +97,7 @@ fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let message = serde_json::from_slice(&body).expect("the body is JSON");
-        recorded.lock().push(Delivery { at: Instant::now(), replica, message });
+        delivery_sink.lock().push(Delivery { time: Instant::now(), replica, message });
         writer.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").ok()?;
     }
 }
@@ -111,18 +111,18 @@ struct LeadershipTerms {
 }
 
 impl LeadershipTerms {
-    /// Returns whether `replica` may have held the lease at `at`, within the precision of the reads.
-    fn covers(&self, replica: &str, at: Instant) -> bool {
-        let ends = self.holders.iter().skip(1).map(|(_, until, _)| Some(*until)).chain([None]);
+    /// Returns whether `replica` may have held the lease at `time`, within the precision of the reads.
+    fn covers(&self, replica: &str, time: Instant) -> bool {
+        let ends = self.holders.iter().skip(1).map(|(_, end_time, _)| Some(*end_time)).chain([None]);
         let mut periods = self.holders.iter().zip(ends);
-        periods.any(|((from, _, holder), until)| {
-            let is_before_end = until.is_none_or(|until| at <= until + ARRIVAL_DELAY);
-            holder.starts_with(&format!("{replica}_")) && *from <= at && is_before_end
+        periods.any(|((from, _, holder), end_time)| {
+            let is_before_end = end_time.is_none_or(|end_time| time <= end_time + ARRIVAL_DELAY);
+            holder.starts_with(&format!("{replica}_")) && *from <= time && is_before_end
         })
     }
 }
 
-struct World {
+struct Fixture {
     _runtime: Runtime,
     server: Arc<ApiServer>,
     receiver: Receiver,
@@ -133,17 +133,17 @@ struct World {
     /// Values of the objects that exist, by name.
     objects: BTreeMap<String, String>,
     /// UIDs of the objects that were deleted, with their names.
-    deleted: BTreeMap<String, String>,
+    deleted_objects: BTreeMap<String, String>,
     /// Number of changes.
     changes: u64,
     /// Keys in etcd at the last read.
-    known: BTreeSet<String>,
+    known_keys: BTreeSet<String>,
     terms: Arc<Mutex<LeadershipTerms>>,
-    is_over: Arc<AtomicBool>,
-    reading: Option<JoinHandle<()>>,
+    is_ended: Arc<AtomicBool>,
+    lease_reader: Option<JoinHandle<()>>,
 }
 
-impl World {
+impl Fixture {
     fn start(name: &str) -> Self {
         let folder = PathBuf::from(temp_path(name));
         let _ = std::fs::remove_dir_all(&folder);
@@ -152,12 +152,12 @@ impl World {
         let server = Arc::new(runtime.block_on(ApiServer::start()).expect("the server starts"));
         let (receiver, etcd) = (Receiver::start(), Etcd::start(&folder));
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
-        let (terms, is_over) = (Arc::<Mutex<LeadershipTerms>>::default(), Arc::<AtomicBool>::default());
-        let reading = {
-            let (server, terms, is_over) = (server.clone(), terms.clone(), is_over.clone());
+        let (terms, is_ended) = (Arc::<Mutex<LeadershipTerms>>::default(), Arc::<AtomicBool>::default());
+        let lease_reader = {
+            let (server, terms, is_ended) = (server.clone(), terms.clone(), is_ended.clone());
             std::thread::spawn(move || {
                 let mut last = Instant::now();
-                while !is_over.load(Ordering::Relaxed) {
+                while !is_ended.load(Ordering::Relaxed) {
                     let read_start = Instant::now();
                     let lease = server.get("leases", "default", "notify").ok();
                     let holder = lease.and_then(|lease| Some(lease["spec"]["holderIdentity"].as_str()?.to_owned()));
@@ -173,7 +173,7 @@ impl World {
                 }
             })
         };
-        let mut world = Self {
+        let mut fixture = Self {
             _runtime: runtime,
             server,
             receiver,
@@ -182,18 +182,18 @@ impl World {
             replicas: (0..REPLICAS).map(|_| None).collect(),
             error_output: Arc::default(),
             objects: BTreeMap::new(),
-            deleted: BTreeMap::new(),
+            deleted_objects: BTreeMap::new(),
             changes: 0,
-            known: BTreeSet::new(),
+            known_keys: BTreeSet::new(),
             terms,
-            is_over,
-            reading: Some(reading),
+            is_ended,
+            lease_reader: Some(lease_reader),
         };
         for number in 0..REPLICAS {
-            world.configure(number);
-            world.run(number);
+            fixture.configure(number);
+            fixture.start_replica(number);
         }
-        world
+        fixture
     }
 
     fn configuration(&self, number: usize) -> String {
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// Starts a replica.
-    fn run(&mut self, number: usize) {
+    fn start_replica(&mut self, number: usize) {
         let identity = format!("r{number}");
         let configuration = self.configuration(number);
         let mut child = start(&["notify", "-c", &configuration, "--identity", &identity, "--drain", "2"]);
@@ -253,23 +253,23 @@ impl World {
     }
 
     /// Creates, changes or deletes an object.
-    fn change(&mut self, rng: &mut Random) {
+    fn change_randomly(&mut self, rng: &mut Random) {
         self.changes += 1;
         let value = format!("v{}", self.changes);
         let names: Vec<String> = self.objects.keys().cloned().collect();
-        let any = |rng: &mut Random| names[rng.below(names.len() as u64) as usize].clone();
+        let random_name = |rng: &mut Random| names[rng.below(names.len() as u64) as usize].clone();
         match rng.below(4) {
             0 if names.len() > 4 => {
-                let name = any(rng);
+                let name = random_name(rng);
                 let uid =
                     self.server.get("configmaps", "default", &name).expect("the object exists")["metadata"]["uid"]
                         .clone();
-                self.deleted.insert(uid.as_str().expect("a UID").to_owned(), name.clone());
+                self.deleted_objects.insert(uid.as_str().expect("a UID").to_owned(), name.clone());
                 self.objects.remove(&name);
                 self.server.delete_named("configmaps", "default", &name).expect("the object exists");
             }
             1 | 2 if names.len() > 2 => {
-                let name = any(rng);
+                let name = random_name(rng);
                 let patch = json!({"data": {"value": value}});
                 self.server.merge_patch("configmaps", "default", &name, patch).expect("the object exists");
                 self.objects.insert(name, value);
@@ -287,10 +287,10 @@ impl World {
     }
 
     /// Changes objects for a while, and watches the keys.
-    fn run_changes(&mut self, rng: &mut Random, lasts: Duration) {
-        let until = Instant::now() + lasts;
-        while Instant::now() < until {
-            self.change(rng);
+    fn run_changes(&mut self, rng: &mut Random, duration: Duration) {
+        let end_time = Instant::now() + duration;
+        while Instant::now() < end_time {
+            self.change_randomly(rng);
             self.check_keys();
             sleep(Duration::from_millis(50 + rng.below(250)));
         }
@@ -300,58 +300,58 @@ impl World {
     fn check_keys(&mut self) {
         let Some(keys) = self.keys() else { return };
         let exists = |name: &&String| self.objects.contains_key(*name);
-        let lost: Vec<_> = self.known.iter().filter(exists).filter(|name| !keys.contains(*name)).collect();
-        assert!(lost.is_empty(), "{lost:?} are missing in etcd\n{}", self.report());
-        self.known = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
+        let lost_keys: Vec<_> = self.known_keys.iter().filter(exists).filter(|name| !keys.contains(*name)).collect();
+        assert!(lost_keys.is_empty(), "{lost_keys:?} are missing in etcd\n{}", self.report());
+        self.known_keys = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
     }
 
     /// Causes one fault, after which all replicas run again.
     fn inject_random_fault(&mut self, rng: &mut Random) -> String {
         let leader = self.leader().unwrap_or_default();
-        let other = (leader + 1 + rng.below(2) as usize) % REPLICAS;
-        let lasts = Duration::from_millis(200 + rng.below(5000));
+        let standby = (leader + 1 + rng.below(2) as usize) % REPLICAS;
+        let duration = Duration::from_millis(200 + rng.below(5000));
         let kind = rng.below(7);
         match kind {
             0 | 1 => {
                 self.replicas[leader] = None;
-                self.run_changes(rng, lasts);
-                self.run(leader);
+                self.run_changes(rng, duration);
+                self.start_replica(leader);
             }
             2 | 3 => {
                 self.signal(leader, "STOP");
-                self.run_changes(rng, lasts);
+                self.run_changes(rng, duration);
                 self.signal(leader, "CONT");
             }
             4 => {
                 self.signal(leader, "STOP");
-                self.run_changes(rng, lasts);
+                self.run_changes(rng, duration);
                 // The successor is killed at the instant at which the frozen leader resumes.
                 if let Some(next) = self.leader().filter(|next| *next != leader) {
                     self.replicas[next] = None;
                     self.signal(leader, "CONT");
                     self.run_changes(rng, Duration::from_millis(500));
-                    self.run(next);
+                    self.start_replica(next);
                 } else {
                     self.signal(leader, "CONT");
                 }
             }
             5 => {
-                self.replicas[other] = None;
-                self.run_changes(rng, lasts);
-                self.run(other);
+                self.replicas[standby] = None;
+                self.run_changes(rng, duration);
+                self.start_replica(standby);
             }
             _ => {
                 // A graceful shutdown, as in a rolling update.
                 self.signal(leader, "TERM");
-                self.run_changes(rng, lasts);
+                self.run_changes(rng, duration);
                 self.replicas[leader] = None;
-                self.run(leader);
+                self.start_replica(leader);
             }
         }
-        let rest = Duration::from_millis(rng.below(3000));
-        self.run_changes(rng, rest);
+        let pause = Duration::from_millis(rng.below(3000));
+        self.run_changes(rng, pause);
         let kinds = ["kill", "kill", "freeze", "freeze", "freeze, kill the successor", "kill a standby", "stop"];
-        format!("{} r{leader} for {lasts:?}", kinds[kind as usize])
+        format!("{} r{leader} for {duration:?}", kinds[kind as usize])
     }
 
     fn keys(&self) -> Option<BTreeSet<String>> {
@@ -359,8 +359,8 @@ impl World {
     }
 
     /// Returns undelivered changes: the last value of each existing object, and the deletion of each other one.
-    fn missing(&self) -> Vec<String> {
-        let deliveries = self.receiver.all();
+    fn undelivered_changes(&self) -> Vec<String> {
+        let deliveries = self.receiver.recorded_deliveries();
         let has = |kind: &str, field: &str, text: &str, value: Option<&str>| {
             deliveries.iter().any(|delivery| {
                 let message = &delivery.message;
@@ -372,8 +372,8 @@ impl World {
         let states = self.objects.iter().filter(|(name, value)| !has("", "name", name, Some(value)));
         let states = states.map(|(name, value)| format!("{name} {value}"));
         // A deletion is due only for objects with an earlier message.
-        let known = self.deleted.iter().filter(|(uid, _)| has("", "uid", uid, None));
-        let ends = known.filter(|(uid, _)| !has("Deleted", "uid", uid, None));
+        let known_keys = self.deleted_objects.iter().filter(|(uid, _)| has("", "uid", uid, None));
+        let ends = known_keys.filter(|(uid, _)| !has("Deleted", "uid", uid, None));
         states.chain(ends.map(|(uid, name)| format!("the end of {name} ({uid})"))).collect()
     }
 
@@ -388,28 +388,28 @@ impl World {
 
     /// Checks all received requests. Returns the number of deliveries and the number of repeated deliveries.
     fn check_deliveries(&self) -> (usize, usize) {
-        let deliveries = self.receiver.all();
+        let deliveries = self.receiver.recorded_deliveries();
         let terms = self.terms.lock();
         let mut ids = BTreeMap::<String, String>::new();
         let (mut seen, mut repeated) = (BTreeSet::new(), 0);
-        let first = deliveries.first().map_or_else(Instant::now, |delivery| delivery.at);
-        for Delivery { at, replica, message } in &deliveries {
+        let first = deliveries.first().map_or_else(Instant::now, |delivery| delivery.time);
+        for Delivery { time, replica, message } in &deliveries {
             let holders: Vec<_> = terms
                 .holders
                 .iter()
                 .map(|(from, _, holder)| (from.saturating_duration_since(first).as_secs_f64(), holder.clone()))
                 .collect();
             assert!(
-                terms.covers(replica, *at),
+                terms.covers(replica, *time),
                 "{replica} sent {message} at {:.3} without the lease; holders: {holders:?}\n{}",
-                at.saturating_duration_since(first).as_secs_f64(),
+                time.saturating_duration_since(first).as_secs_f64(),
                 self.error_output.lock()
             );
             let id = message["id"].as_str().expect("an ID").to_owned();
             let is_end = message["type"] == "Deleted";
-            let what = format!("{} {is_end} {}", message["uid"], message["value"]);
-            let before = ids.entry(what.clone()).or_insert_with(|| id.clone());
-            assert_eq!(*before, id, "{what} has two IDs");
+            let message_text = format!("{} {is_end} {}", message["uid"], message["value"]);
+            let before = ids.entry(message_text.clone()).or_insert_with(|| id.clone());
+            assert_eq!(*before, id, "{message_text} has two IDs");
             if !seen.insert(id) {
                 repeated += 1;
             }
@@ -418,14 +418,14 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_ended.store(true, Ordering::Relaxed);
         for number in 0..REPLICAS {
             self.signal(number, "CONT");
         }
-        if let Some(reading) = self.reading.take() {
-            let _ = reading.join();
+        if let Some(lease_reader) = self.lease_reader.take() {
+            let _ = lease_reader.join();
         }
     }
 }
@@ -435,28 +435,33 @@ fn replicas_survive_kills_and_freezes_of_leaders() {
     let is_long = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
     for seed in seeds(1) {
         let mut rng = Random::new(seed);
-        let mut world = World::start(&format!("replicas-{seed}"));
+        let mut fixture = Fixture::start(&format!("replicas-{seed}"));
         let faults = FAULTS_PER_RUN[usize::from(is_long)];
-        (0..8).for_each(|_| world.change(&mut rng));
-        eventually("a leader", || world.leader().is_some());
+        (0..8).for_each(|_| fixture.change_randomly(&mut rng));
+        eventually("a leader", || fixture.leader().is_some());
         for number in 0..faults {
-            let fault = world.inject_random_fault(&mut rng);
+            let fault = fixture.inject_random_fault(&mut rng);
             if is_long {
                 eprintln!("seed {seed}, fault {number}: {fault}");
             }
         }
-        let until = Instant::now() + Duration::from_secs(40);
-        let is_equal = |world: &World| world.keys().is_none_or(|keys| keys == world.objects.keys().cloned().collect());
-        while (!world.missing().is_empty() || !is_equal(&world)) && Instant::now() < until {
+        let end_time = Instant::now() + Duration::from_secs(40);
+        let is_equal =
+            |fixture: &Fixture| fixture.keys().is_none_or(|keys| keys == fixture.objects.keys().cloned().collect());
+        while (!fixture.undelivered_changes().is_empty() || !is_equal(&fixture)) && Instant::now() < end_time {
             sleep(Duration::from_millis(100));
         }
-        let (missing, keys) = (world.missing(), world.keys());
-        assert!(missing.is_empty(), "seed {seed}: not delivered: {missing:?}\n{}", world.report());
-        assert!(is_equal(&world), "seed {seed}: {keys:?}\n{:?}\n{}", world.objects.keys(), world.report());
-        let (deliveries, repeated) = world.check_deliveries();
-        let terms = world.terms.lock().holders.len();
+        let (undelivered_changes, keys) = (fixture.undelivered_changes(), fixture.keys());
+        assert!(
+            undelivered_changes.is_empty(),
+            "seed {seed}: not delivered: {undelivered_changes:?}\n{}",
+            fixture.report()
+        );
+        assert!(is_equal(&fixture), "seed {seed}: {keys:?}\n{:?}\n{}", fixture.objects.keys(), fixture.report());
+        let (deliveries, repeated) = fixture.check_deliveries();
+        let terms = fixture.terms.lock().holders.len();
         if is_long {
-            let changes = world.changes;
+            let changes = fixture.changes;
             eprintln!(
                 "seed {seed}: {faults} faults, {terms} terms, {changes} changes, {deliveries} deliveries, {repeated} repeated"
             );

@@ -28,13 +28,13 @@ const RULE_FOR_EACH_EVENT: &str = "[[rules]]\nname = \"each\"\nresources = [\"cm
                     to = [\"log\"]\n";
 
 /// A cluster, and the configuration of a program that is started repeatedly.
-struct World {
+struct Fixture {
     runtime: Runtime,
     server: Arc<ApiServer>,
     folder: PathBuf,
 }
 
-impl World {
+impl Fixture {
     fn start(name: &str, rules: &str) -> Self {
         let folder = PathBuf::from(temp_path(&format!("restarts-{name}")));
         // Remove files of an earlier test run.
@@ -43,9 +43,9 @@ impl World {
         let runtime = Runtime::new().expect("a runtime");
         let server = runtime.block_on(ApiServer::start()).expect("the server starts");
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
-        let world = Self { runtime, server: Arc::new(server), folder };
-        world.configure(rules);
-        world
+        let fixture = Self { runtime, server: Arc::new(server), folder };
+        fixture.configure(rules);
+        fixture
     }
 
     fn configure(&self, rules: &str) {
@@ -57,8 +57,8 @@ impl World {
         ProgramRun::start_program(self.folder.join("notify.toml").to_str().expect("the target's path is text"))
     }
 
-    fn set(&self, name: &str, value: &str) {
-        set(&self.server, name, value);
+    fn set_value(&self, name: &str, value: &str) {
+        set_value(&self.server, name, value);
     }
 
     fn delete(&self, name: &str) {
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-fn set(server: &ApiServer, name: &str, value: &str) {
+fn set_value(server: &ApiServer, name: &str, value: &str) {
     let object = config_map(name, value);
     server.replace(&object).or_else(|_| server.create(&object)).expect("the config map is stored");
 }
@@ -96,22 +96,22 @@ impl ProgramRun {
         let mut child = start(&["notify", "-c", configuration]);
         let (lines, error_output) =
             (Arc::<parking_lot::Mutex<Vec<Value>>>::default(), Arc::<parking_lot::Mutex<String>>::default());
-        let (stdout, to) = (BufReader::new(child.stdout.take().expect("a piped stdout")), lines.clone());
-        let out = std::thread::spawn(move || {
+        let (stdout, line_sink) = (BufReader::new(child.stdout.take().expect("a piped stdout")), lines.clone());
+        let stdout_reader = std::thread::spawn(move || {
             // An incomplete last line is ignored.
             for line in stdout.lines().map_while(Result::ok) {
                 if let Ok(line) = serde_json::from_str(&line) {
-                    to.lock().push(line);
+                    line_sink.lock().push(line);
                 }
             }
         });
-        let (stderr, to) = (BufReader::new(child.stderr.take().expect("a piped stderr")), error_output.clone());
-        let err = std::thread::spawn(move || {
+        let (stderr, line_sink) = (BufReader::new(child.stderr.take().expect("a piped stderr")), error_output.clone());
+        let stderr_reader = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                *to.lock() += &(line + "\n");
+                *line_sink.lock() += &(line + "\n");
             }
         });
-        Self { child, lines, readers: vec![out, err], error_output }
+        Self { child, lines, readers: vec![stdout_reader, stderr_reader], error_output }
     }
 
     fn lines(&self) -> Vec<Value> {
@@ -129,7 +129,7 @@ impl ProgramRun {
     }
 
     /// Ends the program by the signal `name`; returns standard output and standard error.
-    fn end(mut self, name: &str) -> (Vec<Value>, String) {
+    fn end_by_signal(mut self, name: &str) -> (Vec<Value>, String) {
         signal(&self.child, name);
         let status = self.child.wait().expect("an exit status");
         self.readers.drain(..).for_each(|reader| reader.join().expect("no panic"));
@@ -152,32 +152,32 @@ fn summary(line: &Value) -> String {
 
 #[test]
 fn restart_delivers_only_changes_during_downtime() {
-    let world = World::start("down", RULE_FOR_EACH_EVENT);
+    let fixture = Fixture::start("down", RULE_FOR_EACH_EVENT);
     for name in ["a", "b", "c", "d"] {
-        world.set(name, "1");
+        fixture.set_value(name, "1");
     }
-    let run = world.start_program();
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(4).len(), 4);
-    run.end("TERM");
-    let lists = world.lists();
+    run.end_by_signal("TERM");
+    let lists = fixture.lists();
 
-    world.set("a", "2");
-    world.set("a", "3");
-    world.delete("b");
-    world.delete("c");
-    world.set("c", "2");
-    world.set("e", "1");
-    world.set("f", "1");
-    world.delete("f");
-    let run = world.start_program();
-    let delivered: BTreeSet<String> = run.wait_for_lines(5).into_iter().collect();
+    fixture.set_value("a", "2");
+    fixture.set_value("a", "3");
+    fixture.delete("b");
+    fixture.delete("c");
+    fixture.set_value("c", "2");
+    fixture.set_value("e", "1");
+    fixture.set_value("f", "1");
+    fixture.delete("f");
+    let run = fixture.start_program();
+    let delivered_lines: BTreeSet<String> = run.wait_for_lines(5).into_iter().collect();
     let expected = ["each Updated a", "each Deleted b", "each Deleted c", "each Added c", "each Added e"];
-    assert_eq!(delivered, expected.map(str::to_owned).into());
-    world.set("d", "2");
+    assert_eq!(delivered_lines, expected.map(str::to_owned).into());
+    fixture.set_value("d", "2");
     assert_eq!(run.wait_for_lines(6)[5], "each Updated d");
-    let (lines, _) = run.end("TERM");
+    let (lines, _) = run.end_by_signal("TERM");
     assert_eq!(lines.len(), 6, "{lines:?}");
-    assert_eq!(world.lists(), lists, "the watch resumed from the recorded version");
+    assert_eq!(fixture.lists(), lists, "the watch resumed from the recorded version");
 }
 
 #[test]
@@ -186,50 +186,50 @@ fn unchanged_message_is_not_resent_after_restart() {
         "{'old': old == null ? '' : old.metadata.resourceVersion, 'now': object.metadata.resourceVersion}",
         "object.data.value",
     );
-    let world = World::start("same", &rule);
-    world.set("a", "1");
-    let run = world.start_program();
+    let fixture = Fixture::start("same", &rule);
+    fixture.set_value("a", "1");
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(1), ["each Added a"]);
-    run.end("TERM");
+    run.end_by_signal("TERM");
     // The object changes, but its message does not.
     let relabel = |label: &str| {
         let labels = json!({"metadata": {"labels": {"x": label}}});
-        world.server.merge_patch("configmaps", "default", "a", labels).expect("the object exists");
+        fixture.server.merge_patch("configmaps", "default", "a", labels).expect("the object exists");
     };
     relabel("y");
-    world.set("b", "1");
-    let run = world.start_program();
+    fixture.set_value("b", "1");
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(1), ["each Added b"]);
     relabel("z");
-    world.set("b", "2");
+    fixture.set_value("b", "2");
     assert_eq!(run.wait_for_lines(2)[1], "each Updated b");
-    let (lines, error_output) = run.end("TERM");
+    let (lines, error_output) = run.end_by_signal("TERM");
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(error_output.contains("2 not resent because they were unchanged"), "{error_output}");
 }
 
 #[test]
 fn undelivered_message_keeps_id_after_kill() {
-    let world = World::start("undelivered", "");
-    let (flag, taken) = (world.folder.join("flag"), world.folder.join("taken"));
+    let fixture = Fixture::start("undelivered", "");
+    let (flag, delivered_file) = (fixture.folder.join("flag"), fixture.folder.join("taken"));
     let rules = RULE_FOR_EACH_EVENT.replace("[\"log\"]", "[\"log\", \"program\"]");
     let program = format!(
         "[sinks.program]\nexec = {{command = [\"sh\", \"-c\", \"test -e {} && cat >> {}\"]}}\nretry = {{first = \"50ms\", longest = \"100ms\"}}\n",
         flag.display(),
-        taken.display(),
+        delivered_file.display(),
     );
-    world.configure(&(program + &rules));
-    world.set("a", "1");
-    let run = world.start_program();
+    fixture.configure(&(program + &rules));
+    fixture.set_value("a", "1");
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(1), ["each Added a"]);
-    let (lines, _) = run.end("KILL");
+    let (lines, _) = run.end_by_signal("KILL");
     std::fs::write(&flag, "").expect("the folder is writable");
-    let run = world.start_program();
-    let read = || std::fs::read_to_string(&taken).unwrap_or_default();
+    let run = fixture.start_program();
+    let read = || std::fs::read_to_string(&delivered_file).unwrap_or_default();
     eventually("the message", || read().ends_with('\n'));
-    let (repeated, _) = run.end("TERM");
-    let taken: Value = serde_json::from_str(&read()).expect("a delivered message");
-    assert_eq!(taken["id"], lines[0]["id"]);
+    let (repeated, _) = run.end_by_signal("TERM");
+    let delivered: Value = serde_json::from_str(&read()).expect("a delivered message");
+    assert_eq!(delivered["id"], lines[0]["id"]);
     assert_eq!(
         repeated.iter().map(|line| &line["id"]).collect::<Vec<_>>(),
         [&lines[0]["id"]],
@@ -239,38 +239,38 @@ fn undelivered_message_keeps_id_after_kill() {
 
 #[test]
 fn readded_rule_starts_without_state() {
-    let both = format!("{RULE_FOR_EACH_EVENT}{}", RULE_FOR_EACH_EVENT.replace("\"each\"", "\"other\""));
-    let world = World::start("gone", &both);
-    world.set("a", "1");
-    let run = world.start_program();
+    let both_rules = format!("{RULE_FOR_EACH_EVENT}{}", RULE_FOR_EACH_EVENT.replace("\"each\"", "\"other\""));
+    let fixture = Fixture::start("gone", &both_rules);
+    fixture.set_value("a", "1");
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(2).into_iter().collect::<BTreeSet<_>>().len(), 2);
-    run.end("TERM");
-    world.configure(RULE_FOR_EACH_EVENT);
-    let run = world.start_program();
-    world.set("a", "2");
+    run.end_by_signal("TERM");
+    fixture.configure(RULE_FOR_EACH_EVENT);
+    let run = fixture.start_program();
+    fixture.set_value("a", "2");
     assert_eq!(run.wait_for_lines(1), ["each Updated a"]);
     // The program checks every 500 ms which rules exist, and then drops the state of other rules.
     std::thread::sleep(Duration::from_secs(1));
-    run.end("TERM");
-    world.configure(&both);
-    let run = world.start_program();
+    run.end_by_signal("TERM");
+    fixture.configure(&both_rules);
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(1), ["other Added a"]);
-    assert_eq!(run.end("TERM").0.len(), 1);
+    assert_eq!(run.end_by_signal("TERM").0.len(), 1);
 }
 
 #[test]
 fn secrets_are_not_written_to_state_folder() {
     let rules = RULE_FOR_EACH_EVENT.replace("[\"cm\"]", "[\"secrets\", \"cm\"]");
-    let world = World::start("secrets", &rules);
-    world.set("a", "1");
+    let fixture = Fixture::start("secrets", &rules);
+    fixture.set_value("a", "1");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "s"},
         "data": {"password": "aHVudGVyMg=="}});
-    world.server.create(&secret).expect("the secret is created");
-    let run = world.start_program();
+    fixture.server.create(&secret).expect("the secret is created");
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(2).len(), 2);
-    run.end("TERM");
+    run.end_by_signal("TERM");
     let (mut files, mut checkpoints) = (0, 0);
-    for file in std::fs::read_dir(world.folder.join("steadfast-state")).expect("the folder exists") {
+    for file in std::fs::read_dir(fixture.folder.join("steadfast-state")).expect("the folder exists") {
         let path = file.expect("a readable folder").path();
         let mut bytes = Vec::new();
         std::fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)).expect("a readable file");
@@ -280,14 +280,14 @@ fn secrets_are_not_written_to_state_folder() {
     }
     assert!(files > checkpoints && checkpoints == 1, "{files} files");
     // Secrets have no checkpoint, so the rule starts with all objects.
-    let run = world.start_program();
+    let run = fixture.start_program();
     assert_eq!(run.wait_for_lines(1), ["each Added s"]);
-    drop(world.runtime);
+    drop(fixture.runtime);
 }
 
 /// Deliveries of one name over all runs.
 #[derive(Default)]
-struct Name<'a> {
+struct NameDeliveries<'a> {
     last: Option<&'a Value>,
     ids: BTreeSet<&'a str>,
     run: usize,
@@ -299,7 +299,7 @@ fn text<'a>(line: &'a Value, field: &str) -> &'a str {
 
 /// Compares the deliveries of all runs with the server's history. Returns the number of repetitions and of deletions.
 fn check_deliveries(changes: &[Change], runs: &[Vec<Value>]) -> Result<(usize, usize), String> {
-    let (mut names, mut repeated, mut ends) = (BTreeMap::<&str, Name<'_>>::new(), 0, 0);
+    let (mut names, mut repeated, mut ends) = (BTreeMap::<&str, NameDeliveries<'_>>::new(), 0, 0);
     let versions = |uid: &str| -> Vec<u64> {
         changes
             .iter()
@@ -310,32 +310,32 @@ fn check_deliveries(changes: &[Change], runs: &[Vec<Value>]) -> Result<(usize, u
     let order = |uid: &str| changes.iter().position(|change| change.uid == uid);
     for (run, line) in runs.iter().enumerate().flat_map(|(run, lines)| lines.iter().map(move |line| (run, line))) {
         let name = names.entry(text(line, "name")).or_default();
-        let wrong = |reason: &str| Err(format!("run {run}: {reason}: {line} after {:?}", name.last));
+        let fault_of = |reason: &str| Err(format!("run {run}: {reason}: {line} after {:?}", name.last));
         let (id, uid) = (text(line, "id"), text(line, "uid"));
         if let Some(last) = name.last.filter(|last| text(last, "id") == id) {
             if name.run == run {
-                return wrong("delivered twice in one run");
+                return fault_of("delivered twice in one run");
             }
             if (&last["type"], &last["data"]) != (&line["type"], &line["data"]) {
-                return wrong("another message with the ID of an earlier one");
+                return fault_of("another message with the ID of an earlier one");
             }
             (name.run, repeated) = (run, repeated + 1);
             continue;
         }
         if !name.ids.insert(id) {
-            return wrong("delivered again after a later message");
+            return fault_of("delivered again after a later message");
         }
         let version: u64 = text(&line["data"], "now").parse().map_err(|_| format!("no version: {line}"))?;
-        let of = versions(uid);
-        if !of.contains(&version) && text(line, "type") != "Deleted" {
-            return wrong("the object never had this version");
+        let object_versions = versions(uid);
+        if !object_versions.contains(&version) && text(line, "type") != "Deleted" {
+            return fault_of("the object never had this version");
         }
         let last = name.last.map(|last| (text(last, "type"), text(last, "uid"), text(&last["data"], "now")));
         let is_next = match (text(line, "type"), last) {
             ("Added", None) => true,
             ("Added", Some((kind, before, _))) => kind == "Deleted" && order(before) < order(uid),
-            ("Updated", Some((kind, before, known))) => {
-                kind != "Deleted" && before == uid && text(&line["data"], "old") == known
+            ("Updated", Some((kind, before, last_version))) => {
+                kind != "Deleted" && before == uid && text(&line["data"], "old") == last_version
             }
             ("Deleted", Some((kind, before, _))) => {
                 let has_ended = changes.iter().any(|change| change.uid == uid && change.object.is_none());
@@ -344,7 +344,7 @@ fn check_deliveries(changes: &[Change], runs: &[Vec<Value>]) -> Result<(usize, u
             _ => false,
         };
         if !is_next {
-            return wrong("the type cannot follow the previous delivery");
+            return fault_of("the type cannot follow the previous delivery");
         }
         ends += usize::from(text(line, "type") == "Deleted");
         (name.last, name.run) = (Some(line), run);
@@ -355,8 +355,8 @@ fn check_deliveries(changes: &[Change], runs: &[Vec<Value>]) -> Result<(usize, u
     }
     for (name, version) in expected {
         let last = names.get(name).and_then(|name| name.last);
-        let known = last.filter(|last| text(last, "type") != "Deleted").map(|last| text(&last["data"], "now"));
-        if known != version.map(|version| version.to_string()).as_deref() {
+        let last_version = last.filter(|last| text(last, "type") != "Deleted").map(|last| text(&last["data"], "now"));
+        if last_version != version.map(|version| version.to_string()).as_deref() {
             return Err(format!("{name}: the server has {version:?}, but the last delivery is {last:?}"));
         }
     }
@@ -365,16 +365,17 @@ fn check_deliveries(changes: &[Change], runs: &[Vec<Value>]) -> Result<(usize, u
 
 #[test]
 fn random_kills_lose_and_reorder_nothing() {
-    let usually = 5;
-    let kills: usize = std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(usually);
-    let world = World::start("killed", RULE_FOR_EACH_EVENT);
-    let ended = Arc::new(AtomicBool::new(false));
+    let default_kills = 5;
+    let kills: usize =
+        std::env::var("STEADFAST_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(default_kills);
+    let fixture = Fixture::start("killed", RULE_FOR_EACH_EVENT);
+    let is_ended = Arc::new(AtomicBool::new(false));
     let writer = {
-        let (server, ended) = (world.server.clone(), ended.clone());
+        let (server, is_ended) = (fixture.server.clone(), is_ended.clone());
         std::thread::spawn(move || {
             let (mut random, mut existing) = (Random::new(1), BTreeSet::new());
             for round in 0.. {
-                if ended.load(Ordering::Relaxed) {
+                if is_ended.load(Ordering::Relaxed) {
                     return;
                 }
                 std::thread::sleep(Duration::from_millis(10));
@@ -386,33 +387,36 @@ fn random_kills_lose_and_reorder_nothing() {
                         continue;
                     }
                 }
-                set(&server, &name, &round.to_string());
+                set_value(&server, &name, &round.to_string());
                 existing.insert(name);
             }
         })
     };
     let (mut random, mut written) = (Random::new(2), Vec::new());
     for _ in 0..kills {
-        let run = world.start_program();
+        let run = fixture.start_program();
         eventually("the first line of output", || !run.lines().is_empty());
         std::thread::sleep(Duration::from_millis(random.below(600)));
-        let (lines, error_output) = run.end("KILL");
+        let (lines, error_output) = run.end_by_signal("KILL");
         assert!(!error_output.contains("listed again"), "{error_output}");
         written.push(lines);
     }
-    ended.store(true, Ordering::Relaxed);
+    is_ended.store(true, Ordering::Relaxed);
     writer.join().expect("no panic");
-    let run = world.start_program();
-    let changes = world.changes();
+    let run = fixture.start_program();
+    let changes = fixture.changes();
     let so_far = |run: &ProgramRun| check_deliveries(&changes, &[&written[..], &[run.lines()]].concat());
     eventually("all messages", || so_far(&run).is_ok());
-    let (lines, error_output) = run.end("TERM");
+    let (lines, error_output) = run.end_by_signal("TERM");
     assert!(error_output.contains("0 dead letters, 0 failed expressions"), "{error_output}");
     written.push(lines);
-    let (repeated, ends) = check_deliveries(&changes, &written).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let delivered: usize = written.iter().map(Vec::len).sum();
-    println!("{kills} kills: {delivered} messages, {repeated} repeated, {ends} deletions, {} lists", world.lists());
-    assert!(ends * 2 > kills && delivered > 20 * kills, "{delivered} messages, {ends} deletions");
+    let (repeated, ends) = check_deliveries(&changes, &written).unwrap_or_else(|fault| panic!("{fault}"));
+    let delivered_lines: usize = written.iter().map(Vec::len).sum();
+    println!(
+        "{kills} kills: {delivered_lines} messages, {repeated} repeated, {ends} deletions, {} lists",
+        fixture.lists()
+    );
+    assert!(ends * 2 > kills && delivered_lines > 20 * kills, "{delivered_lines} messages, {ends} deletions");
     // A run without a checkpoint leaves no state, so the next run lists again.
-    assert!(world.lists() * 2 <= kills + 1, "{} lists", world.lists());
+    assert!(fixture.lists() * 2 <= kills + 1, "{} lists", fixture.lists());
 }

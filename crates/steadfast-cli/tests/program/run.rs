@@ -16,11 +16,11 @@ pub(crate) fn steadfast(arguments: &[&str]) -> Output {
 
 /// Starts the program with captured output.
 pub(crate) fn start(arguments: &[&str]) -> Child {
-    start_with(arguments, &[])
+    start_with_variables(arguments, &[])
 }
 
 /// Starts the program with captured output and additional environment variables.
-pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
+pub(crate) fn start_with_variables(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
     command(arguments, variables).spawn().expect("the program is built")
 }
 
@@ -58,27 +58,27 @@ pub(crate) fn finish(mut child: Child) -> Output {
     // Both pipes are read concurrently: a full pipe would block the program.
     let stdout = read_in_thread(child.stdout.take().expect("a piped stdout"));
     let stderr = read_in_thread(child.stderr.take().expect("a piped stderr"));
-    let started = Instant::now();
+    let start_time = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("an exit status") {
             break status;
         }
-        if started.elapsed() > MAX_RUN_TIME {
+        if start_time.elapsed() > MAX_RUN_TIME {
             child.kill().expect("the process is killed");
             panic!("the program did not exit within {MAX_RUN_TIME:?}");
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    let text = |reading: OutputReader| reading.join().expect("the reader does not panic").expect("readable output");
-    Output { status, stdout: text(stdout), stderr: text(stderr) }
+    let output_of = |reader: OutputReader| reader.join().expect("the reader does not panic").expect("readable output");
+    Output { status, stdout: output_of(stdout), stderr: output_of(stderr) }
 }
 
 type OutputReader = JoinHandle<io::Result<Vec<u8>>>;
 
-fn read_in_thread(mut from: impl Read + Send + 'static) -> OutputReader {
+fn read_in_thread(mut source: impl Read + Send + 'static) -> OutputReader {
     std::thread::spawn(move || {
         let mut text = Vec::new();
-        from.read_to_end(&mut text).map(|_| text)
+        source.read_to_end(&mut text).map(|_| text)
     })
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct RunningServer {
     pub(crate) kubeconfig: String,
     /// Lines of standard output until the server was ready.
     pub(crate) startup_lines: Vec<String>,
-    pub(crate) rest: BufReader<ChildStdout>,
+    pub(crate) stdout: BufReader<ChildStdout>,
 }
 
 impl RunningServer {
@@ -129,31 +129,31 @@ impl RunningServer {
         error_output
     }
 
-    /// Starts the server with a new kubeconfig `name` and `more` arguments, and waits until it is ready.
-    pub(crate) fn start(name: &str, more: &[&str]) -> Self {
+    /// Starts the server with a new kubeconfig `name` and `extra_arguments`, and waits until it is ready.
+    pub(crate) fn start(name: &str, extra_arguments: &[&str]) -> Self {
         // Remove the file of an earlier run that was killed.
         let _ = std::fs::remove_file(temp_path(name));
-        Self::start_with_kubeconfig(name, more)
+        Self::start_with_kubeconfig(name, extra_arguments)
     }
 
     /// Starts the server with the existing kubeconfig `name`.
-    pub(crate) fn start_with_kubeconfig(name: &str, more: &[&str]) -> Self {
+    pub(crate) fn start_with_kubeconfig(name: &str, extra_arguments: &[&str]) -> Self {
         let kubeconfig = temp_path(name);
-        let child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
-        Self::ready(kubeconfig, child)
+        let child = start(&[&["serve", "--kubeconfig", &kubeconfig], extra_arguments].concat());
+        Self::wait_until_ready(kubeconfig, child)
     }
 
     /// Waits until the server `child` with `kubeconfig` is ready.
-    pub(crate) fn ready(kubeconfig: String, mut child: Child) -> Self {
-        let rest = BufReader::new(child.stdout.take().expect("a piped stdout"));
-        let mut serving = Self { child, kubeconfig, startup_lines: Vec::new(), rest };
-        while !serving.startup_lines.last().is_some_and(|line| line.starts_with("try: ")) {
+    pub(crate) fn wait_until_ready(kubeconfig: String, mut child: Child) -> Self {
+        let stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
+        let mut server = Self { child, kubeconfig, startup_lines: Vec::new(), stdout };
+        while !server.startup_lines.last().is_some_and(|line| line.starts_with("try: ")) {
             let mut line = String::new();
-            let read = serving.rest.read_line(&mut line).expect("a readable line");
-            assert!(read > 0, "the program exited after {:?}", serving.startup_lines);
-            serving.startup_lines.push(line.trim_end().to_owned());
+            let read = server.stdout.read_line(&mut line).expect("a readable line");
+            assert!(read > 0, "the program exited after {:?}", server.startup_lines);
+            server.startup_lines.push(line.trim_end().to_owned());
         }
-        serving
+        server
     }
 }
 

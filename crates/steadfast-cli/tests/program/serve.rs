@@ -5,14 +5,14 @@ use std::io::Read;
 use crate::run::{RunningServer, start_with_input, stderr_text, steadfast, temp_file, temp_path};
 
 /// Returns the names of the config maps in a namespace, from the output of `steadfast watch`.
-fn config_maps(kubeconfig: &str, namespace: &str, until: &str) -> Vec<String> {
-    let arguments = ["watch", "cm", "-n", namespace, "--kubeconfig", kubeconfig, "--until", until];
+fn config_maps(kubeconfig: &str, namespace: &str, event_count: &str) -> Vec<String> {
+    let arguments = ["watch", "cm", "-n", namespace, "--kubeconfig", kubeconfig, "--until", event_count];
     let output = steadfast(&arguments);
     assert!(output.status.success(), "{}", stderr_text(&output));
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let added = printed.lines().filter_map(|line| line.split_once(" + configmaps "));
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let added_lines = output_text.lines().filter_map(|line| line.split_once(" + configmaps "));
     // The name precedes the description of the object.
-    added.filter_map(|(_, shown)| shown.split_whitespace().next()).map(str::to_owned).collect()
+    added_lines.filter_map(|(_, description)| description.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 fn config_map(namespace: &str, name: &str) -> String {
@@ -41,11 +41,11 @@ fn every_replica_has_working_context() {
         let line = &server.startup_lines[replica];
         assert!(line.starts_with(&format!("replica {replica}: https://127.0.0.1:")), "{:?}", server.startup_lines);
         assert!(line.ends_with(&format!(", context {context}")), "{:?}", server.startup_lines);
-        let by = ["--kubeconfig", &server.kubeconfig, "--context", context];
-        let output = steadfast(&[&["watch", "cm", "-n", "shop", "--until", "2"], &by[..]].concat());
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let server_arguments = ["--kubeconfig", &server.kubeconfig, "--context", context];
+        let output = steadfast(&[&["watch", "cm", "-n", "shop", "--until", "2"], &server_arguments[..]].concat());
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{}", stderr_text(&output));
-        assert!(printed.contains("+ configmaps shop/a"), "{printed}");
+        assert!(output_text.contains("+ configmaps shop/a"), "{output_text}");
     }
     assert_eq!(server.startup_lines[2], "created 2 objects");
 }
@@ -77,20 +77,22 @@ fn token(kubeconfig: &str) -> String {
 
 #[test]
 fn token_is_random_by_default() {
-    let one = RunningServer::start("token-one.kubeconfig", &[]);
-    let other = RunningServer::start("token-other.kubeconfig", &[]);
-    let (first, second) = (token(&one.kubeconfig), token(&other.kubeconfig));
+    let first_server = RunningServer::start("token-one.kubeconfig", &[]);
+    let second_server = RunningServer::start("token-other.kubeconfig", &[]);
+    let (first, second) = (token(&first_server.kubeconfig), token(&second_server.kubeconfig));
     assert!(first.len() >= 32 && first != second, "{first} {second}");
-    let fixed = RunningServer::start(
+    let server = RunningServer::start(
         "token-fixed.kubeconfig",
         &["--token", "s3cret-token", "-f", &temp_file("token.yaml", &config_map("default", "a"))],
     );
-    assert_eq!(token(&fixed.kubeconfig), "s3cret-token");
-    assert_eq!(config_maps(&fixed.kubeconfig, "default", "1").len(), 1, "the token is accepted");
+    assert_eq!(token(&server.kubeconfig), "s3cret-token");
+    assert_eq!(config_maps(&server.kubeconfig, "default", "1").len(), 1, "the token is accepted");
     // A client with another token is rejected.
-    let text = std::fs::read_to_string(&fixed.kubeconfig).expect("the file exists").replace("s3cret-token", "embedded");
-    let wrong = temp_file("token-wrong.kubeconfig", &text);
-    let output = steadfast(&["watch", "cm", "-n", "default", "--kubeconfig", &wrong, "--until", "1", "--wait", "5"]);
+    let text =
+        std::fs::read_to_string(&server.kubeconfig).expect("the file exists").replace("s3cret-token", "embedded");
+    let wrong_kubeconfig = temp_file("token-wrong.kubeconfig", &text);
+    let output =
+        steadfast(&["watch", "cm", "-n", "default", "--kubeconfig", &wrong_kubeconfig, "--until", "1", "--wait", "5"]);
     assert!(stderr_text(&output).contains("401"), "{}", stderr_text(&output));
 }
 
@@ -98,12 +100,12 @@ fn token_is_random_by_default() {
 fn plain_http_needs_no_token() {
     // Clients built on client-go keep their tokens to TLS.
     let manifest = temp_file("plain.yaml", &config_map("default", "a"));
-    let plain = RunningServer::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
-    let text = std::fs::read_to_string(&plain.kubeconfig).expect("the file exists");
-    let without = text.replace("\"token\":", "\"unused\":");
-    assert_ne!(text, without);
-    assert_eq!(config_maps(&temp_file("plain-without.kubeconfig", &without), "default", "1").len(), 1);
-    assert_eq!(config_maps(&plain.kubeconfig, "default", "1").len(), 1, "the token is accepted as well");
+    let server = RunningServer::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
+    let text = std::fs::read_to_string(&server.kubeconfig).expect("the file exists");
+    let text_without_token = text.replace("\"token\":", "\"unused\":");
+    assert_ne!(text, text_without_token);
+    assert_eq!(config_maps(&temp_file("plain-without.kubeconfig", &text_without_token), "default", "1").len(), 1);
+    assert_eq!(config_maps(&server.kubeconfig, "default", "1").len(), 1, "the token is accepted as well");
 }
 
 #[cfg(unix)]
@@ -115,10 +117,10 @@ fn signal_stops_server_cleanly() {
         let mut server = RunningServer::start(&format!("ends-{name}.kubeconfig"), &["--tls", "false"]);
         signal(&server.child, name);
         let status = server.child.wait().expect("an exit status");
-        let mut printed = String::new();
-        server.rest.read_to_string(&mut printed).expect("readable output");
+        let mut output_text = String::new();
+        server.stdout.read_to_string(&mut output_text).expect("readable output");
         assert!(status.success(), "{name}: {status}");
-        assert!(printed.starts_with("stopped at revision "), "{printed}");
+        assert!(output_text.starts_with("stopped at revision "), "{output_text}");
         assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the shutdown removes the created kubeconfig");
     }
 }
@@ -126,9 +128,9 @@ fn signal_stops_server_cleanly() {
 #[test]
 fn startup_prints_three_limitations() {
     let server = RunningServer::start("is-not.kubeconfig", &[]);
-    let begins =
+    let is_limitation =
         |line: &&String| ["no cluster: ", "no admission: ", "no storage: "].iter().any(|no| line.starts_with(no));
-    assert_eq!(server.startup_lines.iter().filter(begins).count(), 3, "{:?}", server.startup_lines);
+    assert_eq!(server.startup_lines.iter().filter(is_limitation).count(), 3, "{:?}", server.startup_lines);
 }
 
 /// A kubeconfig with entries of another cluster.
@@ -182,14 +184,14 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
 #[test]
 fn concurrent_servers_have_separate_contexts() {
     let path = temp_file("two.kubeconfig", OTHER_ENTRIES);
-    let one = RunningServer::start_with_kubeconfig("two.kubeconfig", &[]);
-    let other = RunningServer::start_with_kubeconfig("two.kubeconfig", &["--context", "other"]);
+    let first_server = RunningServer::start_with_kubeconfig("two.kubeconfig", &[]);
+    let second_server = RunningServer::start_with_kubeconfig("two.kubeconfig", &["--context", "other"]);
     for context in ["steadfast", "other"] {
         let arguments = ["watch", "ns", "--kubeconfig", &path, "--context", context, "--until", "5"];
         assert!(steadfast(&arguments).status.success(), "{context}");
     }
-    one.stop();
-    other.stop();
+    first_server.stop();
+    second_server.stop();
     let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("valid YAML");
     assert_eq!(value(&std::fs::read_to_string(&path).expect("the file exists")), value(OTHER_ENTRIES));
 }
@@ -207,7 +209,7 @@ fn manifests_are_read_from_input_and_folders() {
     let kubeconfig = temp_path("input.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
     let child = start_with_input(&["serve", "--kubeconfig", &kubeconfig, "-f", "-"], &[a, b].concat());
-    let server = RunningServer::ready(kubeconfig, child);
+    let server = RunningServer::wait_until_ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "3"), ["default/a", "default/b"]);
 }
 
@@ -216,7 +218,7 @@ fn manifests_are_read_from_input_and_folders() {
 fn kustomization_is_built_by_installed_tool() {
     use std::os::unix::fs::PermissionsExt;
 
-    use crate::run::start_with;
+    use crate::run::start_with_variables;
 
     let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [cm.yaml]\n";
     let overlay = folder("overlay", &[("kustomization.yaml", kustomization), ("cm.yaml", &config_map("default", "k"))]);
@@ -228,8 +230,8 @@ fn kustomization_is_built_by_installed_tool() {
     let path = format!("{tools}:/usr/bin:/bin");
     let kubeconfig = temp_path("kustomize.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
-    let child = start_with(&["serve", "--kubeconfig", &kubeconfig, "-k", &overlay], &[("PATH", &path)]);
-    let server = RunningServer::ready(kubeconfig, child);
+    let child = start_with_variables(&["serve", "--kubeconfig", &kubeconfig, "-k", &overlay], &[("PATH", &path)]);
+    let server = RunningServer::wait_until_ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "2"), ["default/k"]);
 }
 
@@ -247,9 +249,9 @@ fn webhook_manifest_prints_warning() {
 #[test]
 fn help_lists_commands_and_exit_codes() {
     let output = steadfast(&["--help"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    for part in ["watch", "lab", "serve", "Exit codes:", "  3  "] {
-        assert!(printed.contains(part), "{part:?} is missing in {printed}");
+    let help_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expected_text in ["watch", "lab", "serve", "Exit codes:", "  3  "] {
+        assert!(help_text.contains(expected_text), "{expected_text:?} is missing in {help_text}");
     }
     for command in ["watch", "lab", "serve"] {
         assert!(steadfast(&[command, "--help"]).status.success());
@@ -272,23 +274,19 @@ fn faults_are_switched_while_the_server_runs() {
     // Faults of the API server must not affect the control endpoint.
     assert_eq!(fault(&["respond=503,resource=configmaps", "accept-and-close,replica=1"]).0, Some(0));
     let kubeconfig = server.kubeconfig.clone();
-    let watching = std::thread::spawn(move || config_maps(&kubeconfig, "default", "1"));
+    let watch_thread = std::thread::spawn(move || config_maps(&kubeconfig, "default", "1"));
     assert_eq!(fault(&[]).1, "delay=10ms\nrespond=503,resource=configmaps\naccept-and-close,replica=1\n");
-    assert!(!watching.is_finished(), "lists get status 503");
+    assert!(!watch_thread.is_finished(), "lists get status 503");
     assert_eq!(fault(&["none"]).0, Some(0));
     assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n");
-    assert_eq!(watching.join().expect("the watcher does not panic"), ["default/a"]);
+    assert_eq!(watch_thread.join().expect("the watcher does not panic"), ["default/a"]);
 
-    let (code, _, printed) = fault(&["lag,replica=7"]);
-    assert!(code == Some(2) && printed.contains("no replica 7"), "{printed}");
-    let (code, _, printed) = fault(&["lag", "lagg"]);
-    assert!(code == Some(2) && printed.contains("unknown fault \"lagg\""), "{printed}");
+    let (code, _, error_output) = fault(&["lag,replica=7"]);
+    assert!(code == Some(2) && error_output.contains("no replica 7"), "{error_output}");
+    let (code, _, error_output) = fault(&["lag", "lagg"]);
+    assert!(code == Some(2) && error_output.contains("unknown fault \"lagg\""), "{error_output}");
     assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n", "an unknown fault leaves the others off");
     assert!(fault(&["--list"]).1.lines().count() > 20);
-    let elsewhere = steadfast(&["fault", "lag", "--kubeconfig", &temp_file("elsewhere.kubeconfig", "kind: Config\n")]);
-    assert!(
-        stderr_text(&elsewhere).contains("no context of a running `steadfast serve`"),
-        "{}",
-        stderr_text(&elsewhere)
-    );
+    let output = steadfast(&["fault", "lag", "--kubeconfig", &temp_file("elsewhere.kubeconfig", "kind: Config\n")]);
+    assert!(stderr_text(&output).contains("no context of a running `steadfast serve`"), "{}", stderr_text(&output));
 }

@@ -12,13 +12,13 @@ use crate::run::{stderr_text, steadfast, temp_path};
 const RULE: &str = "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"it\"]\n";
 
 /// A folder with a cluster's kubeconfig, in which `check --online` runs.
-struct World {
+struct Fixture {
     folder: PathBuf,
     _runtime: Runtime,
     _server: ApiServer,
 }
 
-impl World {
+impl Fixture {
     fn start(name: &str) -> Self {
         let folder = PathBuf::from(temp_path(&format!("sinks-{name}")));
         // Remove files of an earlier test run.
@@ -50,8 +50,8 @@ const NAME: &str = "send = \"{'key': object.metadata.name, 'name': object.metada
 
 #[test]
 fn unreachable_sink_is_reported_with_position() {
-    let world = World::start("nobody");
-    std::fs::write(world.folder.join("key"), KEY).expect("the folder is writable");
+    let fixture = Fixture::start("nobody");
+    std::fs::write(fixture.folder.join("key"), KEY).expect("the folder is writable");
     let port = unused_port();
     let sinks = [
         (
@@ -78,14 +78,14 @@ fn unreachable_sink_is_reported_with_position() {
             "does not respond over TCP",
         ),
     ];
-    for (sink, send, printed) in sinks {
-        let (code, error_output) = world.check(&sink, send);
+    for (sink, send, expected_error) in sinks {
+        let (code, error_output) = fixture.check(&sink, send);
         assert_eq!(code, Some(3), "{sink}: {error_output}");
         // Column of the sink's settings.
         let column = sink.find('=').unwrap_or_default() + 3;
         assert!(error_output.contains(&format!("notify.toml:4:{column}: ")), "{sink}: {error_output}");
         assert!(
-            error_output.contains(printed) && error_output.contains("correct the cause or the configuration"),
+            error_output.contains(expected_error) && error_output.contains("correct the cause or the configuration"),
             "{sink}: {error_output}"
         );
         assert!(!error_output.contains("hunter2"), "{error_output}");
@@ -94,24 +94,24 @@ fn unreachable_sink_is_reported_with_position() {
 
 #[test]
 fn unknown_zone_and_key_are_reported() {
-    let world = World::start("zone");
-    let Some(knot) = DnsServer::start(&world.folder, DnsKind::Knot) else { return };
-    let key = |text: &str| std::fs::write(world.folder.join("key"), text).expect("the folder is writable");
+    let fixture = Fixture::start("zone");
+    let Some(dns_server) = DnsServer::start(&fixture.folder, DnsKind::Knot) else { return };
+    let key = |text: &str| std::fs::write(fixture.folder.join("key"), text).expect("the folder is writable");
     let sink = |zone: &str| {
         format!(
             "dns = {{server = \"127.0.0.1:{}\", zone = \"{zone}\", secret = {{file = \"key\"}}, mark = \"m\"}}",
-            knot.port
+            dns_server.port
         )
     };
     key(KEY);
-    let (code, error_output) = world.check(&sink("example.org"), NAME);
+    let (code, error_output) = fixture.check(&sink("example.org"), NAME);
     assert_eq!(code, Some(0), "{error_output}");
     assert!(
         error_output.contains("its sinks can be reached, and its clusters serve the watched resources"),
         "{error_output}"
     );
 
-    let (code, error_output) = world.check(&sink("example.net"), NAME);
+    let (code, error_output) = fixture.check(&sink("example.net"), NAME);
     assert_eq!(code, Some(3), "{error_output}");
     assert!(
         error_output.contains("notify.toml:4:7: ")
@@ -120,12 +120,12 @@ fn unknown_zone_and_key_are_reported() {
     );
 
     let name = |text: &str| KEY.replacen("mirror", text, 1);
-    for (wrong, printed) in [(name("nobody"), "BADKEY"), (KEY.replace("bWly", "eHl6"), "BADSIG")] {
-        key(&wrong);
-        let (code, error_output) = world.check(&sink("example.org"), NAME);
+    for (invalid_key, expected_error) in [(name("nobody"), "BADKEY"), (KEY.replace("bWly", "eHl6"), "BADSIG")] {
+        key(&invalid_key);
+        let (code, error_output) = fixture.check(&sink("example.org"), NAME);
         assert_eq!(code, Some(3), "{error_output}");
-        assert!(error_output.contains("notify.toml:4:7: ") && error_output.contains(printed), "{error_output}");
-        let secret = wrong.rsplit(':').next().expect("the secret of a key");
+        assert!(error_output.contains("notify.toml:4:7: ") && error_output.contains(expected_error), "{error_output}");
+        let secret = invalid_key.rsplit(':').next().expect("the secret of a key");
         assert!(!error_output.contains(secret), "{error_output}");
     }
 }

@@ -6,6 +6,7 @@
 
 mod backends;
 mod balancer;
+mod fixture;
 mod outages;
 mod records;
 mod registries;
@@ -14,12 +15,11 @@ mod slices;
 mod systems;
 mod tenants;
 mod workload;
-mod world;
 
 use std::time::Duration;
 
+use fixture::{Fixture, Setup};
 use workload::Deployment;
-use world::{Setup, World};
 
 /// The documented rule, with all defaults.
 const DOCUMENTED: Setup = Setup {
@@ -44,93 +44,93 @@ to = ["web"]
 };
 
 /// Starts a world with one deployment of `replicas` pods, `notify` and traffic.
-fn start_world(setup: Setup, replicas: usize) -> Option<(World, Deployment)> {
-    let mut world = World::start(setup)?;
-    let deployment = Deployment::create(&mut world, 0, "web", replicas);
-    world.start_notify();
-    world.start_traffic();
-    world.sleep(Duration::from_millis(300));
-    Some((world, deployment))
+fn start_fixture(setup: Setup, replicas: usize) -> Option<(Fixture, Deployment)> {
+    let mut fixture = Fixture::start(setup)?;
+    let deployment = Deployment::create(&mut fixture, 0, "web", replicas);
+    fixture.start_notify();
+    fixture.start_traffic();
+    fixture.sleep(Duration::from_millis(300));
+    Some((fixture, deployment))
 }
 
 #[test]
 fn three_pod_update_fails_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "roll-3", ..DOCUMENTED }, 3) else { return };
-    web.roll(&mut world);
-    let verdict = world.finish();
-    assert_eq!(verdict.served.len(), 6, "all pods served: {verdict:?}");
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "roll-3", ..DOCUMENTED }, 3) else { return };
+    web.replace_pods(&mut fixture);
+    let verdict = fixture.finish();
+    assert_eq!(verdict.response_counts.len(), 6, "all pods served: {verdict:?}");
 }
 
 #[test]
 fn ten_pod_update_fails_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "roll-10", ..DOCUMENTED }, 10) else { return };
-    web.roll(&mut world);
-    let verdict = world.finish();
-    assert_eq!(verdict.served.len(), 20, "all pods served: {verdict:?}");
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "roll-10", ..DOCUMENTED }, 10) else { return };
+    web.replace_pods(&mut fixture);
+    let verdict = fixture.finish();
+    assert_eq!(verdict.response_counts.len(), 20, "all pods served: {verdict:?}");
 }
 
 #[test]
 fn thirty_pod_update_fails_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "roll-30", ..DOCUMENTED }, 30) else { return };
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "roll-30", ..DOCUMENTED }, 30) else { return };
     web.startup = Duration::from_millis(150);
-    web.roll(&mut world);
-    let verdict = world.finish();
-    assert_eq!(verdict.served.len(), 60, "all pods served: {verdict:?}");
+    web.replace_pods(&mut fixture);
+    let verdict = fixture.finish();
+    assert_eq!(verdict.response_counts.len(), 60, "all pods served: {verdict:?}");
 }
 
 #[test]
 fn stateful_set_update_fails_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "stateful", ..DOCUMENTED }, 3) else { return };
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "stateful", ..DOCUMENTED }, 3) else { return };
     web.grace = Duration::from_millis(600);
-    web.roll_in_place(&mut world);
-    world.finish();
+    web.restart_pods_in_place(&mut fixture);
+    fixture.finish();
 }
 
 #[test]
 fn scale_down_fails_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "scale", ..DOCUMENTED }, 10) else { return };
-    web.scale_down(&mut world, 3);
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "scale", ..DOCUMENTED }, 10) else { return };
+    web.scale_down(&mut fixture, 3);
     // Removing more than a third needs no approval here: the objects were deleted, and other pods still serve.
-    world.finish();
+    fixture.finish();
 }
 
 #[test]
 fn replaced_crashed_pods_fail_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "crash", ..DOCUMENTED }, 4) else { return };
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "crash", ..DOCUMENTED }, 4) else { return };
     for _ in 0..2 {
-        web.replace_crashed(&mut world, Duration::from_millis(300));
+        web.replace_crashed(&mut fixture, Duration::from_millis(300));
     }
     // The kubelet restarts a container in place.
     let pod = web.pods[0].clone();
-    world.crash(&pod);
-    world.sleep(Duration::from_millis(300));
-    world.set_ready(&pod, false);
-    world.sleep(Duration::from_millis(300));
-    world.recover(&pod);
-    world.set_ready(&pod, true);
-    world.finish();
+    fixture.crash(&pod);
+    fixture.sleep(Duration::from_millis(300));
+    fixture.set_ready(&pod, false);
+    fixture.sleep(Duration::from_millis(300));
+    fixture.recover(&pod);
+    fixture.set_ready(&pod, true);
+    fixture.finish();
 }
 
 #[test]
 fn balancer_restart_recovers_within_two_seconds() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "reload", ..DOCUMENTED }, 3) else { return };
-    world.disturb("HAProxy reloads", |balancer| balancer.reload());
-    world.sleep(Duration::from_millis(2500));
-    world.disturb("HAProxy restarts", balancer::Balancer::restart);
-    world.sleep(Duration::from_millis(2500));
-    world.disturb("HAProxy reloads during a rolling update", |balancer| balancer.reload());
-    web.roll(&mut world);
-    world.finish();
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "reload", ..DOCUMENTED }, 3) else { return };
+    fixture.disturb("HAProxy reloads", |balancer| balancer.reload());
+    fixture.sleep(Duration::from_millis(2500));
+    fixture.disturb("HAProxy restarts", balancer::Balancer::restart);
+    fixture.sleep(Duration::from_millis(2500));
+    fixture.disturb("HAProxy reloads during a rolling update", |balancer| balancer.reload());
+    web.replace_pods(&mut fixture);
+    fixture.finish();
 }
 
 #[test]
 fn checker_detects_dead_servers() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
     // Leaves two dead servers: the program no longer runs.
-    world.end_notify("TERM");
+    fixture.end_notify("TERM");
     web.grace = Duration::ZERO;
-    web.roll(&mut world);
-    world.sleep(Duration::from_millis(300));
-    let fault = world.verdict(|_| true).expect_err("the only server is dead");
+    web.replace_pods(&mut fixture);
+    fixture.sleep(Duration::from_millis(300));
+    let fault = fixture.verdict(|_| true).expect_err("the only server is dead");
     assert!(fault.contains("requests failed") && fault.contains("503"), "{fault}");
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 
-use crate::run::{RunningServer, finish, start, start_with, stderr_text, steadfast, temp_file};
+use crate::run::{RunningServer, finish, start, start_with_variables, stderr_text, steadfast, temp_file};
 
 fn lines(stdout: &[u8]) -> Vec<Value> {
     let parse = |line: &[u8]| serde_json::from_slice(line).expect("every line is JSON");
@@ -26,7 +26,7 @@ fn until_limits_embedded_fleet_events() {
     let lines = lines(&output.stdout);
     assert_eq!(lines.len(), 60);
 
-    let (mut versions, mut types, mut last) = (BTreeMap::<&str, u64>::new(), BTreeSet::new(), "");
+    let (mut versions, mut types, mut last_time) = (BTreeMap::<&str, u64>::new(), BTreeSet::new(), "");
     for line in &lines {
         let (time, kind) = (text(line, "time"), text(line, "type"));
         // The UTC form 2026-01-02T03:04:05.678901Z, in every time zone.
@@ -44,15 +44,21 @@ fn until_limits_embedded_fleet_events() {
             assert!(line["uid"].is_null(), "{line}");
             continue;
         }
-        last = last.max(time);
+        last_time = last_time.max(time);
         assert!(!text(line, "namespace").is_empty() && !text(line, "name").is_empty(), "{line}");
         let version: u64 = text(line, "resourceVersion").parse().expect("a version is a number here");
-        let before = versions.insert(text(line, "uid"), version);
+        let previous_version = versions.insert(text(line, "uid"), version);
         match kind {
-            "Added" => assert_eq!(before, None, "added twice: {line}"),
-            "Updated" => assert!(before.is_some_and(|before| before < version), "out of order: {line}"),
+            "Added" => assert_eq!(previous_version, None, "added twice: {line}"),
+            "Updated" => assert!(
+                previous_version.is_some_and(|previous_version| previous_version < version),
+                "out of order: {line}"
+            ),
             "Deleted" => {
-                assert!(before.is_some_and(|before| before < version), "out of order: {line}");
+                assert!(
+                    previous_version.is_some_and(|previous_version| previous_version < version),
+                    "out of order: {line}"
+                );
                 assert_eq!((text(line, "certainty"), text(line, "reason")), ("Observed", "Deleted"));
                 versions.remove(text(line, "uid"));
             }
@@ -67,13 +73,13 @@ fn outage_shows_doubt_and_missed_changes() {
     let output = steadfast(&["watch", "--embedded", "--outages", "--until", "60"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     let error_output = stderr_text(&output);
-    for part in
+    for expected_text in
         ["# the embedded server: cut off for ", " ! pods: ", "can be reached again", " ! pods: fresh again after "]
     {
-        assert!(error_output.contains(part), "{part:?} is missing in {error_output}");
+        assert!(error_output.contains(expected_text), "{expected_text:?} is missing in {error_output}");
     }
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains(" - pods ") && shown.contains("(inferred: deleted)"), "{shown}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output_text.contains(" - pods ") && output_text.contains("(inferred: deleted)"), "{output_text}");
 }
 
 #[test]
@@ -100,23 +106,23 @@ fn full_prints_whole_objects() {
 #[test]
 fn text_has_symbol_resource_and_name() {
     let output = steadfast(&["watch", "deploy", "--embedded", "--until", "4"]);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    for part in [
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expected_text in [
         "+ deployments.apps default/web ready 3 of 3\n",
         "+ deployments.apps shop/cart ready ",
         "= deployments.apps synced at ",
     ] {
-        assert!(printed.contains(part), "{part:?} is missing in {printed}");
+        assert!(output_text.contains(expected_text), "{expected_text:?} is missing in {output_text}");
     }
 }
 
 #[test]
 fn closed_pipe_ends_watch_silently() {
     let mut child = start(&["watch", "--embedded", "-o", "json"]);
-    let mut first = String::new();
+    let mut first_line = String::new();
     let mut reader = BufReader::new(child.stdout.take().expect("a piped stdout"));
-    reader.read_line(&mut first).expect("a readable line");
-    assert!(first.contains("Added"), "{first}");
+    reader.read_line(&mut first_line).expect("a readable line");
+    assert!(first_line.contains("Added"), "{first_line}");
     drop(reader);
     let status = child.wait().expect("an exit status");
     assert!(status.success(), "{status}");
@@ -129,23 +135,23 @@ fn selectors_contexts_and_names_reach_the_server() {
                    apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: kube-system, labels: {app: web}}\n";
     let manifest = temp_file("selectors.yaml", objects);
     let server = RunningServer::start("selectors.kubeconfig", &["-f", &manifest]);
-    let names = |more: &[&str], until: &str| {
+    let watched_names = |extra_arguments: &[&str], until: &str| {
         let common = ["watch", "configmaps", "--kubeconfig", &server.kubeconfig, "-o", "json", "--until", until];
-        let output = steadfast(&[&common, more].concat());
+        let output = steadfast(&[&common, extra_arguments].concat());
         assert!(output.status.success(), "{}", stderr_text(&output));
         let added = lines(&output.stdout).into_iter().filter(|line| line["type"] == "Added");
         added.map(|line| text(&line, "name").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(names(&[], "3"), ["a", "b"]);
-    assert_eq!(names(&["-A"], "4"), ["a", "b", "c"]);
-    assert_eq!(names(&["-A", "-l", "app=web"], "3"), ["a", "c"]);
-    assert_eq!(names(&["-A", "--field-selector", "metadata.name=b"], "2"), ["b"]);
-    assert_eq!(names(&["-n", "kube-system", "--context", "steadfast"], "2"), ["c"]);
-    let several = ["watch", "cm,ns", "nodes", "--kubeconfig", &server.kubeconfig, "--until", "9"];
-    let output = steadfast(&several);
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    for part in ["+ configmaps default/a", "+ namespaces default", "= nodes synced"] {
-        assert!(printed.contains(part), "{part:?} is missing in {printed}");
+    assert_eq!(watched_names(&[], "3"), ["a", "b"]);
+    assert_eq!(watched_names(&["-A"], "4"), ["a", "b", "c"]);
+    assert_eq!(watched_names(&["-A", "-l", "app=web"], "3"), ["a", "c"]);
+    assert_eq!(watched_names(&["-A", "--field-selector", "metadata.name=b"], "2"), ["b"]);
+    assert_eq!(watched_names(&["-n", "kube-system", "--context", "steadfast"], "2"), ["c"]);
+    let arguments = ["watch", "cm,ns", "nodes", "--kubeconfig", &server.kubeconfig, "--until", "9"];
+    let output = steadfast(&arguments);
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for expected_text in ["+ configmaps default/a", "+ namespaces default", "= nodes synced"] {
+        assert!(output_text.contains(expected_text), "{expected_text:?} is missing in {output_text}");
     }
 }
 
@@ -156,10 +162,10 @@ fn unreachable_server_is_reported_and_retried() {
 
     let kubeconfig = crate::bad_input::kubeconfig("waiting.kubeconfig", "https://127.0.0.1:1", "");
     let mut child = start(&["watch", "pods", "--kubeconfig", &kubeconfig]);
-    let mut printed = String::new();
+    let mut warning = String::new();
     let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
-    stderr.read_line(&mut printed).expect("a readable line");
-    assert!(printed.starts_with("waiting for https://127.0.0.1:1: ") && printed.contains("refused"), "{printed}");
+    stderr.read_line(&mut warning).expect("a readable line");
+    assert!(warning.starts_with("waiting for https://127.0.0.1:1: ") && warning.contains("refused"), "{warning}");
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(child.try_wait().expect("the state of the process").is_none(), "the program retries instead of ending");
     child.stderr = Some(stderr.into_inner());
@@ -175,18 +181,20 @@ async fn running_watch_uses_replaced_token() {
     let kubeconfig = temp_file("rotated.kubeconfig", &server.kubeconfig());
     let until = (namespaces + 1).to_string();
     let mut child = start(&["watch", "namespaces", "--kubeconfig", &kubeconfig, "-o", "json", "--until", &until]);
-    let mut printed = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
     for _ in 0..namespaces {
         let mut line = String::new();
-        assert!(printed.read_line(&mut line).expect("a readable line") > 0, "the program exited early");
+        assert!(stdout.read_line(&mut line).expect("a readable line") > 0, "the program exited early");
     }
 
     server.faults().replace_tokens(&["second"]);
     temp_file("rotated.kubeconfig", &server.kubeconfig().replace("first", "second"));
     server.faults().reset();
-    let added = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "after-the-rotation"}});
-    server.create(&serde_json::from_value::<Namespace>(added).expect("a namespace")).expect("the object is created");
-    child.stdout = Some(printed.into_inner());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "after-the-rotation"}});
+    server
+        .create(&serde_json::from_value::<Namespace>(namespace).expect("a namespace"))
+        .expect("the object is created");
+    child.stdout = Some(stdout.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("after-the-rotation"), "{}", stderr_text(&output));
@@ -200,12 +208,12 @@ fn config_map(name: &str, value: &str) -> Value {
 #[test]
 fn times_have_local_offset_or_utc() {
     let arguments = ["watch", "ns", "--embedded", "--until", "1"];
-    let printed = |more: &[&str]| {
-        let output = finish(start_with(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
+    let run_watch = |extra_arguments: &[&str]| {
+        let output = finish(start_with_variables(&[&arguments, extra_arguments].concat(), &[("TZ", "IST-5:30")]));
         assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let (local, utc, json) = (printed(&[]), printed(&["--utc"]), printed(&["-o", "json"]));
+    let (local, utc, json) = (run_watch(&[]), run_watch(&["--utc"]), run_watch(&["-o", "json"]));
     // 15:34:05.678+05:30 + namespaces default
     assert_eq!((&local[12..19], &utc[12..14]), ("+05:30 ", "Z "), "{local}{utc}");
     let time = lines(json.as_bytes())[0]["time"].as_str().expect("a time").to_owned();
@@ -214,7 +222,7 @@ fn times_have_local_offset_or_utc() {
 
 #[test]
 fn single_object_is_watched_by_name() {
-    let watched = |resources: &[&str], until: &str| {
+    let watched_objects = |resources: &[&str], until: &str| {
         let common = ["watch", "--embedded", "--until", until, "-o", "json"];
         let output = steadfast(&[&common, resources].concat());
         assert!(output.status.success(), "{}", stderr_text(&output));
@@ -225,10 +233,14 @@ fn single_object_is_watched_by_name() {
         added.sort();
         added
     };
-    assert_eq!(watched(&["deploy/web"], "2"), ["deployments.apps default/web"]);
-    assert_eq!(watched(&["deploy/cart", "-n", "shop"], "2"), ["deployments.apps shop/cart"]);
-    let both = ["deployments.apps default/web", "deployments.apps default/worker"];
-    assert_eq!(watched(&["deploy/web,Deployment/worker", "deployments/web"], "4"), both, "one line per object");
+    assert_eq!(watched_objects(&["deploy/web"], "2"), ["deployments.apps default/web"]);
+    assert_eq!(watched_objects(&["deploy/cart", "-n", "shop"], "2"), ["deployments.apps shop/cart"]);
+    let two_objects = ["deployments.apps default/web", "deployments.apps default/worker"];
+    assert_eq!(
+        watched_objects(&["deploy/web,Deployment/worker", "deployments/web"], "4"),
+        two_objects,
+        "one line per object"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,9 +249,9 @@ async fn missing_kind_is_awaited_while_others_run() {
     let kubeconfig = temp_file("wait-for-kind.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "widgets.example.com", "cm", "--wait-for-kind", "--kubeconfig", &kubeconfig];
     let mut child = start(&[&arguments[..], &["--until", "3"]].concat());
-    let mut printed = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut line = String::new();
-    printed.read_line(&mut line).expect("a readable line");
+    stdout.read_line(&mut line).expect("a readable line");
     assert!(line.contains("= configmaps synced"), "{line}");
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
@@ -253,14 +265,14 @@ async fn missing_kind_is_awaited_while_others_run() {
     server.create(&definition).expect("a definition");
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
     server.create(&widget).expect("a widget");
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut printed, &mut rest).expect("readable output");
-    child.stdout = Some(printed.into_inner());
+    let mut later_lines = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut later_lines).expect("readable output");
+    child.stdout = Some(stdout.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
-        rest.contains("+ widgets.example.com default/w") && rest.contains("= widgets.example.com synced"),
-        "{rest}"
+        later_lines.contains("+ widgets.example.com default/w") && later_lines.contains("= widgets.example.com synced"),
+        "{later_lines}"
     );
     assert!(
         stderr_text(&output).contains("waiting for widgets.example.com: the server has no resource"),
@@ -276,35 +288,38 @@ async fn json_doubt_lines_precede_newer_events() {
     let kubeconfig = temp_file("freshness.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "-o", "json", "--until", "4"];
     let mut child = start(&arguments);
-    let mut printed = BufReader::new(child.stdout.take().expect("a piped stdout"));
-    let mut next = || -> Value {
+    let mut stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    let mut next_line = || -> Value {
         let mut line = String::new();
-        assert!(printed.read_line(&mut line).expect("a readable line") > 0, "the program exited");
+        assert!(stdout.read_line(&mut line).expect("a readable line") > 0, "the program exited");
         serde_json::from_str(&line).expect("valid JSON")
     };
-    assert_eq!((next()["type"].clone(), next()["type"].clone()), (json!("Added"), json!("Synced")));
+    assert_eq!((next_line()["type"].clone(), next_line()["type"].clone()), (json!("Added"), json!("Synced")));
 
     server.faults().cut();
     server.create(&config_map("meanwhile", "1")).expect("a config map");
-    let doubt = next();
+    let doubt = next_line();
     assert_eq!((&doubt["type"], &doubt["resource"]), (&json!("Freshness"), &json!("configmaps")), "{doubt}");
     assert!(["Resuming", "Stale"].contains(&text(&doubt, "state")), "{doubt}");
     assert!(!text(&doubt, "why").is_empty() && doubt["doubtSeconds"].as_f64().is_some_and(|lasted| lasted >= 0.5));
     server.faults().heal();
-    let mut until_fresh = Vec::new();
+    let mut lines_until_fresh = Vec::new();
     loop {
-        let line = next();
-        let fresh = line["state"] == "Fresh";
-        until_fresh.push(line);
-        if fresh {
+        let line = next_line();
+        let is_fresh = line["state"] == "Fresh";
+        lines_until_fresh.push(line);
+        if is_fresh {
             break;
         }
     }
-    let end = until_fresh.last().expect("a line of fresh state");
-    assert_eq!((&end["why"], &end["namespace"]), (&Value::Null, &json!("default")), "{end}");
-    assert!(until_fresh.iter().any(|line| line["name"] == "meanwhile"), "before the end of the doubt: {until_fresh:?}");
+    let end_line = lines_until_fresh.last().expect("a line of fresh state");
+    assert_eq!((&end_line["why"], &end_line["namespace"]), (&Value::Null, &json!("default")), "{end_line}");
+    assert!(
+        lines_until_fresh.iter().any(|line| line["name"] == "meanwhile"),
+        "before the end of the doubt: {lines_until_fresh:?}"
+    );
     server.create(&config_map("after", "1")).expect("a config map");
-    assert_eq!(next()["name"], "after");
-    child.stdout = Some(printed.into_inner());
+    assert_eq!(next_line()["name"], "after");
+    child.stdout = Some(stdout.into_inner());
     assert!(finish(child).status.success(), "four events; freshness lines do not count");
 }

@@ -9,38 +9,38 @@ use steadfast_apiserver::ApiServer;
 use crate::run::{KillOnDrop, finish, signal, start, stderr_text, temp_file};
 
 /// The program, and its output line by line.
-struct Watching {
+struct WatchOutput {
     child: KillOnDrop,
     lines: BufReader<std::process::ChildStdout>,
 }
 
-impl Watching {
+impl WatchOutput {
     /// Starts the program on `server`, and waits until it has printed the existing objects.
     fn start(server: &ApiServer, name: &str, arguments: &[&str]) -> Self {
         let kubeconfig = temp_file(&format!("watch-{name}.kubeconfig"), &server.kubeconfig());
-        let all = [&["watch", "--kubeconfig", &kubeconfig, "--utc"], arguments].concat();
-        let mut child = KillOnDrop(start(&all));
+        let all_arguments = [&["watch", "--kubeconfig", &kubeconfig, "--utc"], arguments].concat();
+        let mut child = KillOnDrop(start(&all_arguments));
         let lines = BufReader::new(child.0.stdout.take().expect("a piped stdout"));
-        let mut watching = Self { child, lines };
+        let mut watch_output = Self { child, lines };
         let is_synced = |line: &str| line.contains(" synced ") || line.contains("\"type\":\"Synced\"");
-        while !is_synced(&watching.next()) {}
-        watching
+        while !is_synced(&watch_output.next_line()) {}
+        watch_output
     }
 
-    fn next(&mut self) -> String {
+    fn next_line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.lines.read_line(&mut line).expect("a readable line") > 0, "the program exited");
         line.trim_end().to_owned()
     }
 
     /// Returns the next line without its time.
-    fn event(&mut self) -> String {
-        let line = self.next();
+    fn next_event(&mut self) -> String {
+        let line = self.next_line();
         line.split_once("Z ").unwrap_or_else(|| panic!("no time in {line}")).1.to_owned()
     }
 
-    fn json(&mut self) -> Value {
-        serde_json::from_str(&self.next()).expect("valid JSON")
+    fn next_json(&mut self) -> Value {
+        serde_json::from_str(&self.next_line()).expect("valid JSON")
     }
 
     fn child(&self) -> &Child {
@@ -65,23 +65,23 @@ fn deployment(replicas: u32, image: &str) -> Value {
 async fn update_line_names_the_change() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     server.create(&deployment(3, "shop/app:1.4")).expect("a deployment");
-    let mut watching = Watching::start(&server, "update", &["deploy"]);
+    let mut watch_output = WatchOutput::start(&server, "update", &["deploy"]);
     let patch = |patch: Value| server.merge_patch("deployments.apps", "default", "web", patch).expect("a patch");
     patch(json!({"spec": {"replicas": 5}}));
-    assert!(watching.event().starts_with("~ deployments.apps default/web replicas 3→5"));
+    assert!(watch_output.next_event().starts_with("~ deployments.apps default/web replicas 3→5"));
     patch(json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "shop/app:1.5"}]}}}}));
-    assert!(watching.event().starts_with("~ deployments.apps default/web image app 1.4→1.5"));
+    assert!(watch_output.next_event().starts_with("~ deployments.apps default/web image app 1.4→1.5"));
     patch(json!({"status": {"replicas": 6, "updatedReplicas": 3, "readyReplicas": 5}}));
-    let line = watching.event();
+    let line = watch_output.next_event();
     assert!(line.starts_with("~ deployments.apps default/web rollout 3/5 updated, ready 0→5 of 5"), "{line}");
     patch(json!({"metadata": {"annotations": {"note": "\u{1b}[2Jx"}}}));
-    let line = watching.event();
+    let line = watch_output.next_event();
     assert!(line.contains("annotation +note=\\u{1b}[2Jx"), "{line}");
     server.delete_named("deployments.apps", "default", "web").expect("a deletion");
-    let line = watching.event();
+    let line = watch_output.next_event();
     assert_eq!(line, "- deployments.apps default/web ready 5 of 5 (observed: deleted)");
     server.create(&deployment(1, "shop/app:2")).expect("a deployment");
-    let line = watching.event();
+    let line = watch_output.next_event();
     assert!(
         line.contains("+ deployments.apps default/web ready 0 of 1 (recreated under the same name after "),
         "{line}"
@@ -97,21 +97,21 @@ async fn noise_has_no_line_and_is_counted() {
     object["kind"] = json!("Lease");
     object["metadata"] = json!({"name": "leader", "namespace": "default"});
     server.create(&object).expect("a lease");
-    let mut watching = Watching::start(&server, "noise", &["leases"]);
-    let mut json = Watching::start(&server, "noise-json", &["leases", "-o", "json"]);
+    let mut watch_output = WatchOutput::start(&server, "noise", &["leases"]);
+    let mut json = WatchOutput::start(&server, "noise-json", &["leases", "-o", "json"]);
     let patch = |patch: Value| server.merge_patch("leases", "default", "leader", patch).expect("a patch");
     patch(lease("a", "2026-01-01T00:00:02.000000Z"));
     patch(lease("b", "2026-01-01T00:00:04.000000Z"));
-    assert!(watching.event().starts_with("~ leases.coordination.k8s.io default/leader holder a→b"));
-    let line = json.json();
+    assert!(watch_output.next_event().starts_with("~ leases.coordination.k8s.io default/leader holder a→b"));
+    let line = json.next_json();
     assert_eq!((&line["changes"], &line["changeCount"]), (&json!([]), &json!(1)), "{line}");
     assert!(line["hidden"].as_u64().is_some_and(|hidden| hidden >= 2), "{line}");
-    let changed = json!([{"path": "spec.holderIdentity", "old": "a", "new": "b"}]);
-    assert_eq!(json.json()["changes"], changed);
+    let expected_changes = json!([{"path": "spec.holderIdentity", "old": "a", "new": "b"}]);
+    assert_eq!(json.next_json()["changes"], expected_changes);
 
-    signal(watching.child(), "INT");
+    signal(watch_output.child(), "INT");
     let mut rest = String::new();
-    let mut stderr = watching.child.0.stderr.take().expect("a piped stderr");
+    let mut stderr = watch_output.child.0.stderr.take().expect("a piped stderr");
     stderr.read_to_string(&mut rest).expect("readable output");
     let expected = "# leases.coordination.k8s.io in default: 0 added, 0 deleted, 1 changed (1 more without a line";
     assert!(rest.contains("# watched for ") && rest.contains(expected), "{rest}");
@@ -164,22 +164,22 @@ async fn secrets_show_changed_keys_only() {
         })
     };
     server.create(&secret("cGxhbnRlZDE=")).expect("a secret");
-    let mut text = Watching::start(&server, "secret", &["secrets"]);
-    let mut json = Watching::start(&server, "secret-json", &["secrets", "-o", "json", "--full", "-v"]);
-    let mut shown = Watching::start(&server, "secret-shown", &["secrets", "--show-secrets"]);
+    let mut text = WatchOutput::start(&server, "secret", &["secrets"]);
+    let mut json = WatchOutput::start(&server, "secret-json", &["secrets", "-o", "json", "--full", "-v"]);
+    let mut shown = WatchOutput::start(&server, "secret-shown", &["secrets", "--show-secrets"]);
     let patch = secret("cGxhbnRlZDI=");
     server.merge_patch("secrets", "default", "db", patch).expect("a patch");
-    assert!(text.event().starts_with("~ secrets default/db data.password changed"));
-    let line = json.next();
+    assert!(text.next_event().starts_with("~ secrets default/db data.password changed"));
+    let line = json.next_line();
     assert!(line.contains("data.password") && !line.contains("cGxhbnRlZD"), "{line}");
-    assert!(shown.event().contains("data.password cGxhbnRlZDE=→cGxhbnRlZDI="));
+    assert!(shown.next_event().contains("data.password cGxhbnRlZDE=→cGxhbnRlZDI="));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_precede_the_name() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let deployment = server.create(&deployment(1, "shop/app:1")).expect("a deployment");
-    let owned = |api_version: &str, kind: &str, name: &str, owner: &Value| {
+    let object_with_owner = |api_version: &str, kind: &str, name: &str, owner: &Value| {
         let owner = json!({
             "apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": true,
             "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
@@ -187,9 +187,10 @@ async fn owners_precede_the_name() {
         let metadata = json!({"name": name, "namespace": "default", "ownerReferences": [owner]});
         json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": {}})
     };
-    let replica_set = server.create(&owned("apps/v1", "ReplicaSet", "web-7d9f", &deployment)).expect("a replica set");
-    server.create(&owned("v1", "Pod", "web-7d9f-x2x4z", &replica_set)).expect("a pod");
-    let mut watching = Watching::start(&server, "owners", &["pods"]);
+    let replica_set =
+        server.create(&object_with_owner("apps/v1", "ReplicaSet", "web-7d9f", &deployment)).expect("a replica set");
+    server.create(&object_with_owner("v1", "Pod", "web-7d9f-x2x4z", &replica_set)).expect("a pod");
+    let mut watch_output = WatchOutput::start(&server, "owners", &["pods"]);
     let mut number = 0;
     let mut line = String::new();
     // The owner of the replica set is requested with the first line. The response may arrive after some further lines.
@@ -197,8 +198,11 @@ async fn owners_precede_the_name() {
         number += 1;
         let labels = json!({"metadata": {"labels": {"number": number.to_string()}}});
         server.merge_patch("pods", "default", "web-7d9f-x2x4z", labels).expect("a patch");
-        line = watching.event();
-        let short = line.starts_with("~ pods default rs/web-7d9f › web-7d9f-x2x4z label ");
-        assert!(short || line.starts_with("~ pods default deploy/web › web-7d9f › web-7d9f-x2x4z label "), "{line}");
+        line = watch_output.next_event();
+        let has_short_chain = line.starts_with("~ pods default rs/web-7d9f › web-7d9f-x2x4z label ");
+        assert!(
+            has_short_chain || line.starts_with("~ pods default deploy/web › web-7d9f › web-7d9f-x2x4z label "),
+            "{line}"
+        );
     }
 }

@@ -31,13 +31,13 @@ impl Terminal {
         Self { child: KillOnDrop(child), output, text: String::new() }
     }
 
-    /// Reads until `wanted` appears after the text that was read before.
-    fn until(&mut self, wanted: &str) -> &str {
+    /// Reads until `expected_text` appears after the text that was read before.
+    fn read_until(&mut self, expected_text: &str) -> &str {
         let start = self.text.len();
-        while !self.text[start..].contains(wanted) {
+        while !self.text[start..].contains(expected_text) {
             let mut bytes = [0; 4096];
             let read = self.output.read(&mut bytes).expect("readable output");
-            assert!(read > 0, "the program exited before {wanted:?}: {:?}", self.text);
+            assert!(read > 0, "the program exited before {expected_text:?}: {:?}", self.text);
             // A character can be split between two reads, and is then replaced. The assertions contain no such
             // characters.
             self.text.push_str(&String::from_utf8_lossy(&bytes[..read]));
@@ -49,9 +49,9 @@ impl Terminal {
     fn interrupt(mut self) -> String {
         let mut stdin = self.child.0.stdin.take().expect("a piped stdin");
         std::io::Write::write_all(&mut stdin, b"\x03").expect("the terminal accepts input");
-        let mut rest = Vec::new();
-        self.output.read_to_end(&mut rest).expect("readable output");
-        String::from_utf8_lossy(&rest).into_owned()
+        let mut remaining_output = Vec::new();
+        self.output.read_to_end(&mut remaining_output).expect("readable output");
+        String::from_utf8_lossy(&remaining_output).into_owned()
     }
 }
 
@@ -79,46 +79,52 @@ fn rows(output: &str) -> Vec<String> {
 async fn status_line_is_below_lines_and_erased() {
     let server = server().await;
     let mut terminal = Terminal::start(&server, "status", 120, "", "cm");
-    let shown = terminal.until("fresh since ").to_owned() + terminal.until("gaps repaired");
-    assert!(shown.contains("\r\x1b[K\x1b[32mfresh since ") && shown.contains("changes/min"), "{shown:?}");
+    let status_output = terminal.read_until("fresh since ").to_owned() + terminal.read_until("gaps repaired");
+    assert!(
+        status_output.contains("\r\x1b[K\x1b[32mfresh since ") && status_output.contains("changes/min"),
+        "{status_output:?}"
+    );
     server.merge_patch("configmaps", "default", "settings", json!({"data": {"key": "2"}})).expect("a patch");
-    terminal.until("data.key 1→2");
+    terminal.read_until("data.key 1→2");
     // The next update of the status line shows the rate.
-    terminal.until("1 changes/min");
-    let rest = terminal.interrupt();
-    let rows = rows(&rest);
-    assert!(rows.iter().any(|row| row.starts_with("# watched for ")), "{rest:?}");
-    assert!(rows.iter().any(|row| row == "# configmaps in default: 0 added, 0 deleted, 1 changed"), "{rest:?}");
-    assert!(!rows.iter().any(|row| row.contains("fresh since")), "{rest:?}");
+    terminal.read_until("1 changes/min");
+    let remaining_output = terminal.interrupt();
+    let rows = rows(&remaining_output);
+    assert!(rows.iter().any(|row| row.starts_with("# watched for ")), "{remaining_output:?}");
+    assert!(
+        rows.iter().any(|row| row == "# configmaps in default: 0 added, 0 deleted, 1 changed"),
+        "{remaining_output:?}"
+    );
+    assert!(!rows.iter().any(|row| row.contains("fresh since")), "{remaining_output:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_color_and_width_are_respected() {
     let server = server().await;
     let mut terminal = Terminal::start(&server, "plain", 70, "NO_COLOR=1", "cm");
-    let shown = terminal.until("fresh since ").to_owned() + terminal.until("…");
-    assert!(!shown.contains("\x1b[3") && !shown.contains("\x1b[2m"), "{shown:?}");
-    for row in rows(&shown) {
+    let status_output = terminal.read_until("fresh since ").to_owned() + terminal.read_until("…");
+    assert!(!status_output.contains("\x1b[3") && !status_output.contains("\x1b[2m"), "{status_output:?}");
+    for row in rows(&status_output) {
         assert!(row.chars().count() <= 70, "{row:?}");
     }
-    let mut dumb = Terminal::start(&server, "dumb", 120, "TERM=dumb", "cm");
-    let all = dumb.until(" synced ").to_owned() + &dumb.interrupt();
-    assert!(!all.contains('\x1b') && !all.contains("fresh since"), "{all:?}");
+    let mut dumb_terminal = Terminal::start(&server, "dumb", 120, "TERM=dumb", "cm");
+    let output = dumb_terminal.read_until(" synced ").to_owned() + &dumb_terminal.interrupt();
+    assert!(!output.contains('\x1b') && !output.contains("fresh since"), "{output:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn doubt_is_shown_with_its_reason() {
     let server = server().await;
     let mut terminal = Terminal::start(&server, "doubt", 200, "", "cm");
-    terminal.until("fresh since ");
+    terminal.read_until("fresh since ");
     server.faults().cut();
-    let doubt = terminal.until(" ! configmaps: ").to_owned();
+    let doubt = terminal.read_until(" ! configmaps: ").to_owned();
     assert!(doubt.contains("\r\x1b[K"), "{doubt:?}");
-    terminal.until("\x1b[31mconfigmaps ");
+    terminal.read_until("\x1b[31mconfigmaps ");
     server
         .create(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new", "namespace": "default"}}))
         .expect("a config map");
     server.faults().heal();
-    terminal.until("while disconnected: 1 added, 0 deleted, 0 changed");
-    terminal.until("fresh since ");
+    terminal.read_until("while disconnected: 1 added, 0 deleted, 0 changed");
+    terminal.read_until("fresh since ");
 }

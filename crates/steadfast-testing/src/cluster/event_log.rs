@@ -29,7 +29,7 @@ pub(super) struct EventLog {
 #[derive(Default)]
 struct WatchState {
     changes: Vec<Change>,
-    broken: Option<String>,
+    failure: Option<String>,
 }
 
 impl EventLog {
@@ -42,17 +42,18 @@ impl EventLog {
     ) -> Result<Self, TestkitError> {
         let objects: Api<DynamicObject> = Api::namespaced_with(client, namespace, resource);
         let list = objects.list(&ListParams::default()).await?;
-        let from = list.metadata.resource_version.clone().ok_or("the list has no version")?;
-        let mut there = list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
+        let list_version = list.metadata.resource_version.clone().ok_or("the list has no version")?;
+        let mut existing =
+            list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
         // A list is in the order of names. Sorted by version, the existing objects look like a sequence of changes.
-        there.sort_by_key(|change| change.version);
-        let changes = there.into_iter().map(|change| change.at(started.elapsed())).collect();
-        let state = Arc::new(Mutex::new(WatchState { changes, broken: None }));
+        existing.sort_by_key(|change| change.version);
+        let changes = existing.into_iter().map(|change| change.at(started.elapsed())).collect();
+        let state = Arc::new(Mutex::new(WatchState { changes, failure: None }));
         // The watch never resumes: a resumed watch could skip the changes that this history must prove.
-        let mut events = objects.watch(&WatchParams::default(), &from).await?.boxed();
-        let written = state.clone();
+        let mut events = objects.watch(&WatchParams::default(), &list_version).await?.boxed();
+        let task_state = state.clone();
         let task = tokio::spawn(async move {
-            let broken = loop {
+            let failure = loop {
                 let event = match events.try_next().await {
                     Ok(Some(event)) => event,
                     Ok(None) => break "the watch ended".to_owned(),
@@ -66,11 +67,11 @@ impl EventLog {
                     WatchEvent::Error(status) => break status.message,
                 };
                 match change {
-                    Ok(change) => written.lock().changes.push(change.at(started.elapsed())),
+                    Ok(change) => task_state.lock().changes.push(change.at(started.elapsed())),
                     Err(error) => break error.to_string(),
                 }
             };
-            written.lock().broken = Some(broken);
+            task_state.lock().failure = Some(failure);
         });
         Ok(Self { resource: resource.clone(), objects, state, task })
     }
@@ -82,7 +83,7 @@ impl EventLog {
     /// Returns an error if the watch broke, or does not reach the state of a list.
     pub(super) async fn history(&self) -> Result<History, TestkitError> {
         // The list is a consistent read. So it is at least as new as every write that the scenario has completed.
-        let wanted: BTreeMap<String, String> = self
+        let listed_versions: BTreeMap<String, String> = self
             .objects
             .list(&ListParams::default())
             .await?
@@ -94,11 +95,11 @@ impl EventLog {
         loop {
             {
                 let state = self.state.lock();
-                if let Some(broken) = &state.broken {
-                    return Err(format!("the watch of the history broke: {broken}").into());
+                if let Some(failure) = &state.failure {
+                    return Err(format!("the watch of the history broke: {failure}").into());
                 }
                 // Versions alone would not show a missing deletion. The comparison of all UIDs and versions shows it.
-                if live_versions(&state.changes) == wanted {
+                if live_versions(&state.changes) == listed_versions {
                     let mut history = History::new();
                     state.changes.iter().cloned().for_each(|change| history.push(change));
                     return Ok(history);
@@ -132,11 +133,11 @@ fn live_versions(changes: &[Change]) -> BTreeMap<String, String> {
     live_versions
 }
 
-fn change(object: &DynamicObject, gone: bool) -> Result<Change, TestkitError> {
+fn change(object: &DynamicObject, is_deleted: bool) -> Result<Change, TestkitError> {
     let version = object.resource_version().ok_or("an object has no version")?.parse()?;
     let uid = object.uid().ok_or("an object has no UID")?;
     let (namespace, name) = (object.namespace(), object.name_any());
-    Ok(if gone {
+    Ok(if is_deleted {
         Change::deleted(version, &uid, namespace.as_deref(), &name)
     } else {
         Change::new(version, &uid, namespace.as_deref(), &name, serde_json::to_value(object)?)

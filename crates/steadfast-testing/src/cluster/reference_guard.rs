@@ -11,15 +11,15 @@ use crate::TestkitError;
 use crate::reference::Reference;
 
 /// The running reference server, while at least one guard of it exists.
-static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
+static SHARED_REFERENCE: Mutex<Weak<SharedReference>> = Mutex::const_new(Weak::new());
 
-struct Shared {
+struct SharedReference {
     reference: Arc<RwLock<Reference>>,
     /// True if a scenario left the server in an unknown state.
     is_damaged: AtomicBool,
 }
 
-impl Shared {
+impl SharedReference {
     async fn start() -> Result<Self, TestkitError> {
         let reference =
             Reference::start().await?.ok_or("STEADFAST_SERVER=reference, and the reference is not built")?;
@@ -31,7 +31,7 @@ impl Shared {
 pub(super) struct ReferenceGuard {
     // Declared before `shared`, so that the lock is released first. Dropping the last `shared` ends the server.
     lock: ReferenceLock,
-    shared: Arc<Shared>,
+    shared: Arc<SharedReference>,
     is_intact: bool,
 }
 
@@ -47,7 +47,7 @@ impl ReferenceGuard {
         // Between the lookup and the lock, the holder of an exclusive guard may have damaged the server. The loop then
         // starts another one.
         loop {
-            let shared = running().await?;
+            let shared = shared_reference().await?;
             let reference = shared.reference.clone();
             let lock = if exclusive {
                 ReferenceLock::Exclusive(reference.write_owned().await)
@@ -62,9 +62,9 @@ impl ReferenceGuard {
     }
 
     /// Starts a reference server that no other guard can share, now or later.
-    pub(super) async fn own() -> Result<Self, TestkitError> {
-        // Not stored in `SHARED`, so no other scenario can find this server.
-        let shared = Arc::new(Shared::start().await?);
+    pub(super) async fn unshared() -> Result<Self, TestkitError> {
+        // Not stored in `SHARED_REFERENCE`, so no other scenario can find this server.
+        let shared = Arc::new(SharedReference::start().await?);
         let lock = ReferenceLock::Exclusive(shared.reference.clone().write_owned().await);
         Ok(Self { lock, shared, is_intact: false })
     }
@@ -103,14 +103,14 @@ impl Drop for ReferenceGuard {
     }
 }
 
-async fn running() -> Result<Arc<Shared>, TestkitError> {
+async fn shared_reference() -> Result<Arc<SharedReference>, TestkitError> {
     // The lock is held during the start, so that concurrent scenarios do not start a server each.
-    let mut current = SHARED.lock().await;
-    if let Some(shared) = current.upgrade().filter(|shared| !shared.is_damaged.load(Ordering::Acquire)) {
-        return Ok(shared);
+    let mut stored = SHARED_REFERENCE.lock().await;
+    if let Some(reference) = stored.upgrade().filter(|reference| !reference.is_damaged.load(Ordering::Acquire)) {
+        return Ok(reference);
     }
-    let shared = Arc::new(Shared::start().await?);
+    let reference = Arc::new(SharedReference::start().await?);
     // Only a `Weak` is stored: the last guard must be able to end the processes. A static `Arc` would never be dropped.
-    *current = Arc::downgrade(&shared);
-    Ok(shared)
+    *stored = Arc::downgrade(&reference);
+    Ok(reference)
 }

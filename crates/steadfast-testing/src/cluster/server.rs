@@ -28,25 +28,25 @@ pub(super) enum Server {
 pub(super) struct ReferenceServer {
     guard: ReferenceGuard,
     /// Number of the second API server.
-    second: Option<usize>,
+    second_server: Option<usize>,
     /// Proxy between the second API server and the etcd, if that server must lag.
-    to_etcd: Option<FaultProxy>,
+    etcd_proxy: Option<FaultProxy>,
 }
 
 impl Server {
     /// Starts a server of this kind that supports `needs`.
     pub(super) async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Self, TestkitError> {
-        let of_a_second = [
+        let needs_second_server = [
             ServerFault::Second,
             ServerFault::Lag,
             ServerFault::Shutdown,
             ServerFault::NoStreamedLists,
             ServerFault::UncachedPages,
         ];
-        let two = of_a_second.iter().any(|need| needs.contains(need));
+        let has_second = needs_second_server.iter().any(|need| needs.contains(need));
         Ok(match kind {
             ServerKind::Embedded => {
-                let replicas = if two { 2 } else { 1 };
+                let replicas = if has_second { 2 } else { 1 };
                 let protobuf = CachedForm::from_env()?.unwrap_or_default().protobuf;
                 let builder = ApiServer::builder().tls(true).token(TOKEN).replicas(replicas).protobuf(protobuf);
                 let server = builder.start().await?;
@@ -59,26 +59,26 @@ impl Server {
                 // A restore starts another history, so the scenario needs a reference of its own. A shared reference
                 // may also be compacted by another scenario, so its history cannot be read again from its start.
                 let mut guard = if needs.contains(&ServerFault::Restore) {
-                    ReferenceGuard::own().await?
+                    ReferenceGuard::unshared().await?
                 } else {
                     ReferenceGuard::acquire(!needs.is_empty()).await?
                 };
-                let (mut second, mut to_etcd) = (None, None);
+                let (mut second_server, mut etcd_proxy) = (None, None);
                 if needs.contains(&ServerFault::Lag) {
                     // The proxy must exist before the second server starts: its address is the etcd flag of that
                     // server.
-                    to_etcd = Some(FaultProxy::start([guard.etcd_address()?])?);
+                    etcd_proxy = Some(FaultProxy::start([guard.etcd_address()?])?);
                 }
-                if two {
-                    let flags: Vec<&str> = needs.iter().filter_map(|need| flag(*need)).collect();
-                    let etcd_proxy = to_etcd.as_ref().map(FaultProxy::address);
-                    second = Some(guard.exclusive()?.start_another_with_flags(&flags, etcd_proxy).await?);
+                if has_second {
+                    let flags: Vec<&str> = needs.iter().filter_map(|need| server_flag(*need)).collect();
+                    let etcd_address = etcd_proxy.as_ref().map(FaultProxy::address);
+                    second_server = Some(guard.exclusive()?.start_another_with_flags(&flags, etcd_address).await?);
                 }
-                Self::Reference(ReferenceServer { guard, second, to_etcd })
+                Self::Reference(ReferenceServer { guard, second_server, etcd_proxy })
             }
             ServerKind::Other(kubeconfig) => {
-                let config = Box::new(configuration(kubeconfig).await?);
-                let address = address(&config).await?;
+                let config = Box::new(read_config(kubeconfig).await?);
+                let address = resolve_address(&config).await?;
                 // The clock of a foreign cluster is unknown. Times count from the first contact instead.
                 Self::Other { config, address, started: Instant::now() }
             }
@@ -98,10 +98,10 @@ impl Server {
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Embedded(server) => (0..server.replicas()).filter_map(|replica| server.address(replica)).collect(),
-            Self::Reference(reference_server) => [Some(0), reference_server.second]
+            Self::Reference(reference_server) => [Some(0), reference_server.second_server]
                 .into_iter()
                 .flatten()
-                .map(|one| reference_server.guard.address(one))
+                .map(|number| reference_server.guard.address(number))
                 .collect(),
             Self::Other { address, .. } => vec![*address],
         }
@@ -142,10 +142,10 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),
             Self::Reference(reference_server) => {
-                let server = reference_server.number(server)?;
+                let server = reference_server.reference_number(server)?;
                 reference_server.guard.exclusive()?.kill(server);
             }
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -161,10 +161,10 @@ impl Server {
                 faults.stop();
             }
             Self::Reference(reference_server) => {
-                let server = reference_server.number(server)?;
+                let server = reference_server.reference_number(server)?;
                 reference_server.guard.exclusive()?.shut_down(server).await?;
             }
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -174,10 +174,10 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).start(),
             Self::Reference(reference_server) => {
-                let server = reference_server.number(server)?;
+                let server = reference_server.reference_number(server)?;
                 reference_server.guard.exclusive()?.start_again(server).await?;
             }
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(0).freeze(on),
             Self::Reference(reference) => reference.guard.exclusive()?.freeze(0, on)?,
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().freeze_etcd(on),
             Self::Reference(reference) => reference.guard.exclusive()?.freeze_etcd(on)?,
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.compact(),
             Self::Reference(reference_server) => reference_server.guard.exclusive()?.compact().await?,
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => Ok(embedded.revision()),
             Self::Reference(reference_server) => reference_server.guard.exclusive()?.back_up().await,
-            Self::Other { .. } => Err(not_ours()),
+            Self::Other { .. } => Err(foreign_server_error()),
         }
     }
 
@@ -230,7 +230,7 @@ impl Server {
                 reference.restore(revision).await?;
                 reference.start_again(0).await?;
             }
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -241,11 +241,11 @@ impl Server {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
                 let etcd_proxy =
-                    reference.to_etcd.as_ref().ok_or("the second server was started without the need Lag")?;
+                    reference.etcd_proxy.as_ref().ok_or("the second server was started without the need Lag")?;
                 // The server's requests still reach the etcd, but no event or response returns.
                 etcd_proxy.faults().black_hole(Direction::ToClient, on);
             }
-            Self::Other { .. } => return Err(not_ours()),
+            Self::Other { .. } => return Err(foreign_server_error()),
         }
         Ok(())
     }
@@ -274,10 +274,10 @@ impl Server {
     /// Repairs the shared reference, and returns it to other scenarios.
     pub(super) async fn repair_and_release(self) -> Result<(), TestkitError> {
         // A second server stays registered in the shared reference, but must not run for later scenarios.
-        if let Self::Reference(ReferenceServer { mut guard, second, .. }) = self {
+        if let Self::Reference(ReferenceServer { mut guard, second_server, .. }) = self {
             if let Ok(reference) = guard.exclusive() {
-                if let Some(second) = second {
-                    reference.kill(second);
+                if let Some(second_server) = second_server {
+                    reference.kill(second_server);
                 }
                 if !reference.runs(0) {
                     reference.start_again(0).await?;
@@ -294,14 +294,14 @@ impl Server {
 impl ReferenceServer {
     /// Converts the scenario's number of an API server to the reference's number. The numbers differ, since earlier
     /// scenarios may have started a second server too.
-    fn number(&self, server: usize) -> Result<usize, TestkitError> {
-        let second = || self.second.ok_or("the scenario has no second server");
-        Ok(if server == 0 { 0 } else { second()? })
+    fn reference_number(&self, server: usize) -> Result<usize, TestkitError> {
+        let second_server = || self.second_server.ok_or("the scenario has no second server");
+        Ok(if server == 0 { 0 } else { second_server()? })
     }
 }
 
 /// Returns the flag that configures the second API server of the reference for this need.
-fn flag(need: ServerFault) -> Option<&'static str> {
+fn server_flag(need: ServerFault) -> Option<&'static str> {
     match need {
         // Without this flag, a server waits for its watches during shutdown until it is killed.
         ServerFault::Shutdown => Some("--shutdown-watch-termination-grace-period=5s"),
@@ -311,17 +311,17 @@ fn flag(need: ServerFault) -> Option<&'static str> {
     }
 }
 
-fn not_ours() -> TestkitError {
+fn foreign_server_error() -> TestkitError {
     "faults are injected only into servers of our own".into()
 }
 
-async fn configuration(kubeconfig: &Path) -> Result<kube::Config, TestkitError> {
+async fn read_config(kubeconfig: &Path) -> Result<kube::Config, TestkitError> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
 /// Resolves the address of the server in `config`.
-async fn address(config: &kube::Config) -> Result<SocketAddr, TestkitError> {
+async fn resolve_address(config: &kube::Config) -> Result<SocketAddr, TestkitError> {
     if config.proxy_url.is_some() {
         return Err("the kubeconfig specifies a proxy; network faults need a direct connection".into());
     }
@@ -329,6 +329,6 @@ async fn address(config: &kube::Config) -> Result<SocketAddr, TestkitError> {
     let host = url.host().ok_or("the URL in the kubeconfig has no host")?.trim_matches(['[', ']']);
     // The default port depends on the scheme, as in any URL.
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
-    let mut found = tokio::net::lookup_host((host, port)).await?;
-    Ok(found.next().ok_or_else(|| format!("{host} has no address"))?)
+    let mut addresses = tokio::net::lookup_host((host, port)).await?;
+    Ok(addresses.next().ok_or_else(|| format!("{host} has no address"))?)
 }

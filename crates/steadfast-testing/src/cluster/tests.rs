@@ -17,25 +17,25 @@ async fn undeclared_fault_is_rejected() -> Result<(), TestError> {
 
 #[tokio::test]
 async fn unsupported_need_is_returned_before_start() -> Result<(), TestError> {
-    let other = ServerKind::Other("/nowhere".into());
-    let Ok(Err(unsupported)) = TestCluster::start(&other, &[ServerFault::Kill]).await else {
+    let foreign = ServerKind::Other("/nowhere".into());
+    let Ok(Err(unsupported)) = TestCluster::start(&foreign, &[ServerFault::Kill]).await else {
         return Err("it started".into());
     };
     assert_eq!(unsupported.to_string(), "Kill is not supported: faults are injected only into servers of our own");
-    assert!(TestCluster::start(&other, &[]).await.is_err(), "the kubeconfig does not exist");
+    assert!(TestCluster::start(&foreign, &[]).await.is_err(), "the kubeconfig does not exist");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_cluster_uses_history_of_watch() -> Result<(), TestError> {
     let server = ApiServer::builder().tls(true).start().await?;
-    let there = |plural: &str| {
+    let changes_of = |plural: &str| {
         let history = server.history();
         let changes: Vec<_> =
             history.of("", plural).map(|change| (change.name.clone(), change.object.is_some())).collect();
         changes
     };
-    let namespaces = there("namespaces").len();
+    let namespaces = changes_of("namespaces").len();
     let file = std::env::temp_dir().join(format!("steadfast-cluster-{}.yaml", std::process::id()));
     std::fs::write(&file, server.kubeconfig())?;
     let cluster = TestCluster::start(&ServerKind::Other(file.clone()), &[]).await?;
@@ -45,8 +45,8 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), TestError> {
     cluster.define(crate::widget_definition(&group)).await?;
     let recorder = cluster.recorder();
     let factory = steadfast::InformerFactory::new(&cluster.connection().await?);
-    let seen = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
-    seen.until_synced().await;
+    let recording = recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?);
+    recording.until_synced().await;
     cluster.network().cut();
     cluster.writer().create("a", "1").await?;
     cluster.writer().recreate("a", "2").await?;
@@ -54,31 +54,39 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), TestError> {
     cluster.settle(&recorder).await?;
     let history = cluster.history().await?;
     steadfast_contract::check(&history, &recorder.trace())?;
-    agree(&crate::history(&server, "", "configmaps")?, &history, cluster.namespace())?;
+    check_agreement(&crate::history(&server, "", "configmaps")?, &history, cluster.namespace())?;
     assert_eq!(history.changes().len(), 3);
     cluster.end().await?;
 
     // The namespace remains in the state `Terminating` for a while.
-    let is_deleted = || there("namespaces").last().is_some_and(|(_, is_there)| !is_there);
+    let is_deleted = || changes_of("namespaces").last().is_some_and(|(_, exists)| !exists);
     drop(crate::until(std::time::Duration::from_secs(20), is_deleted).await);
-    let made = there("namespaces").split_off(namespaces);
-    assert_eq!(made.first().map(|(_, is_there)| *is_there), Some(true));
-    assert_eq!(made.last().map(|(_, is_there)| *is_there), Some(false), "the namespace was deleted: {made:?}");
+    let namespace_changes = changes_of("namespaces").split_off(namespaces);
+    assert_eq!(namespace_changes.first().map(|(_, exists)| *exists), Some(true));
+    assert_eq!(
+        namespace_changes.last().map(|(_, exists)| *exists),
+        Some(false),
+        "the namespace was deleted: {namespace_changes:?}"
+    );
     assert!(server.get("customresourcedefinitions", "", &format!("widgets.{group}")).is_err());
     Ok(())
 }
 
 #[test]
 fn different_histories_are_detected() -> Result<(), TestError> {
-    let of = |changes: &[Change]| {
+    let history_of = |changes: &[Change]| {
         let mut history = History::new();
         changes.iter().cloned().for_each(|change| history.push(change));
         history
     };
     let created = Change::new(5, "u", Some("own"), "a", serde_json::json!({}));
-    let elsewhere = Change::new(6, "v", Some("other"), "a", serde_json::json!({}));
-    let gone = Change::deleted(7, "u", Some("own"), "a");
-    agree(&of(&[created.clone(), elsewhere, gone.clone()]), &of(&[created.clone(), gone.clone()]), "own")?;
-    assert!(agree(&of(&[created.clone(), gone]), &of(&[created]), "own").is_err());
+    let in_other_namespace = Change::new(6, "v", Some("other"), "a", serde_json::json!({}));
+    let deletion = Change::deleted(7, "u", Some("own"), "a");
+    check_agreement(
+        &history_of(&[created.clone(), in_other_namespace, deletion.clone()]),
+        &history_of(&[created.clone(), deletion.clone()]),
+        "own",
+    )?;
+    assert!(check_agreement(&history_of(&[created.clone(), deletion]), &history_of(&[created]), "own").is_err());
     Ok(())
 }

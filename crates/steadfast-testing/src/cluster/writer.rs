@@ -130,8 +130,8 @@ impl Writer {
     ///
     /// Returns an error if the server rejects the request.
     pub async fn delete_labelled(&self, app: &str) -> Result<(), TestkitError> {
-        let labelled = ListParams::default().labels(&format!("app={app}"));
-        self.config_maps().delete_collection(&DeleteParams::default(), &labelled).await?;
+        let list_params = ListParams::default().labels(&format!("app={app}"));
+        self.config_maps().delete_collection(&DeleteParams::default(), &list_params).await?;
         Ok(())
     }
 
@@ -145,8 +145,8 @@ impl Writer {
         // The server generates the name, so that repeated calls do not collide.
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);
-        let written = secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
-        Ok(written.metadata.resource_version.unwrap_or_default().parse()?)
+        let secret = secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
+        Ok(secret.metadata.resource_version.unwrap_or_default().parse()?)
     }
 
     /// Returns the newest version, by a consistent read.

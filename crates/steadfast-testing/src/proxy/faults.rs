@@ -80,32 +80,32 @@ impl NetworkFaults {
     pub fn reset(&self) {
         // The fault is injected before it is recorded, so that a record never announces a fault that has not
         // happened.
-        self.network.order(self.connection, |orders| orders.reset = true);
-        self.once("reset");
+        self.network.command(self.connection, |commands| commands.reset = true);
+        self.record_once("reset");
     }
 
     /// Resets the open connections after `bytes` more bytes have passed in `direction`, even within an object. With
     /// [`Direction::Both`], either direction counts.
     pub fn reset_after(&self, bytes: u64, direction: Direction) {
-        self.cut_off(Cut { after: bytes, end: ConnectionEnd::Reset }, direction);
-        self.once(&format!("reset_after({bytes}, {direction:?})"));
+        self.set_cut(Cut { remaining_bytes: bytes, end: ConnectionEnd::Reset }, direction);
+        self.record_once(&format!("reset_after({bytes}, {direction:?})"));
     }
 
     /// Ends the open connections cleanly, as with FIN, after `bytes` more bytes to the client.
     pub fn truncate_after(&self, bytes: u64) {
-        self.cut_off(Cut { after: bytes, end: ConnectionEnd::Truncated }, Direction::ToClient);
-        self.once(&format!("truncate_after({bytes})"));
+        self.set_cut(Cut { remaining_bytes: bytes, end: ConnectionEnd::Truncated }, Direction::ToClient);
+        self.record_once(&format!("truncate_after({bytes})"));
     }
 
     /// Ends one direction: the receiver sees the end after the bytes in flight, and later bytes of the sender are
     /// dropped. The other direction continues.
     pub fn half_close(&self, direction: Direction) {
-        self.network.order(self.connection, |orders| {
+        self.network.command(self.connection, |commands| {
             for direction in direction.stream_directions() {
-                orders.half_close[*direction as usize] = true;
+                commands.half_close[*direction as usize] = true;
             }
         });
-        self.once(&format!("half_close({direction:?})"));
+        self.record_once(&format!("half_close({direction:?})"));
     }
 
     // Lasting faults.
@@ -114,40 +114,46 @@ impl NetworkFaults {
     /// switched off. In memory, new connections wait, like a client that waits for the response to its SYN. Over TCP,
     /// the kernel accepts new connections, and no data follows.
     pub fn black_hole(&self, direction: Direction, on: bool) {
-        self.lasting(&format!("black_hole({direction:?})"), on, move |condition| {
+        self.set_lasting(&format!("black_hole({direction:?})"), on, move |condition| {
             for direction in direction.stream_directions() {
-                condition.hole[*direction as usize] = on;
+                condition.is_black_hole[*direction as usize] = on;
             }
         });
     }
 
     /// Freezes the middlebox: it accepts connections and bytes up to its buffer size, and forwards nothing.
     pub fn freeze(&self, on: bool) {
-        self.lasting("freeze", on, move |condition| condition.frozen = on);
+        self.set_lasting("freeze", on, move |condition| condition.is_frozen = on);
     }
 
     /// Delays each byte by `delay` in each direction. [`heal`](Self::heal) does not end this.
     pub fn delay(&self, delay: Duration) {
-        self.lasting(&format!("delay({delay:?})"), !delay.is_zero(), move |condition| condition.delay = delay);
+        self.set_lasting(&format!("delay({delay:?})"), !delay.is_zero(), move |condition| condition.delay = delay);
     }
 
     /// Delays each byte by a further random duration of up to `most`, in each direction. The seed selects the
     /// duration. The order of bytes is kept.
     pub fn jitter(&self, most: Duration) {
-        self.lasting(&format!("jitter({most:?})"), !most.is_zero(), move |condition| condition.jitter = most);
+        self.set_lasting(&format!("jitter({most:?})"), !most.is_zero(), move |condition| {
+            condition.jitter = most;
+        });
     }
 
     /// Limits the rate to `bytes_per_second`, in each direction of each connection. The minimum is 1. `None` ends the
     /// limit.
     pub fn throttle(&self, bytes_per_second: Option<u64>) {
         let rate = bytes_per_second.map(|rate| rate.max(1));
-        self.lasting(&format!("throttle({rate:?})"), rate.is_some(), move |condition| condition.rate = rate);
+        self.set_lasting(&format!("throttle({rate:?})"), rate.is_some(), move |condition| {
+            condition.bytes_per_second = rate;
+        });
     }
 
-    /// Drops a connection silently if no byte has passed for `idle`. Bytes that are sent later on this connection are
-    /// lost, also after [`heal`](Self::heal). `None` ends this fault.
+    /// Drops a connection silently if no byte has passed for `idle`. Bytes that are sent later on this connection
+    /// are lost, also after [`heal`](Self::heal). `None` ends this fault.
     pub fn drop_idle_after(&self, idle: Option<Duration>) {
-        self.lasting(&format!("drop_idle_after({idle:?})"), idle.is_some(), move |condition| condition.idle = idle);
+        self.set_lasting(&format!("drop_idle_after({idle:?})"), idle.is_some(), move |condition| {
+            condition.max_idle = idle;
+        });
     }
 
     /// Rejects new connections. Open ones stay.
@@ -157,27 +163,27 @@ impl NetworkFaults {
     /// Panics if the port cannot be opened again.
     pub fn refuse(&self, on: bool) {
         self.network.set_refuses(on);
-        self.network.note("refuse", None, switched(on));
+        self.network.record_change("refuse", None, transition(on));
     }
 
     /// Accepts new connections and closes them at once. Open ones stay.
     pub fn accept_and_close(&self, on: bool) {
         self.network.set_turns_away(on);
-        self.network.note("accept_and_close", None, switched(on));
+        self.network.record_change("accept_and_close", None, transition(on));
     }
 
     /// Directs new connections to the target with this number. Open connections keep their target.
     pub fn send_to(&self, target: usize) {
         self.network.set_target(target);
-        self.network.note(&format!("send_to({target})"), None, FaultTransition::Once);
+        self.network.record_change(&format!("send_to({target})"), None, FaultTransition::Once);
     }
 
     /// Cuts the network: resets all connections, and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
         // New connections are rejected first. Otherwise a client that reconnects right after the reset could succeed.
         self.network.set_refuses(true);
-        self.network.order(None, |orders| orders.reset = true);
-        self.network.note("cut", None, FaultTransition::On);
+        self.network.command(None, |commands| commands.reset = true);
+        self.network.record_change("cut", None, FaultTransition::On);
     }
 
     /// Ends all lasting faults, and cancels pending [`reset_after`](Self::reset_after) and
@@ -192,7 +198,7 @@ impl NetworkFaults {
             self.network.set_refuses(false);
             self.network.set_turns_away(false);
         }
-        self.lasting("heal", false, |condition| *condition = super::link::Condition::default());
+        self.set_lasting("heal", false, |condition| *condition = super::link::Condition::default());
     }
 
     // Reports.
@@ -214,7 +220,7 @@ impl NetworkFaults {
         self.network.connections()
     }
 
-    fn cut_off(&self, cut: Cut, direction: Direction) {
+    fn set_cut(&self, cut: Cut, direction: Direction) {
         self.network.change_open(self.connection, move |condition| {
             for direction in direction.stream_directions() {
                 condition.cut[*direction as usize] = Some(cut);
@@ -222,16 +228,16 @@ impl NetworkFaults {
         });
     }
 
-    fn lasting(&self, fault: &str, on: bool, change: impl Fn(&mut super::link::Condition)) {
+    fn set_lasting(&self, fault: &str, on: bool, change: impl Fn(&mut super::link::Condition)) {
         self.network.change(self.connection, change);
-        self.network.note(fault, self.connection, switched(on));
+        self.network.record_change(fault, self.connection, transition(on));
     }
 
-    fn once(&self, fault: &str) {
-        self.network.note(fault, self.connection, FaultTransition::Once);
+    fn record_once(&self, fault: &str) {
+        self.network.record_change(fault, self.connection, FaultTransition::Once);
     }
 }
 
-fn switched(on: bool) -> FaultTransition {
+fn transition(on: bool) -> FaultTransition {
     if on { FaultTransition::On } else { FaultTransition::Off }
 }

@@ -19,36 +19,36 @@ pub(super) enum StreamDirection {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Condition {
     /// True if all traffic is dropped, by direction.
-    pub(super) hole: [bool; 2],
-    pub(super) frozen: bool,
+    pub(super) is_black_hole: [bool; 2],
+    pub(super) is_frozen: bool,
     pub(super) delay: Duration,
     /// Upper bound of the random delay that is added to `delay`.
     pub(super) jitter: Duration,
     /// Bytes per second in each direction, never 0.
-    pub(super) rate: Option<u64>,
+    pub(super) bytes_per_second: Option<u64>,
     /// Maximum idle time of a flow before it is dropped.
-    pub(super) idle: Option<Duration>,
+    pub(super) max_idle: Option<Duration>,
     /// Number of further bytes after which a fault ends the connection, by direction.
     pub(super) cut: [Option<Cut>; 2],
 }
 
 impl Condition {
     /// Returns `true` if a connection can be opened: its first packets need both directions.
-    pub(super) fn lets_open(&self) -> bool {
-        self.hole == [false; 2]
+    pub(super) fn can_open(&self) -> bool {
+        self.is_black_hole == [false; 2]
     }
 }
 
 /// End of a connection after a number of further bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    pub(super) after: u64,
+    pub(super) remaining_bytes: u64,
     pub(super) end: ConnectionEnd,
 }
 
 /// Actions that are applied to a connection once.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct ConnectionCommands {
     pub(super) reset: bool,
     /// True if the end must be signalled now, by direction.
     pub(super) half_close: [bool; 2],
@@ -64,12 +64,12 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     condition: Condition,
-    orders: Orders,
+    commands: ConnectionCommands,
     /// Time of the opening, and number of the target.
-    opened: Option<(Duration, usize)>,
+    opening: Option<(Duration, usize)>,
     /// Number of forwarded bytes, by direction.
-    forwarded: [u64; 2],
-    ended: Option<(Duration, ConnectionEnd)>,
+    forwarded_bytes: [u64; 2],
+    end: Option<(Duration, ConnectionEnd)>,
     /// Maximum time for which the client's kernel keeps unacknowledged data.
     lateness: Option<Duration>,
     /// Waker of the task of this connection. Each connection has one task.
@@ -83,15 +83,15 @@ impl Link {
 
     /// Marks the connection as open.
     pub(super) fn open(&self, at: Duration, target: usize) {
-        self.with_state(|state| state.opened = Some((at, target)));
+        self.with_state(|state| state.opening = Some((at, target)));
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.with_state(|state| state.opened.is_some() && state.ended.is_none())
+        self.with_state(|state| state.opening.is_some() && state.end.is_none())
     }
 
     pub(super) fn end(&self, at: Duration, end: ConnectionEnd) {
-        self.with_state(|state| state.ended = Some((at, end)));
+        self.with_state(|state| state.end = Some((at, end)));
     }
 
     pub(super) fn condition(&self) -> Condition {
@@ -102,13 +102,13 @@ impl Link {
         self.change_both(|condition, _| change(condition));
     }
 
-    pub(super) fn order(&self, order: impl FnOnce(&mut Orders)) {
-        self.change_both(|_, orders| order(orders));
+    pub(super) fn command(&self, command: impl FnOnce(&mut ConnectionCommands)) {
+        self.change_both(|_, commands| command(commands));
     }
 
-    fn change_both(&self, change: impl FnOnce(&mut Condition, &mut Orders)) {
+    fn change_both(&self, change: impl FnOnce(&mut Condition, &mut ConnectionCommands)) {
         let waker = self.with_state(|state| {
-            change(&mut state.condition, &mut state.orders);
+            change(&mut state.condition, &mut state.commands);
             state.waker.take()
         });
         // The waker is called outside the lock, because it may poll the task on this thread at once.
@@ -118,13 +118,13 @@ impl Link {
     }
 
     /// Returns the current conditions. The caller's task is woken when they change.
-    pub(super) fn current(&self, context: &Context<'_>) -> (Condition, Orders) {
+    pub(super) fn register_waker_and_read(&self, context: &Context<'_>) -> (Condition, ConnectionCommands) {
         self.with_state(|state| {
             // The waker is cloned only if the task has changed, since this runs with every poll.
             if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 state.waker = Some(context.waker().clone());
             }
-            (state.condition, state.orders)
+            (state.condition, state.commands)
         })
     }
 
@@ -138,9 +138,9 @@ impl Link {
         self.with_state(|state| {
             // Counts and limits change under one lock, so that a limit includes only bytes after the switch of the
             // fault.
-            state.forwarded[direction as usize] += bytes as u64;
+            state.forwarded_bytes[direction as usize] += bytes as u64;
             if let Some(cut) = &mut state.condition.cut[direction as usize] {
-                cut.after = cut.after.saturating_sub(bytes as u64);
+                cut.remaining_bytes = cut.remaining_bytes.saturating_sub(bytes as u64);
             }
         });
     }
@@ -158,18 +158,18 @@ impl Link {
 
     /// Waits until the connection must be reset.
     pub(super) async fn until_reset(&self) {
-        self.until(|_, orders| orders.reset).await;
+        self.wait_until(|_, commands| commands.reset).await;
     }
 
     /// Waits until the connection to the server can be opened.
     pub(super) async fn until_passable(&self) {
-        self.until(|condition, _| condition.lets_open() && !condition.frozen).await;
+        self.wait_until(|condition, _| condition.can_open() && !condition.is_frozen).await;
     }
 
-    async fn until(&self, is_met: impl Fn(&Condition, &Orders) -> bool) {
+    async fn wait_until(&self, is_met: impl Fn(&Condition, &ConnectionCommands) -> bool) {
         poll_fn(|context| {
-            let (condition, orders) = self.current(context);
-            if is_met(&condition, &orders) { Poll::Ready(()) } else { Poll::Pending }
+            let (condition, commands) = self.register_waker_and_read(context);
+            if is_met(&condition, &commands) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -177,16 +177,9 @@ impl Link {
     /// Returns the counts, or `None` before the connection is opened.
     pub(super) fn report(&self) -> Option<ProxiedConnection> {
         self.with_state(|state| {
-            let (opened, target) = state.opened?;
-            let [to_server, to_client] = state.forwarded;
-            Some(ProxiedConnection {
-                connection: self.number,
-                target,
-                opened,
-                to_server,
-                to_client,
-                ended: state.ended,
-            })
+            let (opened, target) = state.opening?;
+            let [to_server, to_client] = state.forwarded_bytes;
+            Some(ProxiedConnection { connection: self.number, target, opened, to_server, to_client, ended: state.end })
         })
     }
 

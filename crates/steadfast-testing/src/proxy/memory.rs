@@ -11,10 +11,10 @@ use futures::future::BoxFuture;
 use steadfast::environment::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::end::{ClientEnd, Resettable, pipe};
 use super::faults::NetworkFaults;
 use super::link::Link;
 use super::network::Network;
+use super::relayed_stream::{ClientEnd, Resettable, pipe};
 use super::report::ConnectionEnd;
 
 impl NetworkFaults {
@@ -42,7 +42,7 @@ where
 {
     // A connect attempt during a black hole neither fails nor succeeds. The caller's own timeout ends the wait.
     let open = network.admit_when_passable().await?;
-    let (client, near) = pipe();
+    let (client, client_stream) = pipe();
     let socket = Box::new(ClientSocket {
         client,
         link: open.link.clone(),
@@ -56,14 +56,14 @@ where
     }
     let condition = open.link.condition();
     let target = open.target;
-    if condition.frozen {
+    if condition.is_frozen {
         // The frozen middlebox has accepted the connection, and continues after the freeze.
         let link = open.link.clone();
         let dial = async move {
             link.until_passable().await;
             dial(target).await.map(Resettable::new)
         };
-        tokio::spawn(open.forward(near, dial));
+        tokio::spawn(open.forward(client_stream, dial));
         return Ok(socket);
     }
     if !condition.delay.is_zero() {
@@ -71,8 +71,8 @@ where
         tokio::time::sleep(2 * condition.delay).await;
     }
     match dial(target).await {
-        Ok(far) => {
-            tokio::spawn(open.forward(near, async { Ok(Resettable::new(far)) }));
+        Ok(server_stream) => {
+            tokio::spawn(open.forward(client_stream, async { Ok(Resettable::new(server_stream)) }));
             Ok(socket)
         }
         Err(error) => {
@@ -106,7 +106,7 @@ impl Drop for ClientSocket {
     fn drop(&mut self) {
         // A socket with a lateness limit discards unsent data on close, so that the server receives a reset.
         if self.discards.load(Ordering::Relaxed) {
-            self.link.order(|orders| orders.reset = true);
+            self.link.command(|commands| commands.reset = true);
         }
     }
 }

@@ -10,7 +10,7 @@ use steadfast_apiserver::Port;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::link::{Condition, Link, Orders};
+use super::link::{Condition, ConnectionCommands, Link};
 use super::report::{ConnectionEnd, FaultChange, FaultTransition, ProxiedConnection};
 
 /// Maximum number of ended connections, and of changes, that are kept for reports. The newest are kept.
@@ -20,11 +20,11 @@ type Listener = Box<dyn Fn(&FaultChange) + Send + Sync>;
 
 /// State that all connections share.
 pub(super) struct Network {
-    began: Instant,
+    start: Instant,
     state: Mutex<State>,
     listeners: Mutex<Vec<Listener>>,
     /// Notified of each change, for connections that wait for admission.
-    changed: watch::Sender<()>,
+    change_signal: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -32,14 +32,14 @@ struct State {
     seed: u64,
     /// Initial conditions of new connections.
     default_condition: Condition,
-    refuses: bool,
+    refuses_connections: bool,
     turns_away: bool,
     target: usize,
     /// Number of the next connection.
-    next: u64,
+    next_number: u64,
     /// Open connections, and connections that have settings but are not opened yet.
     links: BTreeMap<u64, Arc<Link>>,
-    ended: VecDeque<ProxiedConnection>,
+    ended_connections: VecDeque<ProxiedConnection>,
     changes: VecDeque<FaultChange>,
     /// Listening port of the proxy over TCP.
     port: Option<Arc<Port>>,
@@ -48,10 +48,10 @@ struct State {
 impl Network {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            began: Instant::now(),
+            start: Instant::now(),
             state: Mutex::new(State { seed, ..State::default() }),
             listeners: Mutex::default(),
-            changed: watch::channel(()).0,
+            change_signal: watch::channel(()).0,
         }
     }
 
@@ -66,43 +66,44 @@ impl Network {
     // Admission and end of connections.
 
     /// Admits the next connection, or returns `None` if connections are rejected.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<Open> {
-        self.with_state(|state| (!state.refuses).then(|| self.open(state)))
+    pub(super) fn admit(self: &Arc<Self>) -> Option<AdmittedConnection> {
+        self.with_state(|state| (!state.refuses_connections).then(|| self.open(state)))
     }
 
     /// Admits the next connection, like a client that repeats its SYN: waits while packets are lost.
-    pub(super) async fn admit_when_passable(self: &Arc<Self>) -> io::Result<Open> {
-        let mut changed = self.changed.subscribe();
+    pub(super) async fn admit_when_passable(self: &Arc<Self>) -> io::Result<AdmittedConnection> {
+        let mut change_signal = self.change_signal.subscribe();
         loop {
             // The change is marked as seen before the check. So a change between the check and the wait ends the wait
             // at once.
-            changed.mark_unchanged();
-            let response = self.with_state(|state| {
+            change_signal.mark_unchanged();
+            let admission = self.with_state(|state| {
                 // Conditions may have been set for the number of this connection before it is open.
-                let condition = state.links.get(&state.next).map_or(state.default_condition, |link| link.condition());
-                if state.refuses {
+                let condition =
+                    state.links.get(&state.next_number).map_or(state.default_condition, |link| link.condition());
+                if state.refuses_connections {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
-                } else if condition.lets_open() {
+                } else if condition.can_open() {
                     Some(Ok(self.open(state)))
                 } else {
                     None
                 }
             });
-            if let Some(response) = response {
-                return response;
+            if let Some(admission) = admission {
+                return admission;
             }
             // The sender belongs to the borrowed value, so the channel cannot be closed.
-            let _ = changed.changed().await;
+            let _ = change_signal.changed().await;
         }
     }
 
-    fn open(self: &Arc<Self>, state: &mut State) -> Open {
-        let (number, target, default_condition) = (state.next, state.target, state.default_condition);
-        state.next += 1;
+    fn open(self: &Arc<Self>, state: &mut State) -> AdmittedConnection {
+        let (number, target, default_condition) = (state.next_number, state.target, state.default_condition);
+        state.next_number += 1;
         // Settings for a future number create the link early. The opening then must not overwrite them.
         let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, default_condition))).clone();
-        link.open(self.began.elapsed(), target);
-        Open::new(link, self.clone(), target)
+        link.open(self.start.elapsed(), target);
+        AdmittedConnection::new(link, self.clone(), target)
     }
 
     /// Returns `true` if connections are accepted only to be closed.
@@ -110,14 +111,14 @@ impl Network {
         self.with_state(|state| state.turns_away)
     }
 
-    pub(super) fn ended(&self, link: &Link, how: ConnectionEnd) {
-        link.end(self.began.elapsed(), how);
+    pub(super) fn record_end(&self, link: &Link, end: ConnectionEnd) {
+        link.end(self.start.elapsed(), end);
         self.with_state(|state| {
             state.links.remove(&link.number);
-            state.ended.extend(link.report());
+            state.ended_connections.extend(link.report());
             // The list is bounded, because a test may open connections in a loop for hours of virtual time.
-            while state.ended.len() > MAX_REPORTED {
-                state.ended.pop_front();
+            while state.ended_connections.len() > MAX_REPORTED {
+                state.ended_connections.pop_front();
             }
         });
     }
@@ -125,8 +126,8 @@ impl Network {
     // Switches.
 
     /// Changes the lasting conditions of all connections, or of one.
-    pub(super) fn change(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
-        if let Some(number) = only {
+    pub(super) fn change(&self, connection_number: Option<u64>, change: impl Fn(&mut Condition)) {
+        if let Some(number) = connection_number {
             self.with_link(number, |link| link.change(&change));
         } else {
             let links = self.with_state(|state| {
@@ -140,21 +141,21 @@ impl Network {
             }
         }
         // Connections that wait for admission check the conditions again.
-        self.changed.send_replace(());
+        self.change_signal.send_replace(());
     }
 
     /// Changes the conditions of the open connections, or of one.
-    pub(super) fn change_open(&self, only: Option<u64>, change: impl Fn(&mut Condition)) {
-        self.each_open(only, |link| link.change(&change));
+    pub(super) fn change_open(&self, connection_number: Option<u64>, change: impl Fn(&mut Condition)) {
+        self.each_open(connection_number, |link| link.change(&change));
     }
 
     /// Applies an order once to each open connection, or to one open connection.
-    pub(super) fn order(&self, only: Option<u64>, order: impl Fn(&mut Orders)) {
-        self.each_open(only, |link| link.order(&order));
+    pub(super) fn command(&self, connection_number: Option<u64>, command: impl Fn(&mut ConnectionCommands)) {
+        self.each_open(connection_number, |link| link.command(&command));
     }
 
-    fn each_open(&self, only: Option<u64>, act: impl Fn(&Link)) {
-        if let Some(number) = only {
+    fn each_open(&self, connection_number: Option<u64>, act: impl Fn(&Link)) {
+        if let Some(number) = connection_number {
             return self.with_link(number, act);
         }
         let links = self.with_state(|state| state.links.values().cloned().collect::<Vec<_>>());
@@ -165,9 +166,9 @@ impl Network {
     fn with_link(&self, number: u64, act: impl FnOnce(&Link)) {
         let link = self.with_state(|state| {
             let default_condition = state.default_condition;
-            // A number below `next` without a link has ended. Creating a link would report a connection that never
-            // existed.
-            if number >= state.next {
+            // A number below `next_number` without a link has ended. Creating a link would report a connection that
+            // never existed.
+            if number >= state.next_number {
                 let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, default_condition)));
                 return Some(link.clone());
             }
@@ -179,19 +180,19 @@ impl Network {
     }
 
     pub(super) fn next_number(&self) -> u64 {
-        self.with_state(|state| state.next)
+        self.with_state(|state| state.next_number)
     }
 
     pub(super) fn set_refuses(&self, on: bool) {
         let port = self.with_state(|state| {
-            state.refuses = on;
+            state.refuses_connections = on;
             state.port.clone()
         });
         if let Some(port) = port {
             // The port is opened and closed after the release of the state's lock, because this is a system call.
             port.set_open(!on).expect("the port is reserved for this");
         }
-        self.changed.send_replace(());
+        self.change_signal.send_replace(());
     }
 
     pub(super) fn set_turns_away(&self, on: bool) {
@@ -205,8 +206,8 @@ impl Network {
     // Reports.
 
     /// Records a change, and notifies the listeners.
-    pub(super) fn note(&self, fault: &str, connection: Option<u64>, transition: FaultTransition) {
-        let change = FaultChange { at: self.began.elapsed(), fault: fault.to_owned(), connection, transition };
+    pub(super) fn record_change(&self, fault: &str, connection: Option<u64>, transition: FaultTransition) {
+        let change = FaultChange { at: self.start.elapsed(), fault: fault.to_owned(), connection, transition };
         self.with_state(|state| {
             state.changes.push_back(change.clone());
             while state.changes.len() > MAX_REPORTED {
@@ -229,14 +230,14 @@ impl Network {
     pub(super) fn connections(&self) -> Vec<ProxiedConnection> {
         self.with_state(|state| {
             let open = state.links.values().filter_map(|link| link.report());
-            let mut all: Vec<ProxiedConnection> = state.ended.iter().cloned().chain(open).collect();
-            all.sort_by_key(|carried| carried.connection);
-            all
+            let mut connections: Vec<ProxiedConnection> = state.ended_connections.iter().cloned().chain(open).collect();
+            connections.sort_by_key(|connection| connection.connection);
+            connections
         })
     }
 
-    fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock())
+    fn with_state<T>(&self, access: impl FnOnce(&mut State) -> T) -> T {
+        access(&mut self.state.lock())
     }
 }
 
@@ -248,26 +249,26 @@ impl fmt::Debug for Network {
 
 /// Admitted connection. It counts as ended when this guard is dropped, also on a panic or on cancellation.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct AdmittedConnection {
     pub(super) link: Arc<Link>,
     pub(super) network: Arc<Network>,
     pub(super) target: usize,
-    ended: ConnectionEnd,
+    end: ConnectionEnd,
 }
 
-impl Open {
+impl AdmittedConnection {
     fn new(link: Arc<Link>, network: Arc<Network>, target: usize) -> Self {
-        Self { link, network, target, ended: ConnectionEnd::Broken }
+        Self { link, network, target, end: ConnectionEnd::Broken }
     }
 
     /// Ends the connection.
-    pub(super) fn end(mut self, how: ConnectionEnd) {
-        self.ended = how;
+    pub(super) fn end(mut self, end: ConnectionEnd) {
+        self.end = end;
     }
 }
 
-impl Drop for Open {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
-        self.network.ended(&self.link, self.ended);
+        self.network.record_end(&self.link, self.end);
     }
 }

@@ -9,10 +9,10 @@ use steadfast_apiserver::Port;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::end::End;
 use super::faults::NetworkFaults;
 use super::link::Link;
 use super::network::Network;
+use super::relayed_stream::RelayedStream;
 use super::report::ConnectionEnd;
 
 /// Delay before the next accept if the kernel has no resources for another connection.
@@ -88,23 +88,23 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
     // The connections end when this task ends.
     let mut connections = JoinSet::new();
     loop {
-        let Ok(mut near) = port.accept().await else {
+        let Ok(mut client_stream) = port.accept().await else {
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
         // Finished tasks are collected here. Otherwise the set would grow with every connection.
         while connections.try_join_next().is_some() {}
         // Events are small, and must not wait for the acknowledgement of earlier ones.
-        let _ = near.set_nodelay(true);
+        let _ = client_stream.set_nodelay(true);
         match network.admit() {
             // A connection can still be in the accept queue when the port closes. For the client, a reset looks like
             // a rejected connection.
-            None => near.reset_on_drop(),
+            None => client_stream.reset_on_drop(),
             Some(open) if network.turns_away() => open.end(ConnectionEnd::TurnedAway),
             Some(open) => {
                 let target = targets[open.target % targets.len()];
                 let link = open.link.clone();
-                connections.spawn(open.forward(near, connect(target, link)));
+                connections.spawn(open.forward(client_stream, connect(target, link)));
             }
         }
     }
@@ -113,7 +113,7 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
 async fn connect(target: SocketAddr, link: Arc<Link>) -> io::Result<TcpStream> {
     // The kernel has already accepted the connection. A black hole therefore starts after the handshake.
     link.until_passable().await;
-    let far = TcpStream::connect(target).await?;
-    far.set_nodelay(true)?;
-    Ok(far)
+    let server_stream = TcpStream::connect(target).await?;
+    server_stream.set_nodelay(true)?;
+    Ok(server_stream)
 }

@@ -7,7 +7,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::{POLL_INTERVAL, Reference, TIMEOUT};
+use super::{POLL_INTERVAL, Reference, WAIT_TIMEOUT};
 use crate::TestkitError;
 
 /// Namespace of the services through which the reference finds aggregated APIs.
@@ -55,8 +55,8 @@ impl Reference {
             if conditions.as_array().into_iter().flatten().any(is_available) {
                 return Ok(());
             }
-            if started.elapsed() > TIMEOUT {
-                return Err(format!("{name} is not available after {TIMEOUT:?}: {conditions}").into());
+            if started.elapsed() > WAIT_TIMEOUT {
+                return Err(format!("{name} is not available after {WAIT_TIMEOUT:?}: {conditions}").into());
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

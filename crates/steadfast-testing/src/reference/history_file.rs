@@ -10,7 +10,7 @@ use crate::TestkitError;
 
 /// One change, in the format of the reference.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct ChangeLine {
     revision: u64,
     at_ms: u64,
     resource: Resource,
@@ -41,12 +41,12 @@ impl ChangeSelection<'_> {
     pub(super) fn read(&self, text: &str, after: u64, history: &mut History) -> Result<(), TestkitError> {
         let started = self.started.duration_since(UNIX_EPOCH)?;
         for (index, line) in text.lines().enumerate() {
-            let unreadable = |error| format!("line {} of the history: {error}", index + 1);
-            let line: Line = serde_json::from_str(line).map_err(unreadable)?;
-            let of_it = line.resource.group == self.group && line.resource.plural == self.plural;
+            let line_error = |error| format!("line {} of the history: {error}", index + 1);
+            let line: ChangeLine = serde_json::from_str(line).map_err(line_error)?;
+            let is_selected = line.resource.group == self.group && line.resource.plural == self.plural;
             // Changes up to `after` are part of an earlier epoch and were read from its file.
-            if of_it && line.revision > after {
-                history.push(change(line, started).map_err(unreadable)?.in_epoch(history.epoch()));
+            if is_selected && line.revision > after {
+                history.push(change(line, started).map_err(line_error)?.in_epoch(history.epoch()));
             }
         }
         Ok(())
@@ -62,7 +62,7 @@ pub(super) fn last_revision(text: &str) -> Option<u64> {
     serde_json::from_str::<Revision>(text.lines().next_back()?).ok().map(|line| line.revision)
 }
 
-fn change(line: Line, started: Duration) -> serde_json::Result<Change> {
+fn change(line: ChangeLine, started: Duration) -> serde_json::Result<Change> {
     let namespace = line.namespace.as_deref();
     let change = match line.object {
         Some(object) => {
@@ -79,7 +79,7 @@ fn change(line: Line, started: Duration) -> serde_json::Result<Change> {
 mod tests {
     use super::*;
 
-    const FILE: &str = r#"
+    const HISTORY_FILE: &str = r#"
 {"revision":7,"at_ms":1000500,"key":"k","deleted":false,"resource":{"group":"","plural":"configmaps"},"namespace":"d","name":"a","uid":"u","object":{"data":{}},"previous":null}
 {"revision":8,"at_ms":1000600,"key":"k","deleted":false,"resource":{"group":"","plural":"namespaces"},"namespace":null,"name":"d","uid":"n","object":{},"previous":null}
 {"revision":9,"at_ms":1000700,"key":"k","deleted":true,"resource":{"group":"","plural":"configmaps"},"namespace":"d","name":"a","uid":"u","object":null,"previous":{"data":{}}}
@@ -90,30 +90,30 @@ mod tests {
 
     #[test]
     fn changes_of_resource_are_read_with_times() -> Result<(), TestkitError> {
-        let mut read = History::new();
+        let mut history = History::new();
         let started = UNIX_EPOCH + Duration::from_secs(1000);
-        ChangeSelection { started, ..SELECTION }.read(FILE.trim(), 0, &mut read)?;
+        ChangeSelection { started, ..SELECTION }.read(HISTORY_FILE.trim(), 0, &mut history)?;
         let at = Duration::from_millis;
-        assert_eq!(last_revision(FILE.trim()), Some(9));
+        assert_eq!(last_revision(HISTORY_FILE.trim()), Some(9));
         let created = Change::new(7, "u", Some("d"), "a", serde_json::json!({ "data": {} })).at(at(500));
-        assert_eq!(read.changes(), [created, Change::deleted(9, "u", Some("d"), "a").at(at(700))]);
+        assert_eq!(history.changes(), [created, Change::deleted(9, "u", Some("d"), "a").at(at(700))]);
         Ok(())
     }
 
     #[test]
     fn changes_after_restore_start_new_epoch() -> Result<(), TestkitError> {
-        let mut read = History::new();
-        SELECTION.read(FILE.trim(), 0, &mut read)?;
-        read.restore(Duration::ZERO, 7);
-        SELECTION.read(FILE.trim(), 7, &mut read)?;
-        let read: Vec<_> = read.changes().iter().map(|change| (change.epoch, change.version)).collect();
-        assert_eq!(read, [(0, 7), (0, 9), (1, 9)]);
+        let mut history = History::new();
+        SELECTION.read(HISTORY_FILE.trim(), 0, &mut history)?;
+        history.restore(Duration::ZERO, 7);
+        SELECTION.read(HISTORY_FILE.trim(), 7, &mut history)?;
+        let history: Vec<_> = history.changes().iter().map(|change| (change.epoch, change.version)).collect();
+        assert_eq!(history, [(0, 7), (0, 9), (1, 9)]);
         Ok(())
     }
 
     #[test]
     fn malformed_line_is_reported_by_number() {
-        let read = SELECTION.read("{}", 0, &mut History::new()).expect_err("the line has no revision").to_string();
-        assert!(read.starts_with("line 1 of the history: missing field"), "{read}");
+        let message = SELECTION.read("{}", 0, &mut History::new()).expect_err("the line has no revision").to_string();
+        assert!(message.starts_with("line 1 of the history: missing field"), "{message}");
     }
 }

@@ -52,17 +52,17 @@ impl Process {
     }
 
     /// Returns the address that the process reports when it is ready.
-    pub(super) async fn ready(&mut self, deadline: Duration) -> Result<String, TestkitError> {
-        let ready = async {
+    pub(super) async fn wait_until_ready(&mut self, deadline: Duration) -> Result<String, TestkitError> {
+        let ready_address = async {
             while let Some(line) = self.lines.recv().await {
-                if let Some(place) = line.strip_prefix("ready ") {
-                    return Some(place.to_owned());
+                if let Some(address) = line.strip_prefix("ready ") {
+                    return Some(address.to_owned());
                 }
             }
             None
         };
-        match timeout(deadline, ready).await {
-            Ok(Some(place)) => Ok(place),
+        match timeout(deadline, ready_address).await {
+            Ok(Some(address)) => Ok(address),
             Ok(None) => Err(self.error_with_output("ended before it was ready").into()),
             Err(_) => Err(self.error_with_output(&format!("was not ready after {deadline:?}")).into()),
         }
@@ -102,11 +102,11 @@ impl Process {
         if status.success() { Ok(()) } else { Err(self.error_with_output(&format!("ended with {status}")).into()) }
     }
 
-    fn error_with_output(&self, what: &str) -> String {
+    fn error_with_output(&self, problem: &str) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
-        let last = lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..].join("\n");
-        format!("the reference ({}) {what}:\n{last}", self.name)
+        let last_lines = lines[lines.len().saturating_sub(MAX_REPORTED_LINES)..].join("\n");
+        format!("the reference ({}) {problem}:\n{last_lines}", self.name)
     }
 }
 

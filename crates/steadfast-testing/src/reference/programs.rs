@@ -13,13 +13,13 @@ use crate::TestkitError;
 ///
 /// Returns an error if the variable does not specify a file.
 pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, TestkitError> {
-    if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
-        let path = PathBuf::from(&named);
+    if let Some(configured) = env::var_os(variable).filter(|configured| !configured.is_empty()) {
+        let path = PathBuf::from(&configured);
         // A name without folders is looked up on the path, as `KUBECTL=kubectl` suggests.
-        let found = path.is_file().then_some(path).or_else(|| on_path(&named.to_string_lossy()));
-        return match found {
+        let path = path.is_file().then_some(path).or_else(|| on_path(&configured.to_string_lossy()));
+        return match path {
             Some(path) => Ok(Some(path)),
-            None => Err(format!("{variable} is {}, which is not a file", named.display()).into()),
+            None => Err(format!("{variable} is {}, which is not a file", configured.display()).into()),
         };
     }
     let test_program = env::current_exe()?;

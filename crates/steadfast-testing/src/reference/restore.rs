@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use super::{Reference, Undone, start_etcd, start_historian};
+use super::{Reference, UndoneHistory, start_etcd, start_history_process};
 use crate::TestkitError;
 
 impl Reference {
@@ -17,10 +17,10 @@ impl Reference {
         let revision = self.newest_version().await?.parse()?;
         // The copied files must be from one instant: etcd can start from them as after a crash.
         self.etcd.freeze(true)?;
-        let copied = copy(&self.folder.etcd(), &self.backup());
+        let copy_result = copy(&self.folder.etcd(), &self.backup());
         // The etcd is resumed before the result is checked: an error must not leave it frozen.
         self.etcd.freeze(false)?;
-        copied?;
+        copy_result?;
         Ok(revision)
     }
 
@@ -35,7 +35,7 @@ impl Reference {
     pub async fn restore(&mut self, to: u64) -> Result<(), TestkitError> {
         self.undo(to).await?;
         copy(&self.backup(), &self.folder.etcd())?;
-        self.start_the_etcd().await
+        self.start_etcd_and_history().await
     }
 
     /// Kills all processes, and replaces the etcd with an empty one that has its own history. The API servers must be
@@ -47,30 +47,30 @@ impl Reference {
     pub async fn replace_etcd(&mut self) -> Result<(), TestkitError> {
         self.undo(0).await?;
         fs::remove_dir_all(self.folder.etcd())?;
-        self.start_the_etcd().await
+        self.start_etcd_and_history().await
     }
 
-    /// Kills all processes, and keeps the recorded history. Changes after revision `to` count as undone.
-    async fn undo(&mut self, to: u64) -> Result<(), TestkitError> {
+    /// Kills all processes, and keeps the recorded history. Changes after revision `restored_revision` count as undone.
+    async fn undo(&mut self, restored_revision: u64) -> Result<(), TestkitError> {
         // The API servers end first, so that no write reaches the etcd after the recorded end.
         for server in 0..self.servers.len() {
             self.kill(server);
         }
         // The time is taken when no server can respond any more. The restore starts at this time.
-        let at = self.started.1.elapsed();
+        let restored_at = self.started.1.elapsed();
         self.end_history().await?;
         self.etcd.kill();
-        let history = self.folder.path.join(format!("undone-{}.jsonl", self.undone.len()));
-        fs::rename(self.folder.history(), &history)?;
-        self.undone.push(Undone { history, to, at });
+        let history_file = self.folder.path.join(format!("undone-{}.jsonl", self.undone.len()));
+        fs::rename(self.folder.history(), &history_file)?;
+        self.undone.push(UndoneHistory { history_file, restored_revision, restored_at });
         Ok(())
     }
 
     /// Starts the etcd with its history at its old address, to which the API servers connect.
-    async fn start_the_etcd(&mut self) -> Result<(), TestkitError> {
+    async fn start_etcd_and_history(&mut self) -> Result<(), TestkitError> {
         let port = self.etcd_address()?.port();
         (self.etcd, self.etcd_url) = start_etcd(&self.program, &self.folder, port).await?;
-        self.historian = Some(start_historian(&self.program, &self.folder, &self.etcd_url).await?);
+        self.history_process = Some(start_history_process(&self.program, &self.folder, &self.etcd_url).await?);
         Ok(())
     }
 
@@ -79,17 +79,17 @@ impl Reference {
     }
 }
 
-/// Replaces the folder `to` by a copy of the folder `from`.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(to) {
+/// Replaces the folder `target` by a copy of the folder `source`.
+fn copy(source: &Path, target: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(target) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
+    fs::create_dir_all(target)?;
+    for entry in fs::read_dir(source)? {
         let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() { copy(&from, &to)? } else { fs::copy(&from, &to).map(drop)? }
+        let (source, target) = (entry.path(), target.join(entry.file_name()));
+        if entry.file_type()?.is_dir() { copy(&source, &target)? } else { fs::copy(&source, &target).map(drop)? }
     }
     Ok(())
 }

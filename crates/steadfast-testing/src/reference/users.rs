@@ -8,7 +8,7 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use steadfast::Connection;
 
-use super::{POLL_INTERVAL, Reference, TIMEOUT};
+use super::{POLL_INTERVAL, Reference, WAIT_TIMEOUT};
 use crate::TestkitError;
 
 impl Reference {
@@ -41,9 +41,9 @@ impl Reference {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
         });
-        let now = PostParams::default();
-        Api::<ClusterRole>::all(client.clone()).create(&now, &serde_json::from_value(role)?).await?;
-        Api::<ClusterRoleBinding>::all(client).create(&now, &serde_json::from_value(binding)?).await?;
+        let params = PostParams::default();
+        Api::<ClusterRole>::all(client.clone()).create(&params, &serde_json::from_value(role)?).await?;
+        Api::<ClusterRoleBinding>::all(client).create(&params, &serde_json::from_value(binding)?).await?;
         // RBAC applies roles from a watch cache, so that a new binding takes effect after a delay.
         let reviews = Api::<SelfSubjectAccessReview>::all(self.connection_as(user).await?.client());
         let started = Instant::now();
@@ -51,9 +51,9 @@ impl Reference {
             let review: SelfSubjectAccessReview = serde_json::from_value(json!({
                 "spec": {"resourceAttributes": {"verb": verb, "group": group, "resource": plural}},
             }))?;
-            while !reviews.create(&now, &review).await?.status.is_some_and(|status| status.allowed) {
-                if started.elapsed() > TIMEOUT {
-                    return Err(format!("{user} still may not {verb} {plural} after {TIMEOUT:?}").into());
+            while !reviews.create(&params, &review).await?.status.is_some_and(|status| status.allowed) {
+                if started.elapsed() > WAIT_TIMEOUT {
+                    return Err(format!("{user} still may not {verb} {plural} after {WAIT_TIMEOUT:?}").into());
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }

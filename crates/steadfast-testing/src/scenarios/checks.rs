@@ -10,36 +10,36 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    /// Expects `held` to be true. `what` describes the failure.
-    pub(super) fn expect(&mut self, held: bool, what: impl Display) {
-        if !held {
-            self.unmet.push(what.to_string());
+    /// Expects `is_met` to be true. `failure` describes the failure.
+    pub(super) fn expect(&mut self, is_met: bool, failure: impl Display) {
+        if !is_met {
+            self.unmet.push(failure.to_string());
         }
     }
 
     /// Expects both values to be equal.
-    pub(super) fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, is: &T, wanted: &T) {
-        self.expect(is == wanted, format_args!("{what}: {is:?} instead of {wanted:?}"));
+    pub(super) fn expect_equal<T: PartialEq + std::fmt::Debug>(&mut self, subject: &str, actual: &T, expected: &T) {
+        self.expect(actual == expected, format_args!("{subject}: {actual:?} instead of {expected:?}"));
     }
 
-    /// Expects `is` to be at most `limit`.
-    pub(super) fn at_most(&mut self, what: &str, is: usize, limit: usize) {
-        self.expect(is <= limit, format_args!("{what}: {is}, more than {limit}"));
+    /// Expects `actual` to be at most `limit`.
+    pub(super) fn expect_at_most(&mut self, subject: &str, actual: usize, limit: usize) {
+        self.expect(actual <= limit, format_args!("{subject}: {actual}, more than {limit}"));
     }
 
     /// Expects an event to have happened within `limit`.
-    pub(super) fn within(&mut self, what: &str, took: Option<Duration>, limit: Duration) {
+    pub(super) fn expect_within(&mut self, subject: &str, took: Option<Duration>, limit: Duration) {
         match took {
             Some(took) if took <= limit => {}
-            Some(took) => self.unmet.push(format!("{what} took {took:.1?}, longer than {limit:.1?}")),
-            None => self.unmet.push(format!("{what} did not happen")),
+            Some(took) => self.unmet.push(format!("{subject} took {took:.1?}, longer than {limit:.1?}")),
+            None => self.unmet.push(format!("{subject} did not happen")),
         }
     }
 
     /// Expects `text` to contain all of `parts`.
-    pub(super) fn contains(&mut self, what: &str, text: &str, parts: &[&str]) {
+    pub(super) fn expect_contains(&mut self, subject: &str, text: &str, parts: &[&str]) {
         for part in parts {
-            self.expect(text.contains(part), format_args!("{what} does not contain {part:?}: {text:?}"));
+            self.expect(text.contains(part), format_args!("{subject} does not contain {part:?}: {text:?}"));
         }
     }
 
@@ -57,12 +57,12 @@ mod tests {
     fn unmet_expectation_reports_both_values() {
         let mut checks = Checks::default();
         checks.expect(true, "not reported");
-        checks.same("lists", &2, &1);
-        checks.at_most("attempts", 9, 9);
-        checks.at_most("attempts", 10, 9);
-        checks.within("recovery", Some(Duration::from_secs(2)), Duration::from_secs(1));
-        checks.within("recovery", None, Duration::from_secs(1));
-        checks.contains("the error", "pods not synced", &["pods", "rejected"]);
+        checks.expect_equal("lists", &2, &1);
+        checks.expect_at_most("attempts", 9, 9);
+        checks.expect_at_most("attempts", 10, 9);
+        checks.expect_within("recovery", Some(Duration::from_secs(2)), Duration::from_secs(1));
+        checks.expect_within("recovery", None, Duration::from_secs(1));
+        checks.expect_contains("the error", "pods not synced", &["pods", "rejected"]);
         assert_eq!(
             checks.into_unmet(),
             [

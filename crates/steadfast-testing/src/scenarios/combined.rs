@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::catalog_fault::CatalogFault;
-use super::fault_injector::{NAMES, OBJECT_LIMIT, inject, is_switch, name};
+use super::fault_injector::{NAME_COUNT, OBJECT_LIMIT_BYTES, inject, is_switch, object_name};
 use super::findings::{Cost, ScenarioFindings};
 use super::scenario_run::{NAMESPACE, NetworkPath, REACTION_TIMEOUT, until};
 use super::target::ScenarioTarget;
-use super::unread::{self, Unread};
+use super::unread::{self, UnreadWatches};
 use crate::TestkitError;
 use crate::{CachedConfigMap, EventRecording, Recorder, history, labelled_config_map};
 
@@ -69,7 +69,7 @@ struct CombinedRun {
     clients: Vec<kube::Client>,
     unread: Vec<Option<JoinHandle<()>>>,
     /// Maximum pause between two steps, in milliseconds.
-    pause: u64,
+    max_pause_millis: u64,
     log: String,
 }
 
@@ -99,8 +99,8 @@ async fn run_with_form<K: CachedConfigMap>(
     target: &ScenarioTarget,
     faults: &[CatalogFault],
 ) -> Result<CombinedFindings, TestkitError> {
-    let started = Instant::now();
-    let mut run = CombinedRun::set(target, faults).await?;
+    let start = Instant::now();
+    let mut run = CombinedRun::prepare(target, faults).await?;
     for _ in 0..run.pick(10) {
         run.write();
     }
@@ -108,14 +108,14 @@ async fn run_with_form<K: CachedConfigMap>(
     let mut recordings = Vec::new();
     let differences = Arc::new(AtomicUsize::new(0));
     // The choice does not use the random generator, so that a seed has the same history with and without the filter.
-    let filtered = target.seed.is_multiple_of(2);
+    let has_filter = target.seed.is_multiple_of(2);
     // This choice does not use the generator either. It must not depend on the remainders of the seed, which select
     // forms and faults.
-    let by_difference = Random::new(!target.seed).fraction() < 0.75;
+    let uses_delta_relists = Random::new(!target.seed).fraction() < 0.75;
     // Unread responses are large and cost time, so they are rare.
     let leaves_unread = run.leaves_unread && run.chance(4);
     if leaves_unread {
-        unread::fill(&run.server)?;
+        unread::create_large_secrets(&run.server)?;
     }
     for client in 0..2 {
         let http1 = !run.chance(2);
@@ -125,7 +125,7 @@ async fn run_with_form<K: CachedConfigMap>(
         let connection = run.path.connect(&run.server, seed, settings).await?;
         // These values suit the small number of objects, and let the effect of a fault expire soon.
         let reflector = ReflectorSettings {
-            delta_relists: Some(by_difference),
+            delta_relists: Some(uses_delta_relists),
             delta_min_objects: 1,
             delta_one_in: 1,
             pages_for: Duration::from_secs(60),
@@ -138,17 +138,17 @@ async fn run_with_form<K: CachedConfigMap>(
         }
         for scope in [Scope::all(), Scope::namespace(NAMESPACE).labels("app=web")] {
             let name = format!("client {client}, {scope}");
-            let (streamed, page) = (run.chance(3), 2 + run.pick(4) as u32);
-            let builder = factory.builder::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
-            let informer = builder.object_limit(OBJECT_LIMIT).protobuf(target.form.protobuf).start()?;
-            let counted = differences.clone();
-            informer.on_diagnostic(move |note| {
-                let differed = matches!(note, Diagnostic::Relisted { fetched: Some(1..), .. });
+            let (is_paged, page) = (run.chance(3), 2 + run.pick(4) as u32);
+            let builder = factory.builder::<K>(scope).streamed_lists(!is_paged).page_size(Some(page));
+            let informer = builder.object_limit(OBJECT_LIMIT_BYTES).protobuf(target.form.protobuf).start()?;
+            let counter = differences.clone();
+            informer.on_diagnostic(move |diagnostic| {
+                let differed = matches!(diagnostic, Diagnostic::Relisted { fetched: Some(1..), .. });
                 // A relist that fetched at least one object has found a difference.
-                counted.fetch_add(usize::from(differed), Ordering::Relaxed);
+                counter.fetch_add(usize::from(differed), Ordering::Relaxed);
             });
             recordings.push(run.recorder.record_as(&informer, &name));
-            if filtered && informer.scope() == &Scope::all() {
+            if has_filter && informer.scope() == &Scope::all() {
                 // The filter must select the same objects for its handler as a selector for its informer, whatever
                 // happens to the stream.
                 let (scope, name) = (Scope::all().labels("app=web"), format!("client {client}, filtered"));
@@ -160,13 +160,13 @@ async fn run_with_form<K: CachedConfigMap>(
     }
     for step in 0..STEPS {
         // The versions expire halfway, when objects exist and enough steps follow.
-        if by_difference && step == STEPS / 2 {
+        if uses_delta_relists && step == STEPS / 2 {
             run.expire().await;
         }
         // The probabilities favour writes and pauses. Faults are rarer, as each one lasts for several steps.
         match run.pick(6) {
             0 => run.inject(),
-            1 => run.wait(run.pause).await,
+            1 => run.wait(run.max_pause_millis).await,
             2 => run.wait(200).await,
             // A restore takes twice the repair time, so it is rare.
             3 if run.chance(20) && run.restores => run.restore().await,
@@ -179,7 +179,7 @@ async fn run_with_form<K: CachedConfigMap>(
     }
     // All faults end before the final check, which requires convergence.
     run.heal();
-    if filtered {
+    if has_filter {
         run.rewrite();
     }
     sleep(REPAIR_WAIT).await;
@@ -190,11 +190,11 @@ async fn run_with_form<K: CachedConfigMap>(
         }
         sleep(SEND_TIMEOUT).await;
         run.server.create(&labelled_config_map(LAST_OBJECT, "1", ("app", "web")))?;
-        let arrived = |recording: &EventRecording<K>| {
+        let has_last_object = |recording: &EventRecording<K>| {
             recording.informer().snapshot().entry(Some(NAMESPACE), LAST_OBJECT).is_some()
         };
         // Unread responses must not take flow-control credit from other streams of the connection.
-        if until(REACTION_TIMEOUT, || recordings.iter().all(arrived)).await.is_none() {
+        if until(REACTION_TIMEOUT, || recordings.iter().all(has_last_object)).await.is_none() {
             unmet.push(format!("next to unread responses, a change did not arrive within {REACTION_TIMEOUT:?} (C8)"));
         }
     }
@@ -202,11 +202,11 @@ async fn run_with_form<K: CachedConfigMap>(
 
     let trace = run.recorder.trace();
     // A lagging replica is one of the injected faults, so the freshness bound does not apply.
-    let terms = Bounds { lag: Duration::from_secs(600), ..Bounds::default() };
-    let report = terms.report(&history(&run.server, "", "configmaps")?, &trace);
+    let bounds = Bounds { lag: Duration::from_secs(600), ..Bounds::default() };
+    let report = bounds.report(&history(&run.server, "", "configmaps")?, &trace);
     let requests = run.server.request_counts();
     let cost = Cost::between(&steadfast_apiserver::RequestCounts::default(), &requests);
-    let (detection, recovery, took) = (None, None, started.elapsed());
+    let (detection, recovery, took) = (None, None, start.elapsed());
     let findings = ScenarioFindings { report, unmet, detection, recovery, requests, cost, took };
     let lines = trace.entries().iter().map(|entry| format!("{:?} {:?}\n", entry.at, entry.record));
     let differences = differences.load(Ordering::Relaxed);
@@ -214,7 +214,7 @@ async fn run_with_form<K: CachedConfigMap>(
 }
 
 impl CombinedRun {
-    async fn set(target: &ScenarioTarget, faults: &[CatalogFault]) -> Result<Self, TestkitError> {
+    async fn prepare(target: &ScenarioTarget, faults: &[CatalogFault]) -> Result<Self, TestkitError> {
         let mut random = Random::new(target.seed);
         let builder = ApiServer::builder()
             .replicas(REPLICAS)
@@ -223,30 +223,30 @@ impl CombinedRun {
             .bookmark_period(Duration::from_secs(10 + random.draw() % 60))
             .watch_timeout(Duration::from_secs(120)..Duration::from_secs(240));
         let server = if target.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;
-        let alone = |fault: &&CatalogFault| !is_switch(**fault) && !SEEDED_FAULTS.contains(fault);
-        if let Some(fault) = faults.iter().find(alone) {
+        let cannot_combine = |fault: &&CatalogFault| !is_switch(**fault) && !SEEDED_FAULTS.contains(fault);
+        if let Some(fault) = faults.iter().find(cannot_combine) {
             return Err(format!("{fault} ({}) runs alone and cannot be combined with others", fault.title()).into());
         }
-        let chosen = if faults.is_empty() { &CatalogFault::ALL[..] } else { faults };
-        let switched = chosen.iter().copied().filter(|fault| is_switch(*fault)).collect();
-        let restores = chosen.contains(&CatalogFault::HistoryRestored);
-        let leaves_unread = chosen.contains(&CatalogFault::SlowReader);
+        let selected = if faults.is_empty() { &CatalogFault::ALL[..] } else { faults };
+        let switches = selected.iter().copied().filter(|fault| is_switch(*fault)).collect();
+        let restores = selected.contains(&CatalogFault::HistoryRestored);
+        let leaves_unread = selected.contains(&CatalogFault::SlowReader);
         let recorder = Recorder::of(&server);
         let path = NetworkPath::to_server(&server, target, true)?;
         // The pause is shorter in real time, where pauses of 40 s would dominate the duration of the run.
-        let pause = if target.in_memory { 40_000 } else { 10_000 };
+        let max_pause_millis = if target.in_memory { 40_000 } else { 10_000 };
         let (clients, log) = (Vec::new(), String::new());
         Ok(Self {
             random,
             server,
             recorder,
             path,
-            faults: switched,
+            faults: switches,
             restores,
             leaves_unread,
             clients,
             unread: Vec::new(),
-            pause,
+            max_pause_millis,
             log,
         })
     }
@@ -255,46 +255,46 @@ impl CombinedRun {
         self.random.draw().is_multiple_of(one_in)
     }
 
-    fn pick(&mut self, below: u64) -> u64 {
-        self.random.draw() % below
+    fn pick(&mut self, bound: u64) -> u64 {
+        self.random.draw() % bound
     }
 
-    async fn wait(&mut self, below: u64) {
-        let wait = Duration::from_millis(self.pick(below));
+    async fn wait(&mut self, bound: u64) {
+        let wait = Duration::from_millis(self.pick(bound));
         sleep(wait).await;
     }
 
     /// Writes once. Most writes use few names, so that objects are recreated, enter a selector and leave it.
     fn write(&mut self) {
-        let name = name(self.pick(NAMES));
+        let object = object_name(self.pick(NAME_COUNT));
         let value = self.pick(1_000_000).to_string();
         let label = if self.chance(2) { "web" } else { "db" };
-        let exists = self.server.get("configmaps", NAMESPACE, &name).is_ok();
+        let exists = self.server.get("configmaps", NAMESPACE, &object).is_ok();
         // The random number is drawn in any case, so that the sequence of random numbers does not depend on the
         // state.
-        let done = match (exists, self.pick(5)) {
-            (false, _) => self.server.create(&labelled_config_map(&name, &value, ("app", label))),
-            (true, 0) => self.server.delete_named("configmaps", NAMESPACE, &name),
+        let result = match (exists, self.pick(5)) {
+            (false, _) => self.server.create(&labelled_config_map(&object, &value, ("app", label))),
+            (true, 0) => self.server.delete_named("configmaps", NAMESPACE, &object),
             (true, 1) => {
-                let deleted = self.server.delete_named("configmaps", NAMESPACE, &name);
-                deleted.and_then(|_| self.server.create(&labelled_config_map(&name, &value, ("app", label))))
+                let deleted = self.server.delete_named("configmaps", NAMESPACE, &object);
+                deleted.and_then(|_| self.server.create(&labelled_config_map(&object, &value, ("app", label))))
             }
             (true, _) => {
                 let patch = json!({ "metadata": { "labels": { "app": label } }, "data": { "value": value } });
-                self.server.merge_patch("configmaps", NAMESPACE, &name, patch)
+                self.server.merge_patch("configmaps", NAMESPACE, &object, patch)
             }
         };
         // A frozen etcd rejects writes, which is part of the history.
-        let _ = writeln!(self.log, "{:?} write {name}: {}", self.server.elapsed(), done.is_ok());
+        let _ = writeln!(self.log, "{:?} write {object}: {}", self.server.elapsed(), result.is_ok());
     }
 
     /// Writes each object once more. An undecodable object may have left a filter, and only its next state shows
     /// this.
     fn rewrite(&mut self) {
-        for name in (0..NAMES).map(name) {
+        for name in (0..NAME_COUNT).map(object_name) {
             let patch = json!({ "data": { "value": "rewritten" } });
-            let done = self.server.merge_patch("configmaps", NAMESPACE, &name, patch);
-            let _ = writeln!(self.log, "{:?} rewrite {name}: {}", self.server.elapsed(), done.is_ok());
+            let result = self.server.merge_patch("configmaps", NAMESPACE, &name, patch);
+            let _ = writeln!(self.log, "{:?} rewrite {name}: {}", self.server.elapsed(), result.is_ok());
         }
     }
 
@@ -304,14 +304,14 @@ impl CombinedRun {
         let on = self.chance(2);
         // The number of choices exceeds the number of faults by one. The last choice redirects new connections.
         let choice = self.pick(self.faults.len() as u64 + 1) as usize;
-        let done = if let Some(fault) = self.faults.get(choice).copied() {
+        let action = if let Some(fault) = self.faults.get(choice).copied() {
             inject(fault, &self.server, replica, on, &mut self.random)
         } else {
             self.path.route_to(replica);
             "new connections elsewhere"
         };
-        let _ = writeln!(self.log, "{:?} fault {done} on={on} replica={replica}", self.server.elapsed());
-        self.recorder.fault(done, on);
+        let _ = writeln!(self.log, "{:?} fault {action} on={on} replica={replica}", self.server.elapsed());
+        self.recorder.fault(action, on);
     }
 
     /// Expires the versions that clients could resume from, and changes a few objects. Active faults stay active.
@@ -334,12 +334,12 @@ impl CombinedRun {
     /// dropped.
     fn leave_unread(&mut self, number: usize) {
         let client = self.clients[number].clone();
-        let left = tokio::spawn(async move {
-            let _held = Unread::open(&client, "0").await;
+        let unread_task = tokio::spawn(async move {
+            let _held = UnreadWatches::open(&client, "0").await;
             std::future::pending::<()>().await;
         });
-        if let Some(before) = self.unread[number].replace(left) {
-            before.abort();
+        if let Some(previous_task) = self.unread[number].replace(unread_task) {
+            previous_task.abort();
         }
         let _ = writeln!(self.log, "{:?} client {number} does not read", self.server.elapsed());
     }
@@ -349,10 +349,10 @@ impl CombinedRun {
     async fn restore(&mut self) {
         self.heal();
         sleep(REPAIR_WAIT).await;
-        let back = 1 + self.pick(10);
-        let _ = writeln!(self.log, "{:?} restore, {back} back", self.server.elapsed());
+        let undone_writes = 1 + self.pick(10);
+        let _ = writeln!(self.log, "{:?} restore, {undone_writes} back", self.server.elapsed());
         // Revision 0 does not exist. A restore reaches at most back to the first write.
-        self.server.faults().restore(self.server.revision().saturating_sub(back).max(1));
+        self.server.faults().restore(self.server.revision().saturating_sub(undone_writes).max(1));
         self.recorder.fault("restore", false);
         sleep(REPAIR_WAIT).await;
     }
@@ -368,8 +368,8 @@ impl CombinedRun {
         faults.clear_rules();
         faults.refuse_streamed_lists(false);
         faults.expire_continue_tokens(0);
-        for number in 0..NAMES {
-            faults.undecodable(NAMESPACE, &name(number), false);
+        for number in 0..NAME_COUNT {
+            faults.undecodable(NAMESPACE, &object_name(number), false);
         }
         let _ = writeln!(self.log, "{:?} healed", self.server.elapsed());
     }

@@ -11,13 +11,13 @@ use steadfast_core::random::Random;
 use super::catalog_fault::CatalogFault;
 
 /// Number of objects that are written.
-pub(super) const NAMES: u64 = 6;
+pub(super) const NAME_COUNT: u64 = 6;
 
 /// Maximum size of an object that informers read here, in bytes. It is low, so that a huge object costs little.
-pub(super) const OBJECT_LIMIT: usize = 32 * 1024;
+pub(super) const OBJECT_LIMIT_BYTES: usize = 32 * 1024;
 
 /// Returns the name of the object `number`.
-pub(super) fn name(number: u64) -> String {
+pub(super) fn object_name(number: u64) -> String {
     format!("c-{number}")
 }
 
@@ -169,7 +169,7 @@ fn respond_also(faults: &Faults, on: bool, rule: RequestRule, response: Injected
 /// Ends watches with errors that contain no status. They contain an object with a version that the history has not
 /// reached.
 fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
-    let name = name(random.draw() % NAMES);
+    let name = object_name(random.draw() % NAME_COUNT);
     // The version is far beyond the history. A client that adopted this version would resume from the future.
     let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
@@ -182,9 +182,9 @@ fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
 fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
     // The delay is up to 28 s, so that some lists fail early and others late.
-    let wait = Duration::from_secs(random.draw() % 29);
-    faults.respond_after(RequestRule::any().times(1).verb(Verb::State), wait, InjectedResponse::code(500));
-    faults.respond_after(RequestRule::any().times(2).verb(verb), wait, InjectedResponse::code(500));
+    let delay = Duration::from_secs(random.draw() % 29);
+    faults.respond_after(RequestRule::any().times(1).verb(Verb::State), delay, InjectedResponse::code(500));
+    faults.respond_after(RequestRule::any().times(2).verb(verb), delay, InjectedResponse::code(500));
     "hanging lists"
 }
 
@@ -192,8 +192,8 @@ fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
 fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let code = [403, 404, 405, 500, 501][random.draw() as usize % 5];
     let rule = RequestRule::any().verb(Verb::Watch).times(8);
-    let streams = random.fraction() < 0.5;
-    let rule = if streams { rule.verb(Verb::StreamedList) } else { rule };
+    let rejects_streams = random.fraction() < 0.5;
+    let rule = if rejects_streams { rule.verb(Verb::StreamedList) } else { rule };
     let in_stream = InjectedResponse::InStream(Status::of_code(500).with_reason("StoreReadError"));
     faults.respond(rule, if random.fraction() < 0.3 { in_stream } else { InjectedResponse::code(code) });
     "rejected watches"
@@ -203,10 +203,11 @@ fn any_read(random: &mut Random) -> Verb {
     [Verb::Watch, Verb::List, Verb::StreamedList, Verb::Probe][random.draw() as usize % 4]
 }
 
-/// Corrupts an object in the way that `drawn` selects.
-fn corrupt(faults: &Faults, on: bool, drawn: u64) {
-    let ways = [ObjectCorruption::WrongTypes, ObjectCorruption::Deep(200), ObjectCorruption::Huge(2 * OBJECT_LIMIT)];
+/// Corrupts an object in the way that `random_number` selects.
+fn corrupt(faults: &Faults, on: bool, random_number: u64) {
+    let corruptions =
+        [ObjectCorruption::WrongTypes, ObjectCorruption::Deep(200), ObjectCorruption::Huge(2 * OBJECT_LIMIT_BYTES)];
     // The quotient selects the kind of corruption, and the remainder selects the name. Both choices are independent.
-    let path = ways[(drawn / NAMES) as usize % ways.len()];
-    faults.corrupt_object("default", &name(drawn % NAMES), on.then_some(path));
+    let corruption = corruptions[(random_number / NAME_COUNT) as usize % corruptions.len()];
+    faults.corrupt_object("default", &object_name(random_number % NAME_COUNT), on.then_some(corruption));
 }

@@ -58,10 +58,10 @@ impl ScenarioFindings {
     /// passed.
     pub fn problems(&self) -> Vec<String> {
         let malformed = self.report.malformed.iter().map(ToString::to_string);
-        let broken = malformed.chain(self.report.violations.iter().map(ToString::to_string));
+        let violations = malformed.chain(self.report.violations.iter().map(ToString::to_string));
         // An inconclusive check counts as a problem, too. Otherwise a broken recorder would look like a success.
-        let missing = self.report.inconclusive.iter().map(ToString::to_string);
-        self.unmet.iter().cloned().chain(broken).chain(missing).collect()
+        let inconclusive = self.report.inconclusive.iter().map(ToString::to_string);
+        self.unmet.iter().cloned().chain(violations).chain(inconclusive).collect()
     }
 
     /// Combines these findings with those of another run of the same scenario.
@@ -78,9 +78,9 @@ impl ScenarioFindings {
         }
         self.unmet.extend(other.unmet);
         // A time exists only if both runs have one.
-        let both = |one: Option<Duration>, two: Option<Duration>| one.zip(two).map(|(one, two)| one.max(two));
-        self.detection = both(self.detection, other.detection);
-        self.recovery = both(self.recovery, other.recovery);
+        let max_if_both = |one: Option<Duration>, two: Option<Duration>| one.zip(two).map(|(one, two)| one.max(two));
+        self.detection = max_if_both(self.detection, other.detection);
+        self.recovery = max_if_both(self.recovery, other.recovery);
         self.requests = sum(&self.requests, &other.requests);
         self.cost = Cost {
             lists: self.cost.lists + other.cost.lists,

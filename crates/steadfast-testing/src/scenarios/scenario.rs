@@ -93,13 +93,13 @@ impl ScenarioBounds {
     fn unmet(&self, findings: &ScenarioFindings) -> Vec<String> {
         let mut checks = super::checks::Checks::default();
         if let Some(limit) = self.detection {
-            checks.within("the first doubt", findings.detection, limit);
+            checks.expect_within("the first doubt", findings.detection, limit);
         }
         if let Some(limit) = self.recovery {
-            checks.within("the recovery", findings.recovery, limit);
+            checks.expect_within("the recovery", findings.recovery, limit);
         }
         if let Some(limit) = self.lists {
-            checks.at_most("full transfers from the fault on", findings.cost.lists, limit);
+            checks.expect_at_most("full transfers from the fault on", findings.cost.lists, limit);
         }
         checks.into_unmet()
     }

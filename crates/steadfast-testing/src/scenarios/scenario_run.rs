@@ -38,10 +38,10 @@ pub(super) struct ScenarioRun {
     pub(super) checks: Checks,
     target: ScenarioTarget,
     path: NetworkPath,
-    terms: Bounds,
+    bounds: Bounds,
     started: Instant,
     /// Request counts of the server when the first fault was injected.
-    before: Option<RequestCounts>,
+    counts_before: Option<RequestCounts>,
 }
 
 /// Path of clients to a replica.
@@ -55,7 +55,7 @@ pub(super) enum NetworkPath {
 }
 
 /// Informer with a recorder and an observer.
-pub(super) struct Watched<K: CachedConfigMap> {
+pub(super) struct WatchedInformer<K: CachedConfigMap> {
     pub(super) informer: Informer<K>,
     pub(super) recording: Arc<EventRecording<K>>,
     pub(super) observer: FreshnessObserver,
@@ -63,25 +63,33 @@ pub(super) struct Watched<K: CachedConfigMap> {
 
 impl ScenarioRun {
     /// Creates the setup without an informer.
-    pub(super) async fn start(target: &ScenarioTarget, plan: ScenarioSettings) -> Result<Self, TestkitError> {
+    pub(super) async fn start(
+        target: &ScenarioTarget,
+        scenario_settings: ScenarioSettings,
+    ) -> Result<Self, TestkitError> {
         let started = Instant::now();
-        let plan = target.adjusted(plan);
-        let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
+        let scenario_settings = target.adjust_settings(scenario_settings);
+        let builder = scenario_settings.server.seed(target.seed).protobuf(target.form.protobuf);
         let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
         // The injected fault is active before all clients, so that no client sees the server without the fault.
         (target.server_fault)(&server);
-        let path = NetworkPath::to_server(&server, target, plan.proxied)?;
+        let path = NetworkPath::to_server(&server, target, scenario_settings.proxied)?;
         // Without TLS there is no ALPN, so that clients in memory must assume HTTP/2.
-        let settings = Settings { prior_knowledge: target.in_memory, ..plan.transport };
+        let settings = Settings { prior_knowledge: target.in_memory, ..scenario_settings.transport };
         let connection = path.connect(&server, target.seed, settings).await?;
-        let audit = plan.reflector.audit_every;
+        let audit = scenario_settings.reflector.audit_every;
         // The checker must know the settings: its bounds derive from the period and the audit interval.
-        let terms = Bounds { period: plan.reflector.period, lag: plan.lag, audit, ..Bounds::default() };
-        let factory = InformerFactory::with_settings(&connection, plan.reflector);
+        let bounds = Bounds {
+            period: scenario_settings.reflector.period,
+            lag: scenario_settings.lag,
+            audit,
+            ..Bounds::default()
+        };
+        let factory = InformerFactory::with_settings(&connection, scenario_settings.reflector);
         let recorder = Recorder::of(&server);
         let (target, checks) = (target.clone(), Checks::default());
-        Ok(Self { server, connection, factory, recorder, checks, target, path, terms, started, before: None })
+        Ok(Self { server, connection, factory, recorder, checks, target, path, bounds, started, counts_before: None })
     }
 
     /// Creates the setup with the default settings.
@@ -90,9 +98,9 @@ impl ScenarioRun {
     }
 
     /// Marks the start of a fault. Requests from the first fault on are its cost.
-    pub(super) fn fault(&mut self) -> Instant {
+    pub(super) fn mark_fault(&mut self) -> Instant {
         // The time of the first fault is kept, because later faults belong to the same cost.
-        self.before.get_or_insert_with(|| self.server.request_counts());
+        self.counts_before.get_or_insert_with(|| self.server.request_counts());
         Instant::now()
     }
 
@@ -117,7 +125,7 @@ impl ScenarioRun {
     }
 
     /// Starts an informer that is recorded under its own name.
-    pub(super) fn watch<K: CachedConfigMap>(&self, scope: Scope) -> Result<Watched<K>, TestkitError> {
+    pub(super) fn watch<K: CachedConfigMap>(&self, scope: Scope) -> Result<WatchedInformer<K>, TestkitError> {
         Ok(self.record(self.builder(&self.factory, scope).start()?))
     }
 
@@ -134,14 +142,17 @@ impl ScenarioRun {
     }
 
     /// Records and observes a running informer.
-    pub(super) fn record<K: CachedConfigMap>(&self, informer: Informer<K>) -> Watched<K> {
+    pub(super) fn record<K: CachedConfigMap>(&self, informer: Informer<K>) -> WatchedInformer<K> {
         let recording = Arc::new(self.recorder.record(&informer));
-        let observer = FreshnessObserver::of(&informer);
-        Watched { informer, recording, observer }
+        let observer = FreshnessObserver::start(&informer);
+        WatchedInformer { informer, recording, observer }
     }
 
     /// Waits until `watched` are synced and fresh, and their handlers have seen the existing objects.
-    pub(super) async fn ready<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) -> Result<(), TestkitError> {
+    pub(super) async fn wait_until_ready<K: CachedConfigMap>(
+        &self,
+        watched: &[&WatchedInformer<K>],
+    ) -> Result<(), TestkitError> {
         for watched in watched {
             watched.informer.wait_for_sync(READY_TIMEOUT).await?;
             tokio::time::timeout(READY_TIMEOUT, watched.recording.until_synced()).await?;
@@ -154,16 +165,16 @@ impl ScenarioRun {
 
     /// Waits until this number of watches is open on the first server. A cache is ready and fresh after its list,
     /// possibly before its watch. So a scenario that disturbs or counts watches must call this method.
-    pub(super) async fn watching(&mut self, watches: usize) {
+    pub(super) async fn wait_for_watches(&mut self, watches: usize) {
         let open = until(READY_TIMEOUT, || self.server.open_watches(0) >= watches).await;
         self.checks.expect(open.is_some(), format_args!("{watches} watches were not opened"));
     }
 
     /// Expects that `watched` had no doubt since `started`.
-    pub(super) fn expect_no_doubt<K: CachedConfigMap>(&mut self, watched: &Watched<K>, started: Instant) {
+    pub(super) fn expect_no_doubt<K: CachedConfigMap>(&mut self, watched: &WatchedInformer<K>, started: Instant) {
         // In real time, the observer may run late and see the end of a doubt late.
-        let late = if self.target.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
-        self.checks.within("the longest doubt", Some(watched.observer.longest_doubt(started)), late);
+        let observer_delay = if self.target.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
+        self.checks.expect_within("the longest doubt", Some(watched.observer.longest_doubt(started)), observer_delay);
     }
 
     // Writes bypass the API, so that network faults do not affect them.
@@ -200,32 +211,35 @@ impl ScenarioRun {
     }
 
     /// Returns the newest version in `scope`, limited to its namespace.
-    fn newest(&self, scope: &Scope) -> ResourceVersion {
+    fn newest_version(&self, scope: &Scope) -> ResourceVersion {
         let history = self.server.history();
-        let within = |namespace: Option<&str>| scope.in_namespace().is_none_or(|wanted| namespace == Some(wanted));
-        let changes = history.of("", "configmaps").filter(|change| within(change.namespace.as_deref()));
+        let is_in_scope = |namespace: Option<&str>| {
+            scope.in_namespace().is_none_or(|scope_namespace| namespace == Some(scope_namespace))
+        };
+        let changes = history.of("", "configmaps").filter(|change| is_in_scope(change.namespace.as_deref()));
         // Without a change in the scope, an informer can prove at most the version of the whole store.
         let newest = changes.map(|change| change.revision).max().unwrap_or(history.revision);
         ResourceVersion::from(newest.to_string().as_str())
     }
 
     /// Returns the number of full transfers, streamed or paged.
-    pub(super) fn lists(&self) -> usize {
+    pub(super) fn full_transfers(&self) -> usize {
         self.server.request_counts().full_transfers()
     }
 
     // End of the scenario.
 
-    /// Returns the time from `healed` until the last of `watched` was fresh with every object. `None` after `limit`.
-    pub(super) async fn recovery<K: CachedConfigMap>(
+    /// Returns the time from `fault_end` until the last of `watched` was fresh with every object. `None` after
+    /// `limit`.
+    pub(super) async fn wait_for_recovery<K: CachedConfigMap>(
         &self,
-        watched: &[&Watched<K>],
-        healed: Instant,
+        watched: &[&WatchedInformer<K>],
+        fault_end: Instant,
         limit: Duration,
     ) -> Option<Duration> {
         let recoveries = watched.iter().map(|watched| {
-            let newest = self.newest(watched.informer.scope());
-            async move { watched.observer.recovery(healed, &newest, limit).await }
+            let newest = self.newest_version(watched.informer.scope());
+            async move { watched.observer.wait_for_recovery(fault_end, &newest, limit).await }
         });
         // `collect` returns `None` if one informer did not recover. The maximum is the time until all have recovered.
         join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
@@ -233,12 +247,12 @@ impl ScenarioRun {
 
     /// Waits until `watched`, which must be all recorded informers, have reported everything, and records their final
     /// state. From here on, the server must be reachable and quiet.
-    pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) {
+    pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&WatchedInformer<K>]) {
         // The checker reports an informer that does not recover, so the result is ignored here.
-        let _ = self.recovery(watched, Instant::now(), SETTLE_TIMEOUT).await;
+        let _ = self.wait_for_recovery(watched, Instant::now(), SETTLE_TIMEOUT).await;
         // The newest version differs by scope. The recorder accepts only one version for all informers, so the oldest
         // of these versions is used. By now, each informer has reached the newest version of its scope or never will.
-        let newest = watched.iter().map(|watched| self.newest(watched.informer.scope()));
+        let newest = watched.iter().map(|watched| self.newest_version(watched.informer.scope()));
         let oldest = newest.reduce(|one, other| if other.is_older_than(&one) { other } else { one });
         self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE_TIMEOUT).await;
     }
@@ -255,8 +269,8 @@ impl ScenarioRun {
     pub(super) fn findings(self, detection: Option<Duration>, recovery: Option<Duration>) -> ScenarioFindings {
         let requests = self.server.request_counts();
         let Ok(history) = history(&self.server, "", "configmaps") else { unreachable!("config maps are built in") };
-        let report = self.terms.report(&history, &self.recorder.trace());
-        let cost = Cost::between(&self.before.unwrap_or_default(), &requests);
+        let report = self.bounds.report(&history, &self.recorder.trace());
+        let cost = Cost::between(&self.counts_before.unwrap_or_default(), &requests);
         let unmet = self.checks.into_unmet();
         ScenarioFindings { report, unmet, detection, recovery, requests, cost, took: self.started.elapsed() }
     }
@@ -264,16 +278,16 @@ impl ScenarioRun {
 
 /// Returns the latest of the first doubts of `watched` after `fault`, within `limit`. Returns `None` if one of the
 /// informers had no doubt.
-pub(super) async fn doubt<K: CachedConfigMap>(
-    watched: &[&Watched<K>],
+pub(super) async fn wait_for_doubt<K: CachedConfigMap>(
+    watched: &[&WatchedInformer<K>],
     fault: Instant,
     limit: Duration,
 ) -> Option<Duration> {
-    let doubts = watched.iter().map(|watched| watched.observer.doubt(fault, limit));
+    let doubts = watched.iter().map(|watched| watched.observer.wait_for_doubt(fault, limit));
     join_all(doubts).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-impl<K: CachedConfigMap> Watched<K> {
+impl<K: CachedConfigMap> WatchedInformer<K> {
     /// Returns `true` if a read of this object in the default namespace finds nothing.
     pub(super) fn has_no_object(&self, name: &str) -> bool {
         let Ok(lister) = self.informer.lister() else { return false };
@@ -282,10 +296,10 @@ impl<K: CachedConfigMap> Watched<K> {
     }
 }
 
-/// Waits until `held` is true, and returns the elapsed time, or `None` after `limit`.
-pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Option<Duration> {
+/// Waits until `is_met` is true, and returns the elapsed time, or `None` after `limit`.
+pub(super) async fn until(limit: Duration, mut is_met: impl FnMut() -> bool) -> Option<Duration> {
     let started = Instant::now();
-    while !held() {
+    while !is_met() {
         if started.elapsed() > limit {
             return None;
         }

@@ -32,15 +32,15 @@ impl ScenarioTarget {
     /// Uses pipes in memory. Everything runs on the current runtime and in its time. With paused time, all runs are
     /// equal.
     pub fn in_memory(seed: u64) -> Self {
-        Self::of(seed, true)
+        Self::new(seed, true)
     }
 
     /// Uses TCP and TLS on the loopback interface, in real time, on the library's own threads.
     pub fn over_tcp(seed: u64) -> Self {
-        Self::of(seed, false)
+        Self::new(seed, false)
     }
 
-    fn of(seed: u64, in_memory: bool) -> Self {
+    fn new(seed: u64, in_memory: bool) -> Self {
         Self {
             seed,
             in_memory,
@@ -94,7 +94,7 @@ impl ScenarioTarget {
         !self.in_memory
     }
 
-    pub(super) fn adjusted(&self, mut settings: ScenarioSettings) -> ScenarioSettings {
+    pub(super) fn adjust_settings(&self, mut settings: ScenarioSettings) -> ScenarioSettings {
         (self.adjust)(&mut settings);
         settings
     }
@@ -102,7 +102,7 @@ impl ScenarioTarget {
 
 impl fmt::Debug for ScenarioTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = if self.in_memory { "in_memory" } else { "over_tcp" };
-        write!(f, "Target::{place}({})", self.seed)
+        let environment = if self.in_memory { "in_memory" } else { "over_tcp" };
+        write!(f, "Target::{environment}({})", self.seed)
     }
 }

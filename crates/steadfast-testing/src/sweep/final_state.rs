@@ -17,10 +17,10 @@ const MAX_REPORTED: usize = 5;
 pub(super) struct FinalState(BTreeMap<String, Vec<Value>>);
 
 impl FinalState {
-    /// Collects the objects of `server`, without the resources in `ignored`, given by their plural names, and the
-    /// fields in `unseen`, given as JSON pointers.
-    pub(super) fn of(server: &ApiServer, ignored: &[String], unseen: &[String]) -> Self {
-        let (mut last, mut names) = (BTreeMap::new(), GeneratedNames::default());
+    /// Collects the objects of `server`, without the resources in `ignored_resources`, given by their plural names, and
+    /// the fields in `ignored_fields`, given as JSON pointers.
+    pub(super) fn collect(server: &ApiServer, ignored_resources: &[String], ignored_fields: &[String]) -> Self {
+        let (mut final_objects, mut names) = (BTreeMap::new(), GeneratedNames::default());
         // The history contains all objects. A list from the server would require the names of all resources.
         for change in &server.history().changes {
             let key = (change.resource.to_string(), change.namespace.clone(), change.name.clone());
@@ -28,17 +28,17 @@ impl FinalState {
             if let (Some(object), None) = (&change.object, &change.previous) {
                 names.add(&key, object);
             }
-            if ignored.iter().any(|plural| change.resource.resource() == plural) {
+            if ignored_resources.iter().any(|plural| change.resource.resource() == plural) {
                 continue;
             }
             match &change.object {
-                Some(object) => last.insert(key, object.as_ref().clone()),
-                None => last.remove(&key),
+                Some(object) => final_objects.insert(key, object.as_ref().clone()),
+                None => final_objects.remove(&key),
             };
         }
         let mut final_state = Self::default();
-        for ((resource, namespace, name), mut object) in last {
-            for pointer in unseen {
+        for ((resource, namespace, name), mut object) in final_objects {
+            for pointer in ignored_fields {
                 remove(&mut object, pointer);
             }
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -46,10 +46,10 @@ impl FinalState {
             }
             // The fields are removed first, because the values of ignored fields need no translation.
             names.translate(&mut object);
-            let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+            let namespace_prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
             let display_name = names.generated.get(&name).unwrap_or(&name);
             // Objects with generated names have no stable identity, so they are compared as a sorted group.
-            final_state.0.entry(format!("{resource} {place}{display_name}")).or_default().push(object);
+            final_state.0.entry(format!("{resource} {namespace_prefix}{display_name}")).or_default().push(object);
         }
         for objects in final_state.0.values_mut() {
             objects.sort_by_key(Value::to_string);
@@ -61,26 +61,30 @@ impl FinalState {
     pub(super) fn differences(&self, other: &Self) -> Vec<String> {
         let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let no_objects = Vec::new();
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         for name in names {
             let (fault_free, with_fault) =
                 (self.0.get(name).unwrap_or(&no_objects), other.0.get(name).unwrap_or(&no_objects));
             if fault_free.len() != with_fault.len() {
-                found.push(format!("{name}: {} without the fault, {} with it", fault_free.len(), with_fault.len()));
+                differences.push(format!(
+                    "{name}: {} without the fault, {} with it",
+                    fault_free.len(),
+                    with_fault.len()
+                ));
                 continue;
             }
             // Values of secrets must not appear in messages.
             let shows_values = !name.starts_with("secrets ");
             for (fault_free, with_fault) in fault_free.iter().zip(with_fault) {
-                differs(name, "", fault_free, with_fault, shows_values, &mut found);
+                add_differences(name, "", fault_free, with_fault, shows_values, &mut differences);
             }
         }
-        if found.len() > MAX_REPORTED {
-            let more = found.len() - MAX_REPORTED;
-            found.truncate(MAX_REPORTED);
-            found.push(format!("and {more} more differences"));
+        if differences.len() > MAX_REPORTED {
+            let omitted = differences.len() - MAX_REPORTED;
+            differences.truncate(MAX_REPORTED);
+            differences.push(format!("and {omitted} more differences"));
         }
-        found
+        differences
     }
 
     /// Returns the number of objects.
@@ -105,10 +109,10 @@ impl GeneratedNames {
         // The server appends a random suffix to `generateName`. Equal runs may create such objects in another order.
         let is_chosen = !prefix.is_empty() && name.starts_with(prefix);
         let display_name = if is_chosen { format!("{prefix}*") } else { name.clone() };
-        let place = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let namespace_prefix = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let uid = text("/metadata/uid").to_owned();
         if !uid.is_empty() {
-            self.uids.insert(uid, format!("(the UID of {resource} {place}{display_name})"));
+            self.uids.insert(uid, format!("(the UID of {resource} {namespace_prefix}{display_name})"));
         }
         if is_chosen {
             self.generated.insert(name.clone(), display_name);
@@ -142,12 +146,12 @@ impl GeneratedNames {
 
 /// Returns `true` if a text is a time in the format of Kubernetes, with or without a fraction (RFC 3339, in UTC).
 fn is_time(text: &str) -> bool {
-    let form = "dddd-dd-ddTdd:dd:dd";
-    let matches = |(byte, form): (u8, u8)| if form == b'd' { byte.is_ascii_digit() } else { byte == form };
-    text.len() > form.len()
+    let pattern = "dddd-dd-ddTdd:dd:dd";
+    let matches = |(byte, pattern): (u8, u8)| if pattern == b'd' { byte.is_ascii_digit() } else { byte == pattern };
+    text.len() > pattern.len()
         && text.ends_with('Z')
-        && text.bytes().zip(form.bytes()).all(matches)
-        && text.bytes().skip(form.len()).all(|byte| byte == b'.' || byte == b'Z' || byte.is_ascii_digit())
+        && text.bytes().zip(pattern.bytes()).all(matches)
+        && text.bytes().skip(pattern.len()).all(|byte| byte == b'.' || byte == b'Z' || byte.is_ascii_digit())
 }
 
 /// Removes the field at a JSON pointer.
@@ -164,28 +168,36 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-fn differs(
+fn add_differences(
     name: &str,
-    place: &str,
+    path: &str,
     fault_free: &Value,
     with_fault: &Value,
     shows_values: bool,
-    found: &mut Vec<String>,
+    differences: &mut Vec<String>,
 ) {
     match (fault_free, with_fault) {
         (Value::Object(first), Value::Object(second)) => {
             let fields: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
             for field in fields {
                 // A missing field counts as null, because the API server treats both alike.
-                let of = |fields: &serde_json::Map<String, Value>| fields.get(field).cloned().unwrap_or_default();
-                differs(name, &format!("{place}/{field}"), &of(first), &of(second), shows_values, found);
+                let value_or_null =
+                    |fields: &serde_json::Map<String, Value>| fields.get(field).cloned().unwrap_or_default();
+                add_differences(
+                    name,
+                    &format!("{path}/{field}"),
+                    &value_or_null(first),
+                    &value_or_null(second),
+                    shows_values,
+                    differences,
+                );
             }
         }
         _ if fault_free == with_fault => {}
         _ if shows_values => {
-            found.push(format!("{name}: {place} is {fault_free} without the fault, {with_fault} with it"));
+            differences.push(format!("{name}: {path} is {fault_free} without the fault, {with_fault} with it"));
         }
-        _ => found.push(format!("{name}: {place} differs")),
+        _ => differences.push(format!("{name}: {path} differs")),
     }
 }
 
@@ -202,7 +214,7 @@ mod tests {
         for object in objects {
             server.create(object)?;
         }
-        Ok(FinalState::of(&server, &["events".to_owned()], &["/data/unseen".to_owned()]))
+        Ok(FinalState::collect(&server, &["events".to_owned()], &["/data/unseen".to_owned()]))
     }
 
     fn map(name: &str, data: &Value) -> Value {
@@ -234,13 +246,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn differences_are_reported_with_place() -> Result<(), TestkitError> {
+    async fn differences_are_reported_with_path() -> Result<(), TestkitError> {
         let one =
             final_state(&[map("a", &json!({ "k": "1" })), named_by_the_server("b-"), map("c", &json!({}))]).await?;
         let two = [named_by_the_server("b-"), named_by_the_server("b-"), map("a", &json!({ "k": "2" }))];
-        let found = one.differences(&final_state(&two).await?);
+        let differences = one.differences(&final_state(&two).await?);
         assert_eq!(
-            found,
+            differences,
             [
                 "configmaps default/a: /data/k is \"1\" without the fault, \"2\" with it",
                 "configmaps default/b-*: 1 without the fault, 2 with it",
@@ -261,11 +273,11 @@ mod tests {
             let uid = parent["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
             server.create(&map("child", &json!({ "of": uid, "within": format!("child-{uid}") })))?;
             server.delete(&parent)?;
-            Ok::<_, TestkitError>(FinalState::of(&server, &[], &[]))
+            Ok::<_, TestkitError>(FinalState::collect(&server, &[], &[]))
         };
-        let found = after(0).await?.differences(&after(2).await?);
+        let differences = after(0).await?.differences(&after(2).await?);
         assert_eq!(
-            found,
+            differences,
             [
                 "configmaps default/o0-*: 0 without the fault, 1 with it",
                 "configmaps default/o1-*: 0 without the fault, 1 with it"
@@ -285,8 +297,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn secret_values_are_not_reported() -> Result<(), TestkitError> {
-        let found = final_state(&[secret("aGlkZGVu")]).await?.differences(&final_state(&[secret("b3RoZXI=")]).await?);
-        assert_eq!(found, ["secrets default/a: /data/key differs"]);
+        let differences =
+            final_state(&[secret("aGlkZGVu")]).await?.differences(&final_state(&[secret("b3RoZXI=")]).await?);
+        assert_eq!(differences, ["secrets default/a: /data/key differs"]);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
-use super::runner::SweepRunner;
+use super::injector::SweepInjector;
 use crate::TestkitError;
 
 /// Duration of a wait after which the caches list again, if a fault hides a write from them (a gap).
@@ -24,10 +24,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Fixture {
     pub(super) server: Arc<ApiServer>,
-    pub(super) runner: Arc<SweepRunner>,
+    pub(super) injector: Arc<SweepInjector>,
     pub(super) connection: Connection,
     pub(super) quiet: Duration,
-    pub(super) ignored: Arc<[String]>,
+    pub(super) ignored_resources: Arc<[String]>,
 }
 
 impl Fixture {
@@ -52,20 +52,20 @@ impl Fixture {
     /// Returns an error if writes continue for an hour of virtual time.
     pub async fn settle(&self) -> Result<(), TestkitError> {
         let started = Instant::now();
-        let mut written = self.written();
+        let mut previous_writes = self.count_writes();
         loop {
             // The writes are compared over a whole quiet period: a controller that writes once per period never
             // settles.
             sleep(self.quiet).await;
-            let now = self.written();
+            let writes = self.count_writes();
             // A fault that is still in effect hides changes, so the quiet may only be apparent.
-            if now == written && !self.runner.is_busy() {
+            if writes == previous_writes && !self.injector.is_busy() {
                 return Ok(());
             }
             if started.elapsed() > WAIT_TIMEOUT {
                 return Err("writes did not stop within an hour of virtual time".into());
             }
-            written = now;
+            previous_writes = writes;
         }
     }
 
@@ -81,7 +81,7 @@ impl Fixture {
             // The gap otherwise ends with the next write of the hidden object. This write may never occur, and the
             // condition could then never be reached.
             if started.elapsed() > GAP_TIMEOUT {
-                self.runner.end_gap();
+                self.injector.end_gap();
             }
             if started.elapsed() > WAIT_TIMEOUT {
                 return Err(format!("not reached within an hour of virtual time: {what}").into());
@@ -92,8 +92,8 @@ impl Fixture {
     }
 
     /// Returns the number of relevant writes.
-    fn written(&self) -> usize {
-        let counts = |plural: &str| !self.ignored.iter().any(|ignored| ignored == plural);
-        self.server.history().changes.iter().filter(|change| counts(change.resource.resource())).count()
+    fn count_writes(&self) -> usize {
+        let is_relevant = |plural: &str| !self.ignored_resources.iter().any(|ignored| ignored == plural);
+        self.server.history().changes.iter().filter(|change| is_relevant(change.resource.resource())).count()
     }
 }

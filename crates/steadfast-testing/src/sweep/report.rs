@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::request_fault::{RequestFault, RequestFaultKind, VARIABLE};
+use super::request_fault::{FAULT_VARIABLE, RequestFault, RequestFaultKind};
 use super::run::{RunResult, UnexpectedExit};
 use crate::TestkitError;
 
@@ -44,16 +44,16 @@ impl Report {
     pub(super) fn add(&mut self, fault: RequestFault, fault_free: &RunResult, result: &RunResult) {
         // A run whose fault was not injected equals the run without a fault. If it counted, the report would claim
         // a test that did not happen.
-        if !result.reached {
+        if !result.was_injected {
             return self.unreached.push(fault);
         }
         *self.runs.entry(fault.kind).or_default() += 1;
         // A panic is a bug even if the restarted process repairs the state.
-        self.panics.extend(result.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
+        self.panics.extend(result.exits.iter().filter(|exit| exit.is_panic).map(|exit| exit.text.clone()));
         let mut differences: Vec<String> = result.failure.iter().cloned().collect();
         differences.extend(fault_free.final_state.differences(&result.final_state));
         if !differences.is_empty() {
-            differences.extend(result.ended.iter().take(2).map(|ended| ended.text.clone()));
+            differences.extend(result.exits.iter().take(2).map(|exit| exit.text.clone()));
             self.findings.push(Finding { fault, differences });
         }
     }
@@ -61,7 +61,7 @@ impl Report {
     pub(super) fn print_requests(&mut self, result: &RunResult) {
         self.timeline =
             result.points.iter().map(|(at, point)| format!("{:>10.3} s  {point}", at.as_secs_f64())).collect();
-        self.timeline.extend(result.ended.iter().map(|ended| ended.text.clone()));
+        self.timeline.extend(result.exits.iter().map(|exit| exit.text.clone()));
     }
 
     /// Returns the number of runs with a fault.
@@ -111,7 +111,7 @@ impl fmt::Display for Report {
         match self.findings.len() {
             0 => write!(f, "no run differs")?,
             1 => write!(f, "1 differs")?,
-            some => write!(f, "{some} differ")?,
+            count => write!(f, "{count} differ")?,
         }
         if *skipped > 0 {
             write!(f, "; {skipped} further equal requests were skipped")?;
@@ -123,7 +123,7 @@ impl fmt::Display for Report {
             write!(f, "\n{panic}")?;
         }
         for Finding { fault, differences } in self.findings.iter().take(MAX_REPORTED) {
-            write!(f, "\n{VARIABLE}='{fault}'")?;
+            write!(f, "\n{FAULT_VARIABLE}='{fault}'")?;
             for difference in differences {
                 write!(f, "\n    {difference}")?;
             }
@@ -136,6 +136,6 @@ impl fmt::Display for Report {
 }
 
 /// Describes the ends of processes, as a suffix for an error.
-pub(super) fn ends(ended: &[UnexpectedExit]) -> String {
-    ended.first().map_or_else(String::new, |first| format!(" ({})", first.text))
+pub(super) fn exits_suffix(exits: &[UnexpectedExit]) -> String {
+    exits.first().map_or_else(String::new, |first| format!(" ({})", first.text))
 }

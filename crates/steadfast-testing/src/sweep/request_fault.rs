@@ -8,7 +8,7 @@ use steadfast_apiserver::{RequestRecord, Verb};
 use crate::TestkitError;
 
 /// Environment variable that selects a single fault.
-pub(super) const VARIABLE: &str = "STEADFAST_SWEEP";
+pub(super) const FAULT_VARIABLE: &str = "STEADFAST_SWEEP";
 
 /// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +39,7 @@ pub struct RequestPoint {
 
 impl RequestPoint {
     /// Returns the point without its ordinal.
-    pub(super) fn kind_of(sender: RequestSender, request: &RequestRecord) -> Self {
+    pub(super) fn without_ordinal(sender: RequestSender, request: &RequestRecord) -> Self {
         Self { sender, verb: request.verb, path: request.path.clone(), ordinal: 0 }
     }
 
@@ -198,23 +198,24 @@ impl FromStr for RequestFault {
     type Err = TestkitError;
 
     fn from_str(line: &str) -> Result<Self, TestkitError> {
-        let wrong = |what: &str| {
+        let syntax_error = |problem: &str| {
             let kinds = RequestFaultKind::ALL.map(RequestFaultKind::name).join(", ");
             let text = format!(
-                "not a valid fault: {what} in {line:?}; expected one of {kinds}, then controller or scenario, #N, a verb and a path"
+                "not a valid fault: {problem} in {line:?}; expected one of {kinds}, then controller or scenario, #N, a verb and a path"
             );
             TestkitError::from(text)
         };
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [kind, sender, ordinal, verb, path] = words[..] else { return Err(wrong("expected five words")) };
-        let kind = RequestFaultKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
-        let found =
+        let [kind, sender, ordinal, verb, path] = words[..] else { return Err(syntax_error("expected five words")) };
+        let kind =
+            RequestFaultKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| syntax_error(kind))?;
+        let known_sender =
             [RequestSender::Controller, RequestSender::Scenario].into_iter().find(|known| known.to_string() == sender);
-        let sender = found.ok_or_else(|| wrong("invalid second word"))?;
+        let sender = known_sender.ok_or_else(|| syntax_error("invalid second word"))?;
         // Ordinals count from 1. Zero stands for a kind of request without an ordinal.
         let number = ordinal.strip_prefix('#').and_then(|number| number.parse().ok()).filter(|number| *number > 0);
-        let ordinal = number.ok_or_else(|| wrong(ordinal))?;
-        let verb = VERBS.into_iter().find(|known| verb_name(*known) == verb).ok_or_else(|| wrong(verb))?;
+        let ordinal = number.ok_or_else(|| syntax_error(ordinal))?;
+        let verb = VERBS.into_iter().find(|known| verb_name(*known) == verb).ok_or_else(|| syntax_error(verb))?;
         Ok(Self { kind, point: RequestPoint { sender, verb, path: path.to_owned(), ordinal } })
     }
 }

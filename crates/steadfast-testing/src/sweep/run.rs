@@ -15,9 +15,9 @@ use tokio::time::sleep;
 
 use super::final_state::FinalState;
 use super::fixture::Fixture;
+use super::injector::SweepInjector;
 use super::request_fault::{RequestFault, RequestPoint};
-use super::runner::SweepRunner;
-use super::setting::Setting;
+use super::settings::SweepSettings;
 use crate::TestkitError;
 use crate::clients::InMemory;
 use crate::proxy::NetworkFaults;
@@ -31,9 +31,9 @@ pub(super) struct RunResult {
     /// Failure of the run itself: the error of the scenario, or a violated invariant.
     pub(super) failure: Option<String>,
     /// Processes that ended without being killed.
-    pub(super) ended: Vec<UnexpectedExit>,
+    pub(super) exits: Vec<UnexpectedExit>,
     pub(super) points: Vec<(Duration, RequestPoint)>,
-    pub(super) reached: bool,
+    pub(super) was_injected: bool,
 }
 
 /// End of a process on its own.
@@ -44,7 +44,7 @@ pub(super) struct UnexpectedExit {
 
 /// Runs once, on its own runtime with virtual time.
 pub(super) fn run_once<C, S, CF, SF, CE, SE>(
-    setting: &Setting<C, S>,
+    settings: &SweepSettings<C, S>,
     fault: Option<&RequestFault>,
 ) -> Result<RunResult, TestkitError>
 where
@@ -59,64 +59,65 @@ where
     runtime.block_on(async {
         // Each process has its own replica, so that a lag or a crash affects only this process. The scenario has a
         // further replica.
-        let replicas = setting.processes + 1;
-        let server = ApiServer::builder().seed(setting.seed).replicas(replicas).in_memory().start().await?;
+        let replicas = settings.processes + 1;
+        let server = ApiServer::builder().seed(settings.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
-        (setting.prepare)(&server)?;
-        let runner = SweepRunner::new(&server, setting.processes, fault.cloned());
-        let ended = Mutex::default();
+        (settings.prepare)(&server)?;
+        let injector = SweepInjector::new(&server, settings.processes, fault.cloned());
+        let exits = Mutex::default();
         let connection =
-            connect(&server, setting.seed, setting.processes, &NetworkFaults::seeded(setting.seed)).await?;
-        let (quiet, ignored) = (setting.quiet, setting.ignored.clone().into());
-        let fixture = Fixture { server: server.clone(), runner: runner.clone(), connection, quiet, ignored };
-        let processes = (0..setting.processes).map(|process| supervise(setting, &server, &runner, process, &ended));
+            connect(&server, settings.seed, settings.processes, &NetworkFaults::seeded(settings.seed)).await?;
+        let (quiet, ignored_resources) = (settings.quiet, settings.ignored_resources.clone().into());
+        let fixture =
+            Fixture { server: server.clone(), injector: injector.clone(), connection, quiet, ignored_resources };
+        let processes = (0..settings.processes).map(|process| supervise(settings, &server, &injector, process, &exits));
         let scenario = AssertUnwindSafe(async {
-            (setting.scenario)(fixture.clone()).await.map_err(|error| error.to_string())?;
+            (settings.scenario)(fixture.clone()).await.map_err(|error| error.to_string())?;
             // The gap ends with the scenario, so that the controller must still converge.
-            runner.end_gap();
+            injector.end_gap();
             fixture.settle().await.map_err(|error| error.to_string())
         });
-        let limited = tokio::time::timeout(setting.limit, scenario.catch_unwind());
+        let timed_scenario = tokio::time::timeout(settings.limit, scenario.catch_unwind());
         let outcome = tokio::select! {
             // The overrun is checked first, because in virtual time the timeout never expires during a hot loop.
             biased;
-            endless = runner.overrun() => Err(endless),
-            outcome = limited => match outcome {
-                Ok(Ok(ended)) => ended.map_err(|error| format!("the scenario failed: {error}")),
-                Ok(Err(panic)) => Err(format!("the scenario panicked: {}", message(&*panic))),
-                Err(_) => Err(format!("the scenario did not end within {:?}", setting.limit)),
+            overrun_message = injector.overrun() => Err(overrun_message),
+            outcome = timed_scenario => match outcome {
+                Ok(Ok(result)) => result.map_err(|error| format!("the scenario failed: {error}")),
+                Ok(Err(panic)) => Err(format!("the scenario panicked: {}", panic_message(&*panic))),
+                Err(_) => Err(format!("the scenario did not end within {:?}", settings.limit)),
             },
-            started = try_join_all(processes) => return Err(started.err().unwrap_or_else(|| {
+            result = try_join_all(processes) => return Err(result.err().unwrap_or_else(|| {
                 "all processes of the controller have ended".into()
             })),
         };
-        let failure = outcome.and_then(|()| check_invariants(setting, &server)).err();
+        let failure = outcome.and_then(|()| check_invariants(settings, &server)).err();
         Ok(RunResult {
-            final_state: FinalState::of(&server, &setting.ignored, &setting.unseen),
+            final_state: FinalState::collect(&server, &settings.ignored_resources, &settings.ignored_fields),
             failure,
-            ended: std::mem::take(&mut *ended.lock()),
-            points: runner.points(),
-            reached: runner.has_injected(),
+            exits: std::mem::take(&mut *exits.lock()),
+            points: injector.points(),
+            was_injected: injector.has_injected(),
         })
     })
 }
 
 /// Checks the invariants.
-fn check_invariants<C, S>(setting: &Setting<C, S>, server: &ApiServer) -> Result<(), String> {
-    setting.invariants.iter().try_for_each(|(name, holds)| {
+fn check_invariants<C, S>(settings: &SweepSettings<C, S>, server: &ApiServer) -> Result<(), String> {
+    settings.invariants.iter().try_for_each(|(name, holds)| {
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| holds(server)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(message(&*panic).to_owned()));
-        outcome.map_err(|broken| format!("{name}: {broken}"))
+        let outcome = outcome.unwrap_or_else(|panic| Err(panic_message(&*panic).to_owned()));
+        outcome.map_err(|violation| format!("{name}: {violation}"))
     })
 }
 
 /// Runs one process of the controller and restarts it. Ends only if a connection cannot be created.
 async fn supervise<C, S, F, E>(
-    setting: &Setting<C, S>,
+    settings: &SweepSettings<C, S>,
     server: &Arc<ApiServer>,
-    runner: &SweepRunner,
+    injector: &SweepInjector,
     process: usize,
-    ended: &Mutex<Vec<UnexpectedExit>>,
+    exits: &Mutex<Vec<UnexpectedExit>>,
 ) -> Result<(), TestkitError>
 where
     C: Fn(Connection) -> F,
@@ -125,30 +126,30 @@ where
 {
     for start in 0.. {
         // A restarted process needs another seed: with equal jitter, a race would repeat.
-        let seed = setting.seed.wrapping_add(1 + process as u64).wrapping_add(start * 1000);
+        let seed = settings.seed.wrapping_add(1 + process as u64).wrapping_add(start * 1000);
         let network = NetworkFaults::seeded(seed);
         let connection = connect(server, seed, process, &network).await?;
         // The network is registered once the connection exists. Requests of a process without a network count as
         // those of a dead process.
-        runner.process_started(process, network.clone());
+        injector.process_started(process, network.clone());
         // The caller's function is called within this future, so that a panic of the call itself is caught too.
-        let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
+        let process_future = AssertUnwindSafe(async { (settings.controller)(connection).await }).catch_unwind();
         // A kill wins over an end in the same poll, because the fault decides the outcome.
-        let how = tokio::select! {
+        let exit = tokio::select! {
             biased;
-            () = runner.killed(process) => None,
-            ended = running => Some(match ended {
+            () = injector.until_killed(process) => None,
+            result = process_future => Some(match result {
                 Ok(Ok(())) => ("ended".to_owned(), false),
                 Ok(Err(error)) => (format!("ended: {error}"), false),
-                Err(panic) => (format!("panicked: {}", message(&*panic)), true),
+                Err(panic) => (format!("panicked: {}", panic_message(&*panic)), true),
             }),
         };
         // Spawned tasks of the process may survive the drop of its future. Without a network they can do nothing.
         network.cut();
-        runner.process_ended(process);
-        if let Some((how, is_panic)) = how {
-            let text = format!("process {process} {how}, {:?} after the start", server.elapsed());
-            ended.lock().push(UnexpectedExit { text, is_panic });
+        injector.process_ended(process);
+        if let Some((exit, is_panic)) = exit {
+            let text = format!("process {process} {exit}, {:?} after the start", server.elapsed());
+            exits.lock().push(UnexpectedExit { text, is_panic });
         }
         sleep(RESTART_DELAY).await;
     }
@@ -167,7 +168,7 @@ async fn connect(
 }
 
 /// Returns the message of a panic.
-fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }

@@ -5,33 +5,33 @@ use serde_json::Value;
 use crate::changes::path::{Path, Segment};
 use crate::changes::phrases::{Phrases, Tone, find_condition, list, text};
 
-/// Field of the conditions.
-const CONDITIONS: &str = "status/conditions";
+/// Path of the conditions.
+const CONDITIONS_PATTERN: &str = "status/conditions";
 
 /// Conditions that are bad while they are true.
 const BAD_SUFFIXES: [&str; 8] =
     ["Pressure", "Unavailable", "Failed", "Failure", "Stalled", "Degraded", "FailureTarget", "Suspended"];
 
-/// Describes the changed conditions that no phrase covers yet.
+/// Describes the changed conditions that no phrase describes yet.
 pub(super) fn describe(phrases: &mut Phrases<'_>) {
-    let taken = phrases.take(CONDITIONS);
+    let taken = phrases.take_changes(CONDITIONS_PATTERN);
     if taken.is_empty() {
         return;
     }
     // Conditions without unique types are one value; all of them are then compared.
     let types: Option<Vec<&Value>> = taken.iter().map(|change| type_of(&change.path)).collect();
-    let is_taken = |kind: &str| types.as_ref().is_none_or(|types| types.iter().any(|taken| **taken == *kind));
-    let (old, new) = (list(phrases.old, CONDITIONS), list(phrases.new, CONDITIONS));
+    let is_changed = |kind: &str| types.as_ref().is_none_or(|types| types.iter().any(|taken| **taken == *kind));
+    let (old, new) = (list(phrases.old, CONDITIONS_PATTERN), list(phrases.new, CONDITIONS_PATTERN));
     for condition in new {
         let kind = text(condition, "type");
         let before = find_condition(old, kind);
-        if is_taken(kind) && before != Some(condition) {
-            transition(phrases, kind, before, condition);
+        if is_changed(kind) && before != Some(condition) {
+            describe_transition(phrases, kind, before, condition);
         }
     }
     for condition in old {
         let kind = text(condition, "type");
-        if is_taken(kind) && find_condition(new, kind).is_none() {
+        if is_changed(kind) && find_condition(new, kind).is_none() {
             phrases.say(Tone::Neutral, format!("condition {kind} removed"));
         }
     }
@@ -45,26 +45,26 @@ fn type_of<'a>(path: &Path<'a>) -> Option<&'a Value> {
     }
 }
 
-fn transition(phrases: &mut Phrases<'_>, kind: &str, before: Option<&Value>, condition: &Value) {
+fn describe_transition(phrases: &mut Phrases<'_>, kind: &str, before: Option<&Value>, condition: &Value) {
     // The condition of a certificate request has no status; it exists only if it is true.
     let status = |condition: &Value| condition.get("status").and_then(Value::as_str).unwrap_or("True").to_owned();
     let (new, reason) = (status(condition), text(condition, "reason"));
-    let brackets = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    let in_brackets = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     let Some(before) = before else {
-        return phrases.say(tone(kind, &new), format!("{kind} {new}{}", brackets(reason)));
+        return phrases.say(tone_of(kind, &new), format!("{kind} {new}{}", in_brackets(reason)));
     };
     let (old, reason_before) = (status(before), text(before, "reason"));
     if old != new {
-        phrases.say(tone(kind, &new), format!("{kind} {old}→{new}{}", brackets(reason)));
+        phrases.say(tone_of(kind, &new), format!("{kind} {old}→{new}{}", in_brackets(reason)));
     } else if reason != reason_before {
-        let both = [reason_before, reason].map(|reason| if reason.is_empty() { "none" } else { reason });
-        phrases.say(Tone::Neutral, format!("{kind} {new} ({}→{})", both[0], both[1]));
+        let reasons = [reason_before, reason].map(|reason| if reason.is_empty() { "none" } else { reason });
+        phrases.say(Tone::Neutral, format!("{kind} {new} ({}→{})", reasons[0], reasons[1]));
     } else if text(condition, "message") != text(before, "message") {
         phrases.say_minor(format!("{kind} {new}: {}", text(condition, "message")));
     }
 }
 
-fn tone(kind: &str, status: &str) -> Tone {
+fn tone_of(kind: &str, status: &str) -> Tone {
     let is_bad_if_true = BAD_SUFFIXES.iter().any(|suffix| kind.ends_with(suffix));
     match (status, is_bad_if_true) {
         ("True", false) | ("False", true) => Tone::Good,

@@ -9,14 +9,14 @@ use crate::changes::diff::Change;
 use crate::changes::phrases::{Phrases, Tone, by_path};
 use crate::changes::secrets::HIDDEN;
 
-pub(super) fn data(phrases: &mut Phrases<'_>) {
+pub(super) fn describe_data(phrases: &mut Phrases<'_>) {
     for field in ["data", "binaryData", "stringData"] {
-        for change in phrases.take(field) {
+        for change in phrases.take_changes(field) {
             let (tone, text) = (Tone::Neutral, describe_entry(change));
             phrases.say(tone, text);
         }
     }
-    if phrases.cover("immutable") {
+    if phrases.take_changed("immutable") {
         phrases.say(Tone::Neutral, "immutable");
     }
 }

@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use crate::changes::phrases::{Phrases, Tone, at, list, text, transition};
 use crate::changes::value_text::{images, short};
 
-/// Lists of containers, with the word for each.
-const LISTS: [(&str, &str); 3] =
+/// Lists of containers, with the noun for each.
+const CONTAINER_LISTS: [(&str, &str); 3] =
     [("containers", "container"), ("initContainers", "init container"), ("ephemeralContainers", "ephemeral container")];
 
 /// Describes the containers of the pod's specification at `specification`, such as `spec/template/spec`.
 pub(super) fn describe(phrases: &mut Phrases<'_>, specification: &str) {
-    for (list_name, word) in LISTS {
-        let place = format!("{specification}/{list_name}");
-        let (old, new) = (list(phrases.old, &place), list(phrases.new, &place));
+    for (list_name, noun) in CONTAINER_LISTS {
+        let pattern = format!("{specification}/{list_name}");
+        let (old, new) = (list(phrases.old, &pattern), list(phrases.new, &pattern));
         if old == new {
             continue;
         }
@@ -23,9 +23,9 @@ pub(super) fn describe(phrases: &mut Phrases<'_>, specification: &str) {
             list.iter().map(|container| text(container, "name").to_owned()).collect()
         };
         let (old_names, new_names) = (names(old), names(new));
-        phrases.sets(word, &old_names, &new_names);
-        for changed in old_names.symmetric_difference(&new_names) {
-            phrases.cover_element(&place, "name", changed);
+        phrases.say_set_change(noun, &old_names, &new_names);
+        for name in old_names.symmetric_difference(&new_names) {
+            phrases.mark_element_described(&pattern, "name", name);
         }
         for container in new {
             let name = text(container, "name");
@@ -33,13 +33,13 @@ pub(super) fn describe(phrases: &mut Phrases<'_>, specification: &str) {
                 describe_container(phrases, name, before, container);
             }
         }
-        for covered in ["image", "env/[]/value", "resources"] {
-            phrases.cover(&format!("{place}/[]/{covered}"));
+        for field in ["image", "env/[]/value", "resources"] {
+            phrases.take_changed(&format!("{pattern}/[]/{field}"));
         }
     }
-    if phrases.cover(&format!("{specification}/nodeSelector")) {
-        let place = format!("{specification}/nodeSelector");
-        let (old, new) = (short(at(phrases.old, &place)), short(at(phrases.new, &place)));
+    if phrases.take_changed(&format!("{specification}/nodeSelector")) {
+        let pattern = format!("{specification}/nodeSelector");
+        let (old, new) = (short(at(phrases.old, &pattern)), short(at(phrases.new, &pattern)));
         phrases.say(Tone::Neutral, transition("node selector", &old, &new));
     }
 }

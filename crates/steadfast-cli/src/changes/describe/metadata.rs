@@ -8,15 +8,15 @@ use crate::changes::phrases::{Phrases, Tone, at, difference, list, text, texts, 
 use crate::changes::value_text::short;
 
 /// Annotations that tools write in addition to the change itself.
-const BOOKKEEPING: [&str; 2] =
+const BOOKKEEPING_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/max-replicas"];
 
 /// Describes the start of a deletion.
 pub(super) fn describe_lifecycle(phrases: &mut Phrases<'_>) {
-    if !phrases.cover("metadata/deletionTimestamp") {
+    if !phrases.take_changed("metadata/deletionTimestamp") {
         return;
     }
-    phrases.cover("metadata/deletionGracePeriodSeconds");
+    phrases.take_changed("metadata/deletionGracePeriodSeconds");
     if at(phrases.old, "metadata/deletionTimestamp").is_some() {
         return phrases.say_minor("deletion time changed");
     }
@@ -24,19 +24,19 @@ pub(super) fn describe_lifecycle(phrases: &mut Phrases<'_>) {
     let grace = grace.filter(|grace| *grace > 0).map(|grace| format!("grace period {grace} s"));
     let finalizers = list(phrases.new, "metadata/finalizers").iter().filter_map(Value::as_str);
     let finalizers: Vec<&str> = finalizers.collect();
-    let waiting = (!finalizers.is_empty()).then(|| format!("waits for {}", finalizers.join(", ")));
-    let details: Vec<String> = grace.into_iter().chain(waiting).collect();
-    let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join("; ")) };
-    phrases.say(Tone::Bad, format!("deletion requested{details}"));
+    let wait = (!finalizers.is_empty()).then(|| format!("waits for {}", finalizers.join(", ")));
+    let details: Vec<String> = grace.into_iter().chain(wait).collect();
+    let suffix = if details.is_empty() { String::new() } else { format!(" ({})", details.join("; ")) };
+    phrases.say(Tone::Bad, format!("deletion requested{suffix}"));
 }
 
 /// Describes the other metadata.
 pub(super) fn describe(phrases: &mut Phrases<'_>) {
-    if phrases.cover("metadata/finalizers") {
+    if phrases.take_changed("metadata/finalizers") {
         let (old, new) = (texts(phrases.old, "metadata/finalizers"), texts(phrases.new, "metadata/finalizers"));
-        phrases.sets("finalizer", &old, &new);
+        phrases.say_set_change("finalizer", &old, &new);
     }
-    if phrases.cover("metadata/ownerReferences") {
+    if phrases.take_changed("metadata/ownerReferences") {
         let owners = |object: &Value| -> BTreeSet<String> {
             let owners = list(object, "metadata/ownerReferences").iter();
             owners.map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name"))).collect()
@@ -47,11 +47,11 @@ pub(super) fn describe(phrases: &mut Phrases<'_>) {
             None => phrases.say_minor("owner reference changed"),
         }
     }
-    for change in phrases.take("metadata/labels") {
+    for change in phrases.take_changes("metadata/labels") {
         let name = change.path.last_field().unwrap_or_default();
-        phrases.say(Tone::Neutral, pair("label", name, change.old.as_deref(), change.new.as_deref()));
+        phrases.say(Tone::Neutral, pair_change("label", name, change.old.as_deref(), change.new.as_deref()));
     }
-    for change in phrases.take("metadata/annotations") {
+    for change in phrases.take_changes("metadata/annotations") {
         let name = change.path.last_field().unwrap_or_default();
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         match name {
@@ -59,14 +59,14 @@ pub(super) fn describe(phrases: &mut Phrases<'_>) {
                 phrases.say(Tone::Neutral, transition("revision", &short(old), &short(new)));
             }
             "kubernetes.io/change-cause" => phrases.say(Tone::Neutral, format!("cause {}", short(new))),
-            name if BOOKKEEPING.contains(&name) => phrases.say_minor(format!("annotation {name} changed")),
-            name => phrases.say(Tone::Neutral, pair("annotation", name, old, new)),
+            name if BOOKKEEPING_ANNOTATIONS.contains(&name) => phrases.say_minor(format!("annotation {name} changed")),
+            name => phrases.say(Tone::Neutral, pair_change("annotation", name, old, new)),
         }
     }
 }
 
 /// Returns `label +name=value`, `label −name` or `label name old→new`.
-fn pair(label: &str, name: &str, old: Option<&Value>, new: Option<&Value>) -> String {
+fn pair_change(label: &str, name: &str, old: Option<&Value>, new: Option<&Value>) -> String {
     match (old, new) {
         (None, new) => format!("{label} +{name}={}", short(new)),
         (Some(_), None) => format!("{label} −{name}"),

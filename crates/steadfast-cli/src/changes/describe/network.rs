@@ -7,37 +7,37 @@ use serde_json::Value;
 use crate::changes::phrases::{Phrases, Tone, at, list, text, texts, transition};
 use crate::changes::value_text::short;
 
-pub(super) fn service(phrases: &mut Phrases<'_>) {
-    phrases.field("type", "spec/type");
-    phrases.field("address", "spec/clusterIP");
-    phrases.cover("spec/clusterIPs");
-    phrases.field("external name", "spec/externalName");
-    if phrases.cover("spec/ports") {
+pub(super) fn describe_service(phrases: &mut Phrases<'_>) {
+    phrases.say_field_change("type", "spec/type");
+    phrases.say_field_change("address", "spec/clusterIP");
+    phrases.take_changed("spec/clusterIPs");
+    phrases.say_field_change("external name", "spec/externalName");
+    if phrases.take_changed("spec/ports") {
         let (old, new) = (ports(phrases.old), ports(phrases.new));
-        phrases.sets("port", &old, &new);
+        phrases.say_set_change("port", &old, &new);
     }
-    if phrases.cover("spec/selector") {
+    if phrases.take_changed("spec/selector") {
         let (old, new) = (selector(phrases.old), selector(phrases.new));
         phrases.say(Tone::Neutral, transition("selector", &old, &new));
     }
-    load_balancer(phrases);
+    describe_load_balancer(phrases);
 }
 
-pub(super) fn ingress(phrases: &mut Phrases<'_>) {
+pub(super) fn describe_ingress(phrases: &mut Phrases<'_>) {
     let hosts = |object: &Value| -> BTreeSet<String> {
         list(object, "spec/rules").iter().map(|rule| text(rule, "host").to_owned()).collect()
     };
     let (old, new) = (hosts(phrases.old), hosts(phrases.new));
-    phrases.sets("host", &old, &new);
+    phrases.say_set_change("host", &old, &new);
     for host in old.symmetric_difference(&new) {
-        phrases.cover_element("spec/rules", "host", host);
+        phrases.mark_element_described("spec/rules", "host", host);
     }
-    phrases.field("class", "spec/ingressClassName");
-    load_balancer(phrases);
+    phrases.say_field_change("class", "spec/ingressClassName");
+    describe_load_balancer(phrases);
 }
 
-fn load_balancer(phrases: &mut Phrases<'_>) {
-    if phrases.cover("status/loadBalancer") {
+fn describe_load_balancer(phrases: &mut Phrases<'_>) {
+    if phrases.take_changed("status/loadBalancer") {
         let addresses = |object: &Value| -> BTreeSet<String> {
             let entries = list(object, "status/loadBalancer/ingress").iter();
             let address = |entry: &Value| {
@@ -47,7 +47,7 @@ fn load_balancer(phrases: &mut Phrases<'_>) {
             entries.map(address).collect()
         };
         let (old, new) = (addresses(phrases.old), addresses(phrases.new));
-        phrases.sets("load balancer", &old, &new);
+        phrases.say_set_change("load balancer", &old, &new);
     }
 }
 
@@ -83,18 +83,18 @@ impl Addresses {
     }
 }
 
-pub(super) fn endpoints(phrases: &mut Phrases<'_>) {
-    if phrases.cover("subsets") {
-        let read = |object: &Value| {
-            let mut found = Addresses::default();
+pub(super) fn describe_endpoints(phrases: &mut Phrases<'_>) {
+    if phrases.take_changed("subsets") {
+        let read_addresses = |object: &Value| {
+            let mut addresses = Addresses::default();
             for subset in list(object, "subsets") {
-                let addresses = |field| list(subset, field).iter().map(|address| text(address, "ip").to_owned());
-                found.ready.extend(addresses("addresses"));
-                found.not_ready.extend(addresses("notReadyAddresses"));
+                let ips = |field| list(subset, field).iter().map(|address| text(address, "ip").to_owned());
+                addresses.ready.extend(ips("addresses"));
+                addresses.not_ready.extend(ips("notReadyAddresses"));
             }
-            found
+            addresses
         };
-        let (old, new) = (read(phrases.old), read(phrases.new));
+        let (old, new) = (read_addresses(phrases.old), read_addresses(phrases.new));
         describe_addresses(phrases, &old, &new);
         if old.all() == new.all() && old.ready == new.ready {
             phrases.say_minor("ports or targets of endpoints changed");
@@ -102,55 +102,56 @@ pub(super) fn endpoints(phrases: &mut Phrases<'_>) {
     }
 }
 
-pub(super) fn endpoint_slice(phrases: &mut Phrases<'_>) {
-    if phrases.cover("endpoints") {
-        let read = |object: &Value| {
-            let mut found = Addresses::default();
+pub(super) fn describe_endpoint_slice(phrases: &mut Phrases<'_>) {
+    if phrases.take_changed("endpoints") {
+        let read_addresses = |object: &Value| {
+            let mut addresses = Addresses::default();
             for endpoint in list(object, "endpoints") {
-                let is = |condition: &str| at(endpoint, &format!("conditions/{condition}")).and_then(Value::as_bool);
-                let set = match (is("terminating"), is("ready")) {
-                    (Some(true), _) => &mut found.terminating,
+                let condition_status =
+                    |condition: &str| at(endpoint, &format!("conditions/{condition}")).and_then(Value::as_bool);
+                let set = match (condition_status("terminating"), condition_status("ready")) {
+                    (Some(true), _) => &mut addresses.terminating,
                     // A missing condition counts as ready.
-                    (_, Some(false)) => &mut found.not_ready,
-                    _ => &mut found.ready,
+                    (_, Some(false)) => &mut addresses.not_ready,
+                    _ => &mut addresses.ready,
                 };
                 set.extend(texts(endpoint, "addresses"));
             }
-            found
+            addresses
         };
-        let (old, new) = (read(phrases.old), read(phrases.new));
+        let (old, new) = (read_addresses(phrases.old), read_addresses(phrases.new));
         describe_addresses(phrases, &old, &new);
         let is_equal = old.ready == new.ready && old.not_ready == new.not_ready && old.terminating == new.terminating;
         if is_equal {
             phrases.say_minor("details of endpoints changed");
         }
     }
-    if phrases.cover("ports") {
+    if phrases.take_changed("ports") {
         let ports = |object: &Value| -> BTreeSet<String> {
             list(object, "ports").iter().map(|port| short(at(port, "port"))).collect()
         };
         let (old, new) = (ports(phrases.old), ports(phrases.new));
-        phrases.sets("port", &old, &new);
+        phrases.say_set_change("port", &old, &new);
     }
 }
 
 fn describe_addresses(phrases: &mut Phrases<'_>, old: &Addresses, new: &Addresses) {
     let (before, now) = (old.all(), new.all());
-    phrases.sets("endpoints", &before, &now);
-    let stayed = |set: &BTreeSet<String>| -> BTreeSet<String> { set.intersection(&before).cloned().collect() };
+    phrases.say_set_change("endpoints", &before, &now);
+    let kept = |set: &BTreeSet<String>| -> BTreeSet<String> { set.intersection(&before).cloned().collect() };
     for (label, tone, set, set_before) in [
         ("ready", Tone::Good, &new.ready, &old.ready),
         ("not ready", Tone::Bad, &new.not_ready, &old.not_ready),
         ("terminating", Tone::Bad, &new.terminating, &old.terminating),
     ] {
-        let became: Vec<String> = stayed(set).difference(set_before).cloned().collect();
-        if !became.is_empty() {
-            phrases.say(tone, format!("{label}: {}", became.join(" ")));
+        let now_in_state: Vec<String> = kept(set).difference(set_before).cloned().collect();
+        if !now_in_state.is_empty() {
+            phrases.say(tone, format!("{label}: {}", now_in_state.join(" ")));
         }
     }
     // A new endpoint is ready unless stated otherwise.
-    let waiting: Vec<&String> = new.not_ready.difference(&before).collect();
-    if !waiting.is_empty() {
-        phrases.say_minor(format!("{} not ready", waiting.len()));
+    let not_ready: Vec<&String> = new.not_ready.difference(&before).collect();
+    if !not_ready.is_empty() {
+        phrases.say_minor(format!("{} not ready", not_ready.len()));
     }
 }

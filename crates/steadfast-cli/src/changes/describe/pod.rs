@@ -6,28 +6,28 @@ use super::containers;
 use crate::changes::phrases::{Phrases, Tone, at, find_condition, list, number, text};
 
 /// Conditions that follow from the phase and from `Ready`.
-const IMPLIED: [&str; 4] = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady"];
+const IMPLIED_CONDITIONS: [&str; 4] = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady"];
 
 /// Lists of container statuses.
-const STATUSES: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+const STATUS_LISTS: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
 /// Waiting reasons of a container that is starting normally.
-const STARTING: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
+const STARTING_REASONS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
 /// Fields that the kubelet sets together with the phase.
-const PLACEMENT: [&str; 6] =
+const PLACEMENT_FIELDS: [&str; 6] =
     ["spec/nodeName", "status/startTime", "status/hostIP", "status/hostIPs", "status/podIPs", "status/qosClass"];
 
 pub(super) fn describe(phrases: &mut Phrases<'_>) {
     describe_phase(phrases);
-    for field in STATUSES {
+    for field in STATUS_LISTS {
         describe_statuses(phrases, field);
     }
     describe_conditions(phrases);
-    if phrases.cover("status/podIP") {
+    if phrases.take_changed("status/podIP") {
         phrases.say_minor(format!("address {}", text(phrases.new, "status/podIP")));
     }
-    if phrases.cover("status/reason") | phrases.cover("status/message") {
+    if phrases.take_changed("status/reason") | phrases.take_changed("status/message") {
         let (reason, message) = (text(phrases.new, "status/reason"), text(phrases.new, "status/message"));
         let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
         if !reason.is_empty() {
@@ -35,8 +35,8 @@ pub(super) fn describe(phrases: &mut Phrases<'_>) {
         }
     }
     containers::describe(phrases, "spec");
-    for covered in PLACEMENT {
-        phrases.cover(covered);
+    for field in PLACEMENT_FIELDS {
+        phrases.take_changed(field);
     }
 }
 
@@ -44,26 +44,26 @@ fn describe_phase(phrases: &mut Phrases<'_>) {
     let node = text(phrases.new, "spec/nodeName");
     let (old, new) = (text(phrases.old, "status/phase"), text(phrases.new, "status/phase"));
     if old != new {
-        phrases.cover("status/phase");
-        let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
+        phrases.take_changed("status/phase");
+        let node_suffix = if node.is_empty() { String::new() } else { format!(" on {node}") };
         let tone = match new {
             "Running" | "Succeeded" => Tone::Good,
             "Failed" | "Unknown" => Tone::Bad,
             _ => Tone::Neutral,
         };
         let old = if old.is_empty() { "none" } else { old };
-        phrases.say(tone, format!("phase {old}→{new}{on}"));
+        phrases.say(tone, format!("phase {old}→{new}{node_suffix}"));
     } else if text(phrases.old, "spec/nodeName") != node {
         phrases.say(Tone::Neutral, format!("scheduled on {node}"));
     }
 }
 
 fn describe_statuses(phrases: &mut Phrases<'_>, field: &str) {
-    let place = format!("status/{field}");
-    if !phrases.cover(&place) {
+    let pattern = format!("status/{field}");
+    if !phrases.take_changed(&pattern) {
         return;
     }
-    let (old, new) = (list(phrases.old, &place), list(phrases.new, &place));
+    let (old, new) = (list(phrases.old, &pattern), list(phrases.new, &pattern));
     let names_container = new.len() > 1 || field != "containerStatuses";
     for status in new {
         let name = text(status, "name");
@@ -71,15 +71,15 @@ fn describe_statuses(phrases: &mut Phrases<'_>, field: &str) {
         let before = old.iter().find(|before| text(before, "name") == name).unwrap_or(&Value::Null);
         let (old_restarts, new_restarts) = (number(before, "restartCount"), number(status, "restartCount"));
         if old_restarts != new_restarts {
-            let why = at(status, "lastState/terminated").or(at(status, "state/terminated")).map(termination);
-            let why = why.map_or(String::new(), |why| format!(" ({why})"));
-            phrases.say(Tone::Bad, format!("restarts{label} {old_restarts}→{new_restarts}{why}"));
+            let reason = at(status, "lastState/terminated").or(at(status, "state/terminated")).map(termination);
+            let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
+            phrases.say(Tone::Bad, format!("restarts{label} {old_restarts}→{new_restarts}{reason}"));
         }
         let (old_state, new_state) = (state(before), state(status));
         if old_state != new_state {
             let text = format!("container {name} {new_state}");
             match at(status, "state/waiting/reason").and_then(Value::as_str) {
-                Some(reason) if !STARTING.contains(&reason) => phrases.say(Tone::Bad, text),
+                Some(reason) if !STARTING_REASONS.contains(&reason) => phrases.say(Tone::Bad, text),
                 _ if at(status, "state/terminated").is_some() && old_restarts == new_restarts => {
                     let is_failed = number(status, "state/terminated/exitCode") != 0;
                     phrases.say(if is_failed { Tone::Bad } else { Tone::Neutral }, text);
@@ -119,14 +119,14 @@ fn termination(terminated: &Value) -> String {
 /// The module `conditions` describes all others, including later changes of `Ready`.
 fn describe_conditions(phrases: &mut Phrases<'_>) {
     let (old, new) = (list(phrases.old, "status/conditions"), list(phrases.new, "status/conditions"));
-    for kind in IMPLIED {
+    for kind in IMPLIED_CONDITIONS {
         let Some(condition) = find_condition(new, kind) else { continue };
         let before = find_condition(old, kind);
         let is_unschedulable = kind == "PodScheduled" && text(condition, "status") == "False";
         if before == Some(condition) || is_unschedulable {
             continue;
         }
-        phrases.cover_element("status/conditions", "type", kind);
+        phrases.mark_element_described("status/conditions", "type", kind);
         if before.map(|before| text(before, "status")) != Some(text(condition, "status")) {
             phrases.say_minor(format!("{kind} {}", text(condition, "status")));
         }
@@ -136,7 +136,7 @@ fn describe_conditions(phrases: &mut Phrases<'_>) {
     if let Some(ready) = find_condition(new, "Ready").filter(|_| is_first)
         && text(ready, "status") == "False"
     {
-        phrases.cover_element("status/conditions", "type", "Ready");
+        phrases.mark_element_described("status/conditions", "type", "Ready");
         phrases.say_minor("Ready False");
     }
 }

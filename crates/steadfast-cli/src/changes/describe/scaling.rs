@@ -5,13 +5,13 @@ use serde_json::Value;
 use crate::changes::phrases::{Phrases, Tone, at, list, number, text};
 use crate::changes::value_text::short;
 
-pub(super) fn autoscaler(phrases: &mut Phrases<'_>) {
-    phrases.field("min", "spec/minReplicas");
-    phrases.field("max", "spec/maxReplicas");
-    phrases.count("desired", "status/desiredReplicas", Tone::Neutral);
-    phrases.count("replicas", "status/currentReplicas", Tone::Neutral);
-    phrases.count("cpu %", "status/currentCPUUtilizationPercentage", Tone::Neutral);
-    if phrases.cover("status/currentMetrics") {
+pub(super) fn describe_autoscaler(phrases: &mut Phrases<'_>) {
+    phrases.say_field_change("min", "spec/minReplicas");
+    phrases.say_field_change("max", "spec/maxReplicas");
+    phrases.say_count_change("desired", "status/desiredReplicas", Tone::Neutral);
+    phrases.say_count_change("replicas", "status/currentReplicas", Tone::Neutral);
+    phrases.say_count_change("cpu %", "status/currentCPUUtilizationPercentage", Tone::Neutral);
+    if phrases.take_changed("status/currentMetrics") {
         let old = list(phrases.old, "status/currentMetrics");
         for metric in list(phrases.new, "status/currentMetrics") {
             let name = metric_name(metric);
@@ -45,16 +45,16 @@ fn metric_value(metric: &Value) -> String {
     }
 }
 
-pub(super) fn disruption_budget(phrases: &mut Phrases<'_>) {
-    phrases.field("min available", "spec/minAvailable");
-    phrases.field("max unavailable", "spec/maxUnavailable");
-    if phrases.cover("status/disruptionsAllowed") {
+pub(super) fn describe_disruption_budget(phrases: &mut Phrases<'_>) {
+    phrases.say_field_change("min available", "spec/minAvailable");
+    phrases.say_field_change("max unavailable", "spec/maxUnavailable");
+    if phrases.take_changed("status/disruptionsAllowed") {
         let (old, new) =
             (number(phrases.old, "status/disruptionsAllowed"), number(phrases.new, "status/disruptionsAllowed"));
         let tone = if new == 0 { Tone::Bad } else { Tone::Neutral };
         phrases.say(tone, format!("allowed disruptions {old}→{new}"));
     }
-    if phrases.cover("status/currentHealthy") | phrases.cover("status/desiredHealthy") {
+    if phrases.take_changed("status/currentHealthy") | phrases.take_changed("status/desiredHealthy") {
         let healthy = |object| number(object, "status/currentHealthy");
         let (old, new) = (healthy(phrases.old), healthy(phrases.new));
         let required = number(phrases.new, "status/desiredHealthy");
@@ -64,21 +64,21 @@ pub(super) fn disruption_budget(phrases: &mut Phrases<'_>) {
             phrases.say(Tone::Neutral, format!("healthy {old}→{new}, required {required}"));
         }
     }
-    phrases.count("expected pods", "status/expectedPods", Tone::Neutral);
-    phrases.cover("status/disruptedPods");
+    phrases.say_count_change("expected pods", "status/expectedPods", Tone::Neutral);
+    phrases.take_changed("status/disruptedPods");
 }
 
-pub(super) fn quota(phrases: &mut Phrases<'_>) {
-    for change in phrases.take("status/used") {
+pub(super) fn describe_quota(phrases: &mut Phrases<'_>) {
+    for change in phrases.take_changes("status/used") {
         let resource = change.path.last_field().unwrap_or_default();
         let hard = at(phrases.new, "status/hard").and_then(|hard| hard.get(resource));
-        let of = hard.map_or(String::new(), |hard| format!(" of {}", short(Some(hard))));
+        let limit_suffix = hard.map_or(String::new(), |hard| format!(" of {}", short(Some(hard))));
         let (old, new) = (short(change.old.as_deref()), short(change.new.as_deref()));
-        phrases.say(Tone::Neutral, format!("used {resource} {old}→{new}{of}"));
+        phrases.say(Tone::Neutral, format!("used {resource} {old}→{new}{limit_suffix}"));
     }
     // The status repeats the specification.
-    let is_changed = phrases.cover("status/hard");
-    for change in phrases.take("spec/hard") {
+    let is_changed = phrases.take_changed("status/hard");
+    for change in phrases.take_changes("spec/hard") {
         let resource = change.path.last_field().unwrap_or_default();
         let (old, new) = (short(change.old.as_deref()), short(change.new.as_deref()));
         phrases.say(Tone::Neutral, format!("limit {resource} {old}→{new}"));

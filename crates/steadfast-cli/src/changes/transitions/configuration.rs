@@ -82,7 +82,7 @@ fn noise_and_secrets_are_shown_on_request() {
     let text = |content: Content| {
         let description = describe(&Kind::new("", "Secret"), &[], &old, &new, content);
         let text: Vec<String> = description.phrases.into_iter().map(|phrase| phrase.text).collect();
-        (text.join(", "), description.noise)
+        (text.join(", "), description.noise_count)
     };
     assert_eq!(text(Content::default()), ("data.p changed".to_owned(), 1));
     let noise = Content { noise: true, ..Content::default() };

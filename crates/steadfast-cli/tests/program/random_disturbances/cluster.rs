@@ -43,8 +43,8 @@ impl Cluster {
     pub(super) fn apply(&self, object: &Value, resource: &str) -> Result<(), String> {
         match self {
             Self::Embedded(server) => {
-                let applied = server.create(object).or_else(|_| server.replace(object));
-                applied.map(drop).map_err(|error| error.to_string())
+                let apply_result = server.create(object).or_else(|_| server.replace(object));
+                apply_result.map(drop).map_err(|error| error.to_string())
             }
             Self::Real(real) => real.apply(object, resource),
         }

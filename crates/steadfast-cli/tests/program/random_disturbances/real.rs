@@ -17,7 +17,7 @@ use super::disturbance::Disturbance;
 const USER: &str = "story";
 
 /// Number of the second API server.
-const STALE: usize = 1;
+const STALE_SERVER: usize = 1;
 
 pub(super) struct Real {
     runtime: Handle,
@@ -28,14 +28,14 @@ pub(super) struct Real {
     to_etcd: FaultProxy,
     client: Client,
     /// Revision of the store's backup.
-    backup: u64,
+    backup_revision: u64,
 }
 
 impl Real {
     pub(super) fn start(runtime: &Runtime) -> Option<Self> {
-        let started = runtime.block_on(start());
-        let (reference, network, to_etcd, client) = started.expect("the real server starts")?;
-        Some(Self { runtime: runtime.handle().clone(), reference, network, to_etcd, client, backup: 0 })
+        let start_result = runtime.block_on(start());
+        let (reference, network, to_etcd, client) = start_result.expect("the real server starts")?;
+        Some(Self { runtime: runtime.handle().clone(), reference, network, to_etcd, client, backup_revision: 0 })
     }
 
     /// Returns the kubeconfig of the first server, with the address of the network and a read-only user.
@@ -56,7 +56,7 @@ impl Real {
         Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 
-    fn of_resource(&self, resource: &str, namespace: &str) -> Api<DynamicObject> {
+    fn api_of_resource(&self, resource: &str, namespace: &str) -> Api<DynamicObject> {
         let kind = match resource {
             "services" => "Service",
             "configmaps" => "ConfigMap",
@@ -75,18 +75,18 @@ impl Real {
             return self.runtime.block_on(namespaces.create(&PostParams::default(), &dynamic)).map(drop).map_err(text);
         }
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
-        let api = self.of_resource(resource, namespace);
+        let api = self.api_of_resource(resource, namespace);
         self.runtime
             .block_on(async {
                 // Most fields of a pod cannot be changed.
-                let created = api.create(&PostParams::default(), &dynamic).await;
-                if matches!(&created, Err(kube::Error::Api(status)) if status.code == 409) {
+                let create_result = api.create(&PostParams::default(), &dynamic).await;
+                if matches!(&create_result, Err(kube::Error::Api(status)) if status.code == 409) {
                     let patch =
                         json!({"metadata": {"annotations": object["metadata"]["annotations"]}, "data": object["data"]});
                     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
                     return Ok(());
                 }
-                created.map(drop)
+                create_result.map(drop)
             })
             .map_err(text)?;
         if object["status"].is_null() { Ok(()) } else { self.set_status(namespace, name, &object["status"]) }
@@ -94,31 +94,31 @@ impl Real {
 
     pub(super) fn set_status(&self, namespace: &str, name: &str, status: &Value) -> Result<(), String> {
         let patch = Patch::Merge(json!({"status": status}));
-        let pods = self.of_resource("pods", namespace);
-        let patched = self.runtime.block_on(pods.patch_status(name, &PatchParams::default(), &patch));
-        patched.map(drop).map_err(|error| error.to_string())
+        let pods = self.api_of_resource("pods", namespace);
+        let patch_result = self.runtime.block_on(pods.patch_status(name, &PatchParams::default(), &patch));
+        patch_result.map(drop).map_err(|error| error.to_string())
     }
 
     pub(super) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-        let api = self.of_resource(resource, namespace);
+        let api = self.api_of_resource(resource, namespace);
         let object = self.runtime.block_on(api.get_opt(name)).expect("the server responds");
         object.map(|object| serde_json::to_value(object).expect("valid JSON"))
     }
 
     pub(super) fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<(), String> {
-        let api = self.of_resource(resource, namespace);
-        let deleted = self.runtime.block_on(api.delete(name, &DeleteParams::default()));
-        deleted.map(drop).map_err(|error| error.to_string())
+        let api = self.api_of_resource(resource, namespace);
+        let delete_result = self.runtime.block_on(api.delete(name, &DeleteParams::default()));
+        delete_result.map(drop).map_err(|error| error.to_string())
     }
 
     pub(super) fn back_up(&mut self) {
-        self.backup = self.runtime.block_on(self.reference.back_up()).expect("a backup");
+        self.backup_revision = self.runtime.block_on(self.reference.back_up()).expect("a backup");
     }
 
     pub(super) fn restore(&mut self) {
         self.runtime.clone().block_on(async {
-            self.reference.restore(self.backup).await.expect("the backup is restored");
-            for server in [0, STALE] {
+            self.reference.restore(self.backup_revision).await.expect("the backup is restored");
+            for server in [0, STALE_SERVER] {
                 self.reference.start_again(server).await.expect("the server starts again");
             }
         });
@@ -139,7 +139,7 @@ impl Real {
 
     pub(super) fn disturb(&mut self, disturbance: Disturbance, phase: Phase) {
         let network = self.network.faults().clone();
-        let begins = phase == Phase::Start;
+        let is_start = phase == Phase::Start;
         match (disturbance, phase) {
             (Disturbance::Restart, Phase::Start) => {
                 self.reference.kill(0);
@@ -150,18 +150,18 @@ impl Real {
                 network.reset();
             }
             (Disturbance::Away, Phase::End) => network.refuse(false),
-            (Disturbance::BlackHole, Phase::Start | Phase::End) => network.black_hole(Direction::Both, begins),
+            (Disturbance::BlackHole, Phase::Start | Phase::End) => network.black_hole(Direction::Both, is_start),
             (Disturbance::Frozen, Phase::Start | Phase::End) => {
-                self.reference.freeze(0, begins).expect("the server runs");
-                if !begins {
+                self.reference.freeze(0, is_start).expect("the server runs");
+                if !is_start {
                     self.renew_client();
                 }
             }
             // The second server stops following etcd, and the proxy sends the program to this server.
             (Disturbance::Stale | Disturbance::StaleAfterRestart, Phase::Start | Phase::End) => {
-                self.to_etcd.faults().black_hole(Direction::ToClient, begins);
-                network.send_to(usize::from(begins));
-                if begins && disturbance == Disturbance::Stale {
+                self.to_etcd.faults().black_hole(Direction::ToClient, is_start);
+                network.send_to(usize::from(is_start));
+                if is_start && disturbance == Disturbance::Stale {
                     network.reset();
                 }
             }
@@ -174,8 +174,8 @@ impl Real {
             }
             (Disturbance::Resets, Phase::Start) | (Disturbance::StaleAfterRestart, Phase::Worsen) => network.reset(),
             (Disturbance::Errors, Phase::Start | Phase::End) => {
-                self.reference.freeze_etcd(begins).expect("etcd runs");
-                if !begins {
+                self.reference.freeze_etcd(is_start).expect("etcd runs");
+                if !is_start {
                     self.renew_client();
                 }
             }
@@ -193,8 +193,8 @@ impl Real {
         for kind in kinds {
             let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind);
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-            let deleted = self.runtime.block_on(api.delete(&format!("{USER}-pods."), &DeleteParams::default()));
-            deleted.expect("the object exists");
+            let delete_result = self.runtime.block_on(api.delete(&format!("{USER}-pods."), &DeleteParams::default()));
+            delete_result.expect("the object exists");
         }
     }
 
@@ -211,8 +211,8 @@ async fn start() -> Result<Option<(Reference, FaultProxy, FaultProxy, Client)>, 
     let Some(mut reference) = Reference::start().await? else { return Ok(None) };
     let to_etcd = FaultProxy::start([reference.etcd_address()?])?;
     let stale = reference.start_another_with_flags(&[], Some(to_etcd.address())).await?;
-    assert_eq!(stale, STALE);
-    let network = FaultProxy::start([reference.address(0), reference.address(STALE)])?;
+    assert_eq!(stale, STALE_SERVER);
+    let network = FaultProxy::start([reference.address(0), reference.address(STALE_SERVER)])?;
     allow(&reference).await?;
     let client = reference.connection().await?.client();
     Ok(Some((reference, network, to_etcd, client)))

@@ -73,9 +73,9 @@ impl Balancer {
 
     /// Reloads the configuration and waits for the new worker. Servers added at run time are lost.
     pub(crate) fn reload(&self) {
-        let before = self.worker();
+        let worker_before = self.worker();
         signal(&self.master, "USR2");
-        eventually("a new worker of HAProxy", || self.worker().is_some_and(|worker| Some(worker) != before));
+        eventually("a new worker of HAProxy", || self.worker().is_some_and(|worker| Some(worker) != worker_before));
         self.wait_until_listening();
     }
 
@@ -95,8 +95,8 @@ impl Balancer {
 
     /// Returns the servers of `backend` that the mirror added, by name; `None` while `HAProxy` does not respond.
     pub(crate) fn servers(&self, backend: &str) -> Option<BTreeMap<String, (SocketAddr, ServerState)>> {
-        let listed = self.command(&format!("show servers state {backend}"))?;
-        let mut lines = listed.lines();
+        let response = self.command(&format!("show servers state {backend}"))?;
+        let mut lines = response.lines();
         lines.find(|line| line.starts_with("# "))?;
         let servers = lines.filter_map(|line| {
             let fields: Vec<_> = line.split(' ').collect();
@@ -110,9 +110,9 @@ impl Balancer {
     fn stop(&mut self) {
         // TERM, because a killed master leaves its worker running for an instant.
         signal(&self.master, "TERM");
-        let started = Instant::now();
+        let start_time = Instant::now();
         while self.master.try_wait().is_ok_and(|status| status.is_none()) {
-            if started.elapsed() > Duration::from_secs(10) {
+            if start_time.elapsed() > Duration::from_secs(10) {
                 let _ = self.master.kill();
             }
             std::thread::sleep(Duration::from_millis(5));

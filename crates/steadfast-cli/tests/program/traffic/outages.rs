@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::fixture::{Fixture, Setup};
 use super::workload::Deployment;
-use super::world::{Setup, World};
-use super::{DOCUMENTED, start_world};
+use super::{DOCUMENTED, start_fixture};
 
 /// Two clusters feed one backend.
 pub(super) const TWO_CLUSTERS: Setup = Setup { clusters: &["east", "west"], ..DOCUMENTED };
@@ -15,71 +15,71 @@ fn is_east(id: &str) -> bool {
 
 #[test]
 fn api_server_restarts_fail_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "api", ..DOCUMENTED }, 6) else { return };
-    web.roll_with(&mut world, |world, step| match step {
-        2 => world.clusters[0].faults().restart(),
-        3 => world.clusters[0].faults().stop(),
-        5 => world.clusters[0].faults().start(),
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "api", ..DOCUMENTED }, 6) else { return };
+    web.replace_pods_with(&mut fixture, |fixture, step| match step {
+        2 => fixture.clusters[0].faults().restart(),
+        3 => fixture.clusters[0].faults().stop(),
+        5 => fixture.clusters[0].faults().start(),
         _ => {}
     });
-    world.finish();
+    fixture.finish();
 }
 
 #[test]
 fn initially_unreachable_cluster_delays_no_other() {
-    let Some(mut world) = World::start(Setup { name: "away-at-start", ..TWO_CLUSTERS }) else { return };
-    world.clusters[1].faults().cut();
-    world.note("west is unreachable");
-    let mut east = Deployment::create(&mut world, 0, "web-of-east", 4);
-    world.start_notify();
-    world.start_traffic();
-    east.roll(&mut world);
-    world.sleep(Duration::from_secs(1));
-    world.wait_until_converged();
-    world.note("west is reachable again");
-    world.clusters[1].faults().heal();
-    Deployment::create(&mut world, 1, "web-of-west", 3);
-    world.finish();
+    let Some(mut fixture) = Fixture::start(Setup { name: "away-at-start", ..TWO_CLUSTERS }) else { return };
+    fixture.clusters[1].faults().cut();
+    fixture.log_event("west is unreachable");
+    let mut east = Deployment::create(&mut fixture, 0, "web-of-east", 4);
+    fixture.start_notify();
+    fixture.start_traffic();
+    east.replace_pods(&mut fixture);
+    fixture.sleep(Duration::from_secs(1));
+    fixture.wait_until_converged();
+    fixture.log_event("west is reachable again");
+    fixture.clusters[1].faults().heal();
+    Deployment::create(&mut fixture, 1, "web-of-west", 3);
+    fixture.finish();
 }
 
 #[test]
 fn unreachable_cluster_keeps_only_its_servers() {
-    let Some((mut world, mut east)) = start_world(Setup { name: "away-later", ..TWO_CLUSTERS }, 4) else { return };
-    let mut west = Deployment::create(&mut world, 1, "web-of-west", 4);
-    world.wait_until_converged();
-    world.note("west is unreachable");
-    world.clusters[1].faults().cut();
-    world.unreachable = Some(1);
-    world.sleep(Duration::from_secs(1));
+    let Some((mut fixture, mut east)) = start_fixture(Setup { name: "away-later", ..TWO_CLUSTERS }, 4) else { return };
+    let mut west = Deployment::create(&mut fixture, 1, "web-of-west", 4);
+    fixture.wait_until_converged();
+    fixture.log_event("west is unreachable");
+    fixture.clusters[1].faults().cut();
+    fixture.unreachable = Some(1);
+    fixture.sleep(Duration::from_secs(1));
     // The program cannot see the changes in the west, but must apply the changes in the east.
-    west.roll(&mut world);
-    east.roll(&mut world);
-    world.sleep(Duration::from_secs(1));
-    world.wait_until_converged_for(is_east, |id| !is_east(id));
-    world.note("west is reachable again");
-    world.clusters[1].faults().heal();
-    world.unreachable = None;
-    world.finish();
+    west.replace_pods(&mut fixture);
+    east.replace_pods(&mut fixture);
+    fixture.sleep(Duration::from_secs(1));
+    fixture.wait_until_converged_for(is_east, |id| !is_east(id));
+    fixture.log_event("west is reachable again");
+    fixture.clusters[1].faults().heal();
+    fixture.unreachable = None;
+    fixture.finish();
 }
 
 #[test]
 fn program_restarts_fail_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "restarts", ..DOCUMENTED }, 10) else { return };
-    web.roll_with(&mut world, |world, step| match step {
-        2 => world.end_notify("KILL"),
-        6 => world.end_notify("TERM"),
-        4 | 8 => world.start_notify(),
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "restarts", ..DOCUMENTED }, 10) else { return };
+    web.replace_pods_with(&mut fixture, |fixture, step| match step {
+        2 => fixture.end_notify("KILL"),
+        6 => fixture.end_notify("TERM"),
+        4 | 8 => fixture.start_notify(),
         _ => {}
     });
-    world.finish();
+    fixture.finish();
 }
 
 #[test]
 fn repeated_kills_leave_no_dead_server() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "kills", ..DOCUMENTED }, 6) else { return };
-    web.roll_with(&mut world, |world, _| {
-        world.end_notify("KILL");
-        world.start_notify();
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "kills", ..DOCUMENTED }, 6) else { return };
+    web.replace_pods_with(&mut fixture, |fixture, _| {
+        fixture.end_notify("KILL");
+        fixture.start_notify();
     });
-    world.finish();
+    fixture.finish();
 }

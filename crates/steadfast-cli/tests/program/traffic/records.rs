@@ -70,8 +70,13 @@ impl Timeline {
     /// Addresses that were in `state` during all of the period.
     fn throughout(&self, state: PodState, from: Instant, to: Instant) -> impl Iterator<Item = IpAddr> {
         let is_in_state = move |changes: &[(Instant, PodState)]| {
-            let before = changes.iter().rev().find(|(at, _)| *at <= from).is_some_and(|(_, entered)| *entered == state);
-            before && changes.iter().all(|(at, entered)| *entered == state || *at <= from || *at > to)
+            let was_in_state = changes
+                .iter()
+                .rev()
+                .find(|(instant, _)| *instant <= from)
+                .is_some_and(|(_, entered)| *entered == state);
+            was_in_state
+                && changes.iter().all(|(instant, entered)| *entered == state || *instant <= from || *instant > to)
         };
         self.0.iter().filter(move |(_, changes)| is_in_state(changes)).map(|(address, _)| *address)
     }
@@ -86,30 +91,31 @@ pub(crate) fn check_samples(
     samples: &[Sample],
     slowness: f64,
 ) -> Result<(), String> {
-    let mut faults = Vec::new();
+    let mut fault_texts = Vec::new();
     for sample in samples {
         let Sample { system, started, finished, addresses } = sample;
         let is_lost = losses.iter().any(|loss| loss.covers(system, *started, *finished));
-        let since = |limit: Duration| started.checked_sub(limit.mul_f64(slowness)).unwrap_or(*started);
-        let mut fault = |what: &str, address: IpAddr| {
-            faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *started - origin));
+        let since_limit = |limit: Duration| started.checked_sub(limit.mul_f64(slowness)).unwrap_or(*started);
+        let mut add_fault = |description: &str, address: IpAddr| {
+            fault_texts
+                .push(format!("{:.3?}: {system} {description} {address}, and has {addresses:?}", *started - origin));
         };
-        for address in timeline.throughout(PodState::Ready, since(ADD_LIMIT), *finished) {
+        for address in timeline.throughout(PodState::Ready, since_limit(ADD_LIMIT), *finished) {
             if !is_lost && !addresses.contains(&address) {
-                fault("lacks the ready pod", address);
+                add_fault("lacks the ready pod", address);
             }
         }
-        for address in timeline.throughout(PodState::Dead, since(REMOVE_LIMIT), *finished) {
+        for address in timeline.throughout(PodState::Dead, since_limit(REMOVE_LIMIT), *finished) {
             if addresses.contains(&address) {
-                fault("has the dead pod", address);
+                add_fault("has the dead pod", address);
             }
         }
         for address in addresses.iter().filter(|address| !timeline.0.contains_key(*address)) {
-            fault("has the foreign address", *address);
+            add_fault("has the foreign address", *address);
         }
     }
-    match (faults.first(), faults.last()) {
-        (Some(first), Some(last)) => Err(format!("{} faults, from\n  {first}\nto\n  {last}", faults.len())),
+    match (fault_texts.first(), fault_texts.last()) {
+        (Some(first), Some(last)) => Err(format!("{} faults, from\n  {first}\nto\n  {last}", fault_texts.len())),
         _ => Ok(()),
     }
 }
@@ -184,17 +190,17 @@ pub(crate) fn resolve(port: u16, name: &str) -> Option<BTreeSet<IpAddr>> {
     stream.read_exact(&mut response).ok()?;
     matches!(response.get(3)? & 0x0f, 0 | 3).then_some(())?;
     let count = u16::from_be_bytes([*response.get(6)?, *response.get(7)?]);
-    let (mut at, mut addresses) = (question_end, BTreeSet::new());
+    let (mut offset, mut addresses) = (question_end, BTreeSet::new());
     for _ in 0..count {
         // Compression pointer (RFC 1035, section 4.1.4): all tested servers refer to the question for the record name.
-        matches!(response.get(at)?, 0xc0..).then_some(())?;
-        let kind = u16::from_be_bytes([*response.get(at + 2)?, *response.get(at + 3)?]);
-        let length = usize::from(u16::from_be_bytes([*response.get(at + 10)?, *response.get(at + 11)?]));
-        let data = response.get(at + 12..at + 12 + length)?;
+        matches!(response.get(offset)?, 0xc0..).then_some(())?;
+        let kind = u16::from_be_bytes([*response.get(offset + 2)?, *response.get(offset + 3)?]);
+        let length = usize::from(u16::from_be_bytes([*response.get(offset + 10)?, *response.get(offset + 11)?]));
+        let data = response.get(offset + 12..offset + 12 + length)?;
         if let (1, Ok(octets)) = (kind, <[u8; 4]>::try_from(data)) {
             addresses.insert(Ipv4Addr::from(octets).into());
         }
-        at += 12 + length;
+        offset += 12 + length;
     }
     Some(addresses)
 }
@@ -202,39 +208,40 @@ pub(crate) fn resolve(port: u16, name: &str) -> Option<BTreeSet<IpAddr>> {
 mod tests {
     use super::*;
 
-    fn address(last: u8) -> IpAddr {
-        Ipv4Addr::new(127, 0, 0, last).into()
+    fn address(last_byte: u8) -> IpAddr {
+        Ipv4Addr::new(127, 0, 0, last_byte).into()
     }
 
-    fn world(states: &[(u8, u64, PodState)], started: Instant) -> Timeline {
+    fn timeline_of(states: &[(u8, u64, PodState)], started: Instant) -> Timeline {
         let mut timeline = Timeline::default();
-        for (last, second, state) in states {
-            let at = started + Duration::from_secs(*second);
-            timeline.0.entry(address(*last)).or_default().push((at, *state));
+        for (last_byte, second, state) in states {
+            let instant = started + Duration::from_secs(*second);
+            timeline.0.entry(address(*last_byte)).or_default().push((instant, *state));
         }
         timeline
     }
 
-    fn sample(origin: Instant, second: u64, lasts: &[u8]) -> Sample {
+    fn sample(origin: Instant, second: u64, last_bytes: &[u8]) -> Sample {
         let started = origin + Duration::from_secs(second);
         Sample {
             system: "etcd",
             started,
             finished: started,
-            addresses: lasts.iter().map(|last| address(*last)).collect(),
+            addresses: last_bytes.iter().map(|last_byte| address(*last_byte)).collect(),
         }
     }
 
     #[test]
     fn missing_ready_pod_is_reported() {
         let started = Instant::now();
-        let timeline = world(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], started);
+        let timeline =
+            timeline_of(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], started);
         let samples = [sample(started, 1, &[]), sample(started, 5, &[1, 2]), sample(started, 10, &[1])];
         check_samples(started, &timeline, &[], &samples, 1.0).expect("all in time");
         let samples = [sample(started, 5, &[1])];
         let fault = check_samples(started, &timeline, &[], &samples, 1.0).expect_err("2 was ready");
         assert!(fault.contains("etcd lacks the ready pod 127.0.0.2"), "{fault}");
-        let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(6) };
+        let loss = Loss { system: "etcd", start: started, end: started + Duration::from_secs(6) };
         check_samples(started, &timeline, &[loss], &samples, 1.0).expect("the loss is allowed");
         check_samples(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples, 1.0)
             .expect_err("another system");
@@ -243,8 +250,9 @@ mod tests {
     #[test]
     fn dead_and_foreign_addresses_are_reported() {
         let started = Instant::now();
-        let timeline = world(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], started);
-        let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(60) };
+        let timeline =
+            timeline_of(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], started);
+        let loss = Loss { system: "etcd", start: started, end: started + Duration::from_secs(60) };
         check_samples(started, &timeline, &[loss], &[sample(started, 4, &[1])], 1.0).expect("within the limit");
         let fault =
             check_samples(started, &timeline, &[loss], &[sample(started, 8, &[1])], 1.0).expect_err("dead for 4 s");
@@ -257,7 +265,7 @@ mod tests {
     #[test]
     fn limits_grow_with_measured_slowness() {
         let started = Instant::now();
-        let timeline = world(&[(1, 0, PodState::Ready)], started);
+        let timeline = timeline_of(&[(1, 0, PodState::Ready)], started);
         let samples = [sample(started, 3, &[])];
         check_samples(started, &timeline, &[], &samples, 1.0).expect_err("missing after three seconds");
         check_samples(started, &timeline, &[], &samples, 2.0).expect("within the limit of a slow machine");

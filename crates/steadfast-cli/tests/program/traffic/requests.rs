@@ -21,8 +21,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// A finished request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) started: Instant,
-    pub(crate) ended: Instant,
+    pub(crate) start_time: Instant,
+    pub(crate) end_time: Instant,
     /// Name of the pod that responded, or the reason for the failure.
     pub(crate) outcome: Result<String, String>,
 }
@@ -65,18 +65,18 @@ async fn send(front: SocketAddr, stop: Arc<AtomicBool>) -> Vec<Request> {
     while let Some(finished) = in_flight.join_next().await {
         requests.push(finished.expect("a request does not panic"));
     }
-    requests.sort_by_key(|request| request.started);
+    requests.sort_by_key(|request| request.start_time);
     requests
 }
 
 async fn request(front: SocketAddr) -> Request {
-    let started = Instant::now();
+    let start_time = Instant::now();
     let outcome = match timeout(REQUEST_TIMEOUT, exchange(front)).await {
-        Ok(Ok(response)) => body(&response),
+        Ok(Ok(response)) => parse_body(&response),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no response within {REQUEST_TIMEOUT:?}")),
     };
-    Request { started, ended: Instant::now(), outcome }
+    Request { start_time, end_time: Instant::now(), outcome }
 }
 
 async fn exchange(front: SocketAddr) -> std::io::Result<String> {
@@ -87,7 +87,7 @@ async fn exchange(front: SocketAddr) -> std::io::Result<String> {
     Ok(response)
 }
 
-fn body(response: &str) -> Result<String, String> {
+fn parse_body(response: &str) -> Result<String, String> {
     match response.split_once("\r\n\r\n") {
         Some((head, body)) if head.starts_with("HTTP/1.1 200 ") && !body.is_empty() => Ok(body.to_owned()),
         Some((head, _)) => Err(head.lines().next().unwrap_or_default().to_owned()),
@@ -104,7 +104,7 @@ pub(crate) struct Allowances {
 
 impl Allowances {
     fn covers(&self, request: &Request) -> bool {
-        let overlaps = |(from, to): &(Instant, Instant)| request.started <= *to && request.ended >= *from;
+        let overlaps = |(from, to): &(Instant, Instant)| request.start_time <= *to && request.end_time >= *from;
         self.windows.iter().any(overlaps)
     }
 }
@@ -116,7 +116,7 @@ pub(crate) struct Verdict {
     /// Number of failed requests that the [`Allowances`] cover.
     pub(crate) allowed_failures: usize,
     /// Number of responses by the name of the pod.
-    pub(crate) served: BTreeMap<String, usize>,
+    pub(crate) response_counts: BTreeMap<String, usize>,
 }
 
 /// Returns an error if a request failed outside of `allowances`, or if a pod that is not in `pods` responded.
@@ -126,11 +126,11 @@ pub(crate) fn check_requests(
     allowances: &Allowances,
     pods: &BTreeSet<String>,
 ) -> Result<Verdict, String> {
-    let (mut served, mut allowed_failures, mut failures) = (BTreeMap::<String, usize>::new(), 0, Vec::new());
+    let (mut response_counts, mut allowed_failures, mut failures) = (BTreeMap::<String, usize>::new(), 0, Vec::new());
     for request in requests {
         let fault = match &request.outcome {
             Ok(name) if pods.contains(name) => {
-                *served.entry(name.clone()).or_default() += 1;
+                *response_counts.entry(name.clone()).or_default() += 1;
                 continue;
             }
             Ok(name) => format!("{name} responded, which is not a pod of this backend"),
@@ -140,15 +140,20 @@ pub(crate) fn check_requests(
             }
             Err(error) => error.clone(),
         };
-        let (from, to) = (request.started - start, request.ended - start);
+        let (from, to) = (request.start_time - start, request.end_time - start);
         failures.push(format!("{from:.3?} to {to:.3?}: {fault}"));
     }
     if failures.is_empty() {
-        return Ok(Verdict { requests: requests.len(), allowed_failures, served });
+        return Ok(Verdict { requests: requests.len(), allowed_failures, response_counts });
     }
-    let shown = failures.iter().take(3).chain(failures.iter().rev().take(3).rev());
-    let shown: Vec<_> = shown.map(String::as_str).collect();
-    Err(format!("{} of {} requests failed, among them\n  {}", failures.len(), requests.len(), shown.join("\n  ")))
+    let shown_failures = failures.iter().take(3).chain(failures.iter().rev().take(3).rev());
+    let shown_failures: Vec<_> = shown_failures.map(String::as_str).collect();
+    Err(format!(
+        "{} of {} requests failed, among them\n  {}",
+        failures.len(),
+        requests.len(),
+        shown_failures.join("\n  ")
+    ))
 }
 
 mod tests {
@@ -156,12 +161,12 @@ mod tests {
 
     fn requests(start: Instant, outcomes: &[(u64, u64, Result<&str, &str>)]) -> Vec<Request> {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        let of = |(from, to, outcome): &(u64, u64, Result<&str, &str>)| Request {
-            started: at(*from),
-            ended: at(*to),
+        let request_of = |(from, to, outcome): &(u64, u64, Result<&str, &str>)| Request {
+            start_time: at(*from),
+            end_time: at(*to),
             outcome: outcome.map(str::to_owned).map_err(str::to_owned),
         };
-        outcomes.iter().map(of).collect()
+        outcomes.iter().map(request_of).collect()
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
         assert!(fault.contains("1 of 3 requests failed") && fault.contains("502"), "{fault}");
         allowances.windows.push((at(30), at(30)));
         let verdict = check_requests(start, &requests, &allowances, &pods).expect("both failures are allowed");
-        assert_eq!((verdict.requests, verdict.allowed_failures, verdict.served["web-1"]), (3, 2, 1));
+        assert_eq!((verdict.requests, verdict.allowed_failures, verdict.response_counts["web-1"]), (3, 2, 1));
     }
 
     #[test]
@@ -190,11 +195,11 @@ mod tests {
 
     #[test]
     fn error_status_and_cut_response_are_failures() {
-        assert_eq!(body("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nweb-1"), Ok("web-1".to_owned()));
+        assert_eq!(parse_body("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nweb-1"), Ok("web-1".to_owned()));
         assert_eq!(
-            body("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
+            parse_body("HTTP/1.1 503 Service Unavailable\r\n\r\n"),
             Err("HTTP/1.1 503 Service Unavailable".to_owned())
         );
-        assert!(body("HTTP/1.1 200 OK\r\n\r\n").is_err() && body("").is_err());
+        assert!(parse_body("HTTP/1.1 200 OK\r\n\r\n").is_err() && parse_body("").is_err());
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::balancer::Balancer;
-use super::world::{SHOP, Setup};
-use super::{DOCUMENTED, start_world};
+use super::fixture::{SHOP, Setup};
+use super::{DOCUMENTED, start_fixture};
 
 /// The recipe of the cookbook for load balancers.
 const ENDPOINTS: Setup = Setup {
@@ -49,29 +49,29 @@ impl Endpoint {
 pub(super) fn slices(endpoints: &[Endpoint], port: u16) -> [Value; 2] {
     [0, 1].map(|half| {
         let in_half = endpoints.iter().filter(|endpoint| endpoint.pod.len() % 2 == half);
-        let listed: Vec<Value> = in_half.map(Endpoint::object).collect();
+        let endpoints_json: Vec<Value> = in_half.map(Endpoint::object).collect();
         json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"namespace": SHOP, "name": format!("web-{half}"), "labels": {"kubernetes.io/service-name": "web"}},
             "addressType": "IPv4",
             "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
-            "endpoints": if listed.is_empty() { Value::Null } else { listed.into() },
+            "endpoints": if endpoints_json.is_empty() { Value::Null } else { endpoints_json.into() },
         })
     })
 }
 
 #[test]
 fn endpoint_slices_rolling_update_fails_no_request() {
-    let Some((mut world, mut web)) = start_world(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
+    let Some((mut fixture, mut web)) = start_fixture(Setup { name: "slices", ..ENDPOINTS }, 6) else { return };
     // From the tenth pod on, names have one more character, so all endpoints move from one slice to the other.
-    web.roll(&mut world);
-    world.disturb("HAProxy reloads", |balancer: &mut Balancer| balancer.reload());
-    world.sleep(Duration::from_millis(2500));
-    web.scale_down(&mut world, 2);
-    world.sleep(Duration::from_secs(2));
+    web.replace_pods(&mut fixture);
+    fixture.disturb("HAProxy reloads", |balancer: &mut Balancer| balancer.reload());
+    fixture.sleep(Duration::from_millis(2500));
+    web.scale_down(&mut fixture, 2);
+    fixture.sleep(Duration::from_secs(2));
     for _ in 0..3 {
-        web.add(&mut world);
+        web.add_pod(&mut fixture);
     }
-    web.replace_crashed(&mut world, Duration::from_millis(300));
-    world.finish();
+    web.replace_crashed(&mut fixture, Duration::from_millis(300));
+    fixture.finish();
 }

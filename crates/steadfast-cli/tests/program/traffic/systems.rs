@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fixture::Fixture;
 use super::records::{Reader, resolve};
-use super::world::World;
 use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::external_systems::Etcd;
 use crate::removals::Loss;
@@ -58,13 +58,13 @@ impl Records {
     }
 }
 
-impl World {
+impl Fixture {
     fn lose(&mut self, system: &'static str, event: &str, limit: Duration, action: impl FnOnce(&Records)) {
-        self.note(event);
-        let from = Instant::now();
+        self.log_event(event);
+        let start = Instant::now();
         action(self.records.as_ref().expect("records"));
-        self.note(&format!("{system} responds again"));
-        self.losses.push(Loss { system, from, to: Instant::now() + limit.mul_f64(self.slowness) });
+        self.log_event(&format!("{system} responds again"));
+        self.losses.push(Loss { system, start, end: Instant::now() + limit.mul_f64(self.slowness) });
     }
 
     /// Restores the zone from a time before its first name.

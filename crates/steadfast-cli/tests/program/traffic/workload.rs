@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{PodId, SHOP, World};
+use super::fixture::{Fixture, PodId, SHOP};
 
 /// A Deployment with `maxSurge` 1 and `maxUnavailable` 0.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Deployment {
     name: &'static str,
     pub(crate) pods: Vec<PodId>,
     /// Number of pods created so far, used in the next name.
-    created: usize,
+    pod_count: usize,
     /// Time from the creation of a pod until it is ready.
     pub(crate) startup: Duration,
     /// Time from the deletion of a pod until its container stops.
@@ -20,75 +20,75 @@ pub(crate) struct Deployment {
 
 impl Deployment {
     /// Creates `replicas` ready pods in [`SHOP`].
-    pub(crate) fn create(world: &mut World, cluster: usize, name: &'static str, replicas: usize) -> Self {
+    pub(crate) fn create(fixture: &mut Fixture, cluster: usize, name: &'static str, replicas: usize) -> Self {
         let (startup, grace) = (Duration::from_millis(300), Duration::from_millis(1500));
-        let mut deployment = Self { cluster, name, pods: Vec::new(), created: 0, startup, grace };
+        let mut deployment = Self { cluster, name, pods: Vec::new(), pod_count: 0, startup, grace };
         for _ in 0..replicas {
-            let pod = deployment.start_pod(world);
-            world.set_ready(&pod, true);
+            let pod = deployment.start_pod(fixture);
+            fixture.set_ready(&pod, true);
         }
         deployment
     }
 
-    fn start_pod(&mut self, world: &mut World) -> PodId {
-        let pod = world.create(self.cluster, SHOP, &format!("{}-{}", self.name, self.created));
-        self.created += 1;
+    fn start_pod(&mut self, fixture: &mut Fixture) -> PodId {
+        let pod = fixture.create(self.cluster, SHOP, &format!("{}-{}", self.name, self.pod_count));
+        self.pod_count += 1;
         self.pods.push(pod.clone());
         pod
     }
 
     /// Creates one pod and waits for its readiness.
-    pub(crate) fn add(&mut self, world: &mut World) {
-        let pod = self.start_pod(world);
-        world.sleep(self.startup);
-        world.set_ready(&pod, true);
+    pub(crate) fn add_pod(&mut self, fixture: &mut Fixture) {
+        let pod = self.start_pod(fixture);
+        fixture.sleep(self.startup);
+        fixture.set_ready(&pod, true);
     }
 
     /// Replaces all pods one by one: creates a pod, waits for its readiness, deletes an old pod.
-    pub(crate) fn roll(&mut self, world: &mut World) {
-        self.roll_with(world, |_, _| {});
+    pub(crate) fn replace_pods(&mut self, fixture: &mut Fixture) {
+        self.replace_pods_with(fixture, |_, _| {});
     }
 
-    /// Like [`roll`](Self::roll), but calls `after_step` with the number of replaced pods after each step.
-    pub(crate) fn roll_with(&mut self, world: &mut World, mut after_step: impl FnMut(&mut World, usize)) {
-        world.note(&format!("a rolling update of {} pods of {} starts", self.pods.len(), self.name));
+    /// Like [`replace_pods`](Self::replace_pods), but calls `after_step` with the number of replaced pods after each step.
+    pub(crate) fn replace_pods_with(&mut self, fixture: &mut Fixture, mut after_step: impl FnMut(&mut Fixture, usize)) {
+        fixture.log_event(&format!("a rolling update of {} pods of {} starts", self.pods.len(), self.name));
         for (step, old) in self.pods.clone().into_iter().enumerate() {
-            self.add(world);
-            world.delete(&old, self.grace);
+            self.add_pod(fixture);
+            fixture.delete(&old, self.grace);
             self.pods.retain(|pod| *pod != old);
-            after_step(world, step + 1);
+            after_step(fixture, step + 1);
         }
-        world.note("the rolling update ends");
+        fixture.log_event("the rolling update ends");
     }
 
     /// Deletes pods until `replicas` remain.
-    pub(crate) fn scale_down(&mut self, world: &mut World, replicas: usize) {
-        world.note(&format!("{} scales from {} to {replicas} pods", self.name, self.pods.len()));
+    pub(crate) fn scale_down(&mut self, fixture: &mut Fixture, replicas: usize) {
+        fixture.log_event(&format!("{} scales from {} to {replicas} pods", self.name, self.pods.len()));
         for pod in self.pods.drain(replicas..) {
-            world.delete(&pod, self.grace);
+            fixture.delete(&pod, self.grace);
         }
     }
 
     /// Replaces all pods like a `StatefulSet`: each new pod keeps the name and changes the address.
-    pub(crate) fn roll_in_place(&mut self, world: &mut World) {
-        world.note(&format!("a rolling update of the StatefulSet {} starts", self.name));
+    pub(crate) fn restart_pods_in_place(&mut self, fixture: &mut Fixture) {
+        fixture.log_event(&format!("a rolling update of the StatefulSet {} starts", self.name));
         for pod in self.pods.clone() {
-            world.delete(&pod, self.grace);
-            world.sleep(self.grace + Duration::from_millis(50));
+            fixture.delete(&pod, self.grace);
+            fixture.sleep(self.grace + Duration::from_millis(50));
             let name = pod.rsplit('/').next().unwrap_or_default();
-            world.create(self.cluster, SHOP, name);
-            world.sleep(self.startup);
-            world.set_ready(&pod, true);
+            fixture.create(self.cluster, SHOP, name);
+            fixture.sleep(self.startup);
+            fixture.set_ready(&pod, true);
         }
     }
 
     /// Crashes a pod. After `detection`, the control plane notices the crash, and another pod replaces the crashed pod.
-    pub(crate) fn replace_crashed(&mut self, world: &mut World, detection: Duration) {
-        let lost = self.pods.remove(0);
-        world.crash(&lost);
-        world.sleep(detection);
-        world.set_ready(&lost, false);
-        self.add(world);
-        world.remove(&lost);
+    pub(crate) fn replace_crashed(&mut self, fixture: &mut Fixture, detection: Duration) {
+        let crashed_pod = self.pods.remove(0);
+        fixture.crash(&crashed_pod);
+        fixture.sleep(detection);
+        fixture.set_ready(&crashed_pod, false);
+        self.add_pod(fixture);
+        fixture.remove(&crashed_pod);
     }
 }

@@ -18,7 +18,7 @@ use crate::TestkitError;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, doubt};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, WatchedInformer, wait_for_doubt};
 use crate::scenarios::settings::ScenarioSettings;
 use crate::scenarios::target::ScenarioTarget;
 
@@ -88,18 +88,18 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 const INFORMERS: usize = 50;
 
 /// Starts fifty informers. Each watches a namespace with one object.
-async fn fifty<K: CachedConfigMap>(run: &ScenarioRun) -> Result<Vec<Watched<K>>, TestkitError> {
-    let mut all = Vec::new();
+async fn start_informers<K: CachedConfigMap>(run: &ScenarioRun) -> Result<Vec<WatchedInformer<K>>, TestkitError> {
+    let mut informers = Vec::new();
     for number in 0..INFORMERS {
         let namespace = namespace(number);
         run.server.create(&serde_json::json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
         }))?;
         run.create_in(&namespace, "state", "before")?;
-        all.push(run.watch::<K>(Scope::namespace(namespace))?);
+        informers.push(run.watch::<K>(Scope::namespace(namespace))?);
     }
-    run.ready(&all.iter().collect::<Vec<_>>()).await?;
-    Ok(all)
+    run.wait_until_ready(&informers.iter().collect::<Vec<_>>()).await?;
+    Ok(informers)
 }
 
 fn namespace(number: usize) -> String {
@@ -121,34 +121,35 @@ fn change_all(run: &ScenarioRun) -> Result<(), TestkitError> {
 }
 
 fn expect_one_http2_connection(run: &mut ScenarioRun) {
-    let live = run.connection.connections();
-    let watching: Vec<_> = live.iter().filter(|connection| connection.watches && connection.streams > 0).collect();
-    run.checks.same("connections that carry watches", &watching.len(), &1);
+    let connections = run.connection.connections();
+    let watching: Vec<_> =
+        connections.iter().filter(|connection| connection.watches && connection.streams > 0).collect();
+    run.checks.expect_equal("connections that carry watches", &watching.len(), &1);
     let http2 = watching.iter().all(|connection| connection.protocol == Some(Protocol::Http2));
     run.checks.expect(http2, "a watch is not on HTTP/2");
 }
 
 async fn apiserver_restart<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
-    let watched = fifty::<K>(&run).await?;
-    let all: Vec<&Watched<K>> = watched.iter().collect();
+    let watched = start_informers::<K>(&run).await?;
+    let informers: Vec<&WatchedInformer<K>> = watched.iter().collect();
     expect_one_http2_connection(&mut run);
-    let before = run.lists();
+    let transfers_before = run.full_transfers();
 
-    let fault = run.fault();
+    let fault = run.mark_fault();
     run.faults().stop();
     change_all(&run)?;
-    let detection = doubt(&all, fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt of all", detection, REACTION_TIMEOUT);
+    let detection = wait_for_doubt(&informers, fault, REACTION_TIMEOUT).await;
+    run.checks.expect_within("the doubt of all", detection, REACTION_TIMEOUT);
     sleep(Duration::from_secs(1)).await;
     run.faults().start();
-    let recovery = run.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
-    run.checks.within("the recovery of all", recovery, Duration::from_secs(8));
-    run.settle(&all).await;
+    let recovery = run.wait_for_recovery(&informers, Instant::now(), Duration::from_secs(15)).await;
+    run.checks.expect_within("the recovery of all", recovery, Duration::from_secs(8));
+    run.settle(&informers).await;
 
-    run.checks.at_most("full transfers after the restart", run.lists() - before, INFORMERS);
-    let at_once = run.server.request_counts().most_concurrent_transfers;
-    run.checks.at_most("full transfers at once", at_once, 4);
+    run.checks.expect_at_most("full transfers after the restart", run.full_transfers() - transfers_before, INFORMERS);
+    let concurrent_transfers = run.server.request_counts().most_concurrent_transfers;
+    run.checks.expect_at_most("full transfers at once", concurrent_transfers, 4);
     Ok(run.findings(detection, recovery))
 }
 
@@ -156,21 +157,21 @@ async fn replica_change<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     let server = ApiServer::builder().replicas(2);
     let mut run =
         ScenarioRun::start(&target, ScenarioSettings { server, proxied: true, ..ScenarioSettings::default() }).await?;
-    let watched = fifty::<K>(&run).await?;
-    let all: Vec<&Watched<K>> = watched.iter().collect();
-    let before = run.lists();
+    let watched = start_informers::<K>(&run).await?;
+    let informers: Vec<&WatchedInformer<K>> = watched.iter().collect();
+    let transfers_before = run.full_transfers();
 
     run.route_to(1);
-    let fault = run.fault();
+    let fault = run.mark_fault();
     run.faults().replica(0).stop();
     change_all(&run)?;
     // The second replica already runs, so the fault ends immediately after its start.
-    let recovery = run.recovery(&all, fault, Duration::from_secs(15)).await;
-    run.checks.within("the recovery of all", recovery, Duration::from_secs(5));
-    run.settle(&all).await;
-    run.checks.same("full transfers after the change", &(run.lists() - before), &0);
-    run.checks.same("watches on the other replica", &run.server.open_watches(1), &INFORMERS);
-    let detection = doubt(&all, fault, Duration::ZERO).await;
+    let recovery = run.wait_for_recovery(&informers, fault, Duration::from_secs(15)).await;
+    run.checks.expect_within("the recovery of all", recovery, Duration::from_secs(5));
+    run.settle(&informers).await;
+    run.checks.expect_equal("full transfers after the change", &(run.full_transfers() - transfers_before), &0);
+    run.checks.expect_equal("watches on the other replica", &run.server.open_watches(1), &INFORMERS);
+    let detection = wait_for_doubt(&informers, fault, Duration::ZERO).await;
     Ok(run.findings(detection, recovery))
 }
 
@@ -178,43 +179,45 @@ async fn dead_connection<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
 
-    run.fault();
+    run.mark_fault();
     run.faults().stop();
     sleep(Duration::from_millis(200)).await;
     run.faults().start();
     let restart = Instant::now();
-    listening(&run).await?;
+    wait_until_listening(&run).await?;
     send_requests(&mut run, "after the restart").await;
     run.change("a", "2")?;
-    let restarted = run.recovery(&[&config_maps], restart, Duration::from_secs(10)).await;
-    run.checks.within("the recovery from the restart", restarted, Duration::from_secs(3));
+    let restart_recovery = run.wait_for_recovery(&[&config_maps], restart, Duration::from_secs(10)).await;
+    run.checks.expect_within("the recovery from the restart", restart_recovery, Duration::from_secs(3));
 
-    let (fault, dark_from) = (Instant::now(), run.server.elapsed());
+    let (fault, black_hole_start) = (Instant::now(), run.server.elapsed());
     run.faults().black_hole(true);
     run.change("a", "3")?;
-    let detection = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
-    run.checks.within("the doubt about a connection whose packets vanish", detection, Duration::from_secs(15));
+    let detection = wait_for_doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
+    run.checks.expect_within("the doubt about a connection whose packets vanish", detection, Duration::from_secs(15));
     // Bytes that were sent during the black hole arrive now, on connections that clients must no longer use.
-    let healed = Instant::now();
-    let light_from = run.server.elapsed();
+    let fault_end = Instant::now();
+    let black_hole_end = run.server.elapsed();
     run.faults().heal();
     send_requests(&mut run, "after the black hole").await;
-    let recovery = run.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
-    run.checks.within("the recovery from the black hole", recovery, Duration::from_secs(10));
+    let recovery = run.wait_for_recovery(&[&config_maps], fault_end, Duration::from_secs(15)).await;
+    run.checks.expect_within("the recovery from the black hole", recovery, Duration::from_secs(10));
     run.settle(&[&config_maps]).await;
 
     let connections = run.server.connections();
-    let dead = |id: u64| connections.iter().find(|connection| connection.id == id && connection.opened_at < dark_from);
+    let was_dead =
+        |id: u64| connections.iter().find(|connection| connection.id == id && connection.opened_at < black_hole_start);
     let requests = run.server.requests();
-    let on_dead = requests.iter().filter(|request| request.at > light_from && dead(request.connection).is_some());
-    run.checks.same("requests on connections that were seen to fail", &on_dead.count(), &0);
-    Ok(run.findings(detection, recovery.max(restarted)))
+    let requests_on_dead =
+        requests.iter().filter(|request| request.at > black_hole_end && was_dead(request.connection).is_some());
+    run.checks.expect_equal("requests on connections that were seen to fail", &requests_on_dead.count(), &0);
+    Ok(run.findings(detection, recovery.max(restart_recovery)))
 }
 
 /// Waits until the server's port is open.
-async fn listening(run: &ScenarioRun) -> Result<(), TestkitError> {
+async fn wait_until_listening(run: &ScenarioRun) -> Result<(), TestkitError> {
     let Some(address) = run.server.address(0) else {
         // In memory, the server accepts connections from its start.
         return Ok(());
@@ -229,12 +232,12 @@ async fn listening(run: &ScenarioRun) -> Result<(), TestkitError> {
 }
 
 /// Sends twenty requests, like a program that has not noticed the fault.
-async fn send_requests(run: &mut ScenarioRun, when: &str) {
+async fn send_requests(run: &mut ScenarioRun, occasion: &str) {
     let namespaces: Api<Namespace> = Api::all(run.connection.client());
     for _ in 0..20 {
         let response = namespaces.get("default").await;
-        let shown = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        run.checks.expect(response.is_ok(), format_args!("a request {when} failed: {shown}"));
+        let error_text = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        run.checks.expect(response.is_ok(), format_args!("a request {occasion} failed: {error_text}"));
     }
 }
 
@@ -244,28 +247,28 @@ async fn time_travel<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
         ScenarioRun::start(&target, ScenarioSettings { server, proxied: true, ..ScenarioSettings::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    let cursor = Cursor::of(config_maps.informer.clone());
+    run.wait_until_ready(&[&config_maps]).await?;
+    let backwards_detector = BackwardsDetector::start(config_maps.informer.clone());
 
     // The client resumes on a lagging replica.
-    let fault = run.fault();
-    let resumed = move_to_lagging::<K>(&mut run, &config_maps, Moved::Resuming).await?;
-    let detection = doubt(&[&config_maps], fault, Duration::ZERO).await;
-    run.checks.same("full transfers at the resume", &run.lists(), &1);
+    let fault = run.mark_fault();
+    let resume_recovery = move_to_lagging::<K>(&mut run, &config_maps, LagMove::Resuming).await?;
+    let detection = wait_for_doubt(&[&config_maps], fault, Duration::ZERO).await;
+    run.checks.expect_equal("full transfers at the resume", &run.full_transfers(), &1);
 
     // The client relists on a lagging replica.
     run.faults().replica(0).start();
     run.faults().replica(0).respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
-    let relisted = move_to_lagging::<K>(&mut run, &config_maps, Moved::Relisting).await?;
-    run.checks.expect(run.lists() > 1, "no relist was sent");
+    let relist_recovery = move_to_lagging::<K>(&mut run, &config_maps, LagMove::Relisting).await?;
+    run.checks.expect(run.full_transfers() > 1, "no relist was sent");
     run.settle(&[&config_maps]).await;
-    run.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
-    Ok(run.findings(detection, resumed.max(relisted)))
+    run.checks.expect(!backwards_detector.went_back(), "a reader saw an older value after a newer one");
+    Ok(run.findings(detection, resume_recovery.max(relist_recovery)))
 }
 
 /// Move of a client to a lagging replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+enum LagMove {
     /// The client resumes with its version, and moves from the first replica to the second.
     Resuming,
     /// The client lists, and moves from the second replica to the first.
@@ -275,25 +278,25 @@ enum Moved {
 /// Makes one replica lag, and stops the other. Returns the time until recovery after the lag ends.
 async fn move_to_lagging<K: CachedConfigMap>(
     run: &mut ScenarioRun,
-    config_maps: &Watched<K>,
-    moved: Moved,
+    config_maps: &WatchedInformer<K>,
+    lag_move: LagMove,
 ) -> Result<Option<Duration>, TestkitError> {
-    let (from, to, values) = match moved {
-        Moved::Resuming => (0, 1, 100..110),
-        Moved::Relisting => (1, 0, 200..210),
+    let (stopped_replica, lagging_replica, values) = match lag_move {
+        LagMove::Resuming => (0, 1, 100..110),
+        LagMove::Relisting => (1, 0, 200..210),
     };
-    run.faults().replica(to).lag(true);
+    run.faults().replica(lagging_replica).lag(true);
     for value in values.clone() {
         run.change("a", &value.to_string())?;
         // The delay prevents the events from being merged.
         sleep(Duration::from_millis(10)).await;
     }
-    let seen = run.recovery(&[config_maps], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.within("the changes before the cut", seen, REACTION_TIMEOUT);
-    run.route_to(to);
-    run.faults().replica(from).stop();
+    let change_recovery = run.wait_for_recovery(&[config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.expect_within("the changes before the cut", change_recovery, REACTION_TIMEOUT);
+    run.route_to(lagging_replica);
+    run.faults().replica(stopped_replica).stop();
     sleep(Duration::from_secs(2)).await;
-    if moved == Moved::Relisting {
+    if lag_move == LagMove::Relisting {
         let freshness = config_maps.informer.freshness();
         run.checks.expect(
             !freshness.is_fresh(),
@@ -301,31 +304,31 @@ async fn move_to_lagging<K: CachedConfigMap>(
         );
     }
     run.change("a", &values.end.to_string())?;
-    run.faults().replica(to).lag(false);
-    let recovery = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
-    run.checks.within("the recovery once the replica has caught up", recovery, Duration::from_secs(10));
+    run.faults().replica(lagging_replica).lag(false);
+    let recovery = run.wait_for_recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
+    run.checks.expect_within("the recovery once the replica has caught up", recovery, Duration::from_secs(10));
     Ok(recovery)
 }
 
 /// Reader of one value. It detects a return to an older value.
-struct Cursor {
+struct BackwardsDetector {
     went_back: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
-impl Cursor {
-    fn of<K: CachedConfigMap>(informer: Informer<K>) -> Self {
+impl BackwardsDetector {
+    fn start<K: CachedConfigMap>(informer: Informer<K>) -> Self {
         let went_back = Arc::new(AtomicBool::new(false));
         let state = went_back.clone();
         let task = tokio::spawn(async move {
-            let mut highest = 0;
+            let mut highest_value = 0;
             loop {
                 let found = informer.lister().ok().and_then(|lister| lister.get("default", "a").ok().flatten());
                 let value = found.and_then(|object| object.value("value")?.parse::<u32>().ok());
-                if value.is_none_or(|value| value < highest) {
+                if value.is_none_or(|value| value < highest_value) {
                     state.store(true, Ordering::Relaxed);
                 }
-                highest = highest.max(value.unwrap_or_default());
+                highest_value = highest_value.max(value.unwrap_or_default());
                 sleep(Duration::from_millis(2)).await;
             }
         });
@@ -337,7 +340,7 @@ impl Cursor {
     }
 }
 
-impl Drop for Cursor {
+impl Drop for BackwardsDetector {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -351,22 +354,22 @@ async fn no_events_for_a_while<K: CachedConfigMap>(target: ScenarioTarget) -> Re
         ScenarioRun::start(&target, ScenarioSettings { server, reflector, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     sleep(2 * period).await;
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.within("a change before the fault", seen, REACTION_TIMEOUT);
+    let change_recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.expect_within("a change before the fault", change_recovery, REACTION_TIMEOUT);
 
-    let fault = run.fault();
+    let fault = run.mark_fault();
     run.faults().freeze(true);
     run.change("a", "3")?;
     run.create("b", "1")?;
-    let detection = doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
-    run.checks.within("the doubt after the freeze", detection, 2 * period + Duration::from_millis(500));
+    let detection = wait_for_doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
+    run.checks.expect_within("the doubt after the freeze", detection, 2 * period + Duration::from_millis(500));
     sleep(period).await;
     run.faults().freeze(false);
-    let recovery = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
-    run.checks.within("the recovery", recovery, Duration::from_secs(10));
+    let recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
+    run.checks.expect_within("the recovery", recovery, Duration::from_secs(10));
     run.settle(&[&config_maps]).await;
     Ok(run.findings(detection, recovery))
 }

@@ -17,15 +17,15 @@ use crate::TestkitError;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{NAMESPACE, REACTION_TIMEOUT, ScenarioRun, Watched, until};
+use crate::scenarios::scenario_run::{NAMESPACE, REACTION_TIMEOUT, ScenarioRun, WatchedInformer, until};
 use crate::scenarios::settings::ScenarioSettings;
 use crate::scenarios::target::ScenarioTarget;
-use crate::scenarios::unread::{self, Unread};
+use crate::scenarios::unread::{self, UnreadWatches};
 
 /// Timeout that is longer than any recovery in these scenarios.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of watches, more than the streams that one connection may have.
-const WATCHES: usize = 130;
+const WATCH_COUNT: usize = 130;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -105,57 +105,64 @@ async fn goaway<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFi
     let server = ApiServer::builder().max_streams(100);
     let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     let mut watched = Vec::new();
-    for number in 0..WATCHES {
+    for number in 0..WATCH_COUNT {
         let namespace = format!("team-{number:03}");
         run.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
         run.create_in(&namespace, "state", "0")?;
         watched.push(run.watch::<K>(Scope::namespace(namespace))?);
     }
-    let all: Vec<&Watched<K>> = watched.iter().collect();
-    run.ready(&all).await?;
-    run.fault();
+    let informers: Vec<&WatchedInformer<K>> = watched.iter().collect();
+    run.wait_until_ready(&informers).await?;
+    run.mark_fault();
     let mut slowest = None;
     for round in 1..=3 {
         run.faults().goaway();
-        let drained = Instant::now();
-        for number in 0..WATCHES {
+        let drain_start = Instant::now();
+        for number in 0..WATCH_COUNT {
             run.change_in(&format!("team-{number:03}"), "state", &round.to_string())?;
         }
         let namespaces: Api<Namespace> = Api::all(run.connection.client());
         for _ in 0..20 {
-            let requested = Instant::now();
+            let request_start = Instant::now();
             let response = namespaces.get("default").await;
             run.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
-            run.checks.within("a request next to the watches", Some(requested.elapsed()), REACTION_TIMEOUT);
+            run.checks.expect_within("a request next to the watches", Some(request_start.elapsed()), REACTION_TIMEOUT);
         }
-        let recovered_after = run.recovery(&all, drained, RECOVERY_TIMEOUT).await;
-        run.checks.within(&format!("the return of all watches after drain {round}"), recovered_after, RECOVERY_TIMEOUT);
+        let recovered_after = run.wait_for_recovery(&informers, drain_start, RECOVERY_TIMEOUT).await;
+        run.checks.expect_within(
+            &format!("the return of all watches after drain {round}"),
+            recovered_after,
+            RECOVERY_TIMEOUT,
+        );
         slowest = slowest.max(recovered_after);
         sleep(Duration::from_secs(1)).await;
-        let moved = run.server.request_counts().watches;
-        run.checks.expect(moved >= round * WATCHES, format_args!("only {moved} watches after {round} drains"));
+        let watch_count = run.server.request_counts().watches;
+        run.checks.expect(
+            watch_count >= round * WATCH_COUNT,
+            format_args!("only {watch_count} watches after {round} drains"),
+        );
     }
-    run.settle(&all).await;
+    run.settle(&informers).await;
     Ok(run.findings(None, slowest))
 }
 
 async fn frames_split<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("small", "Grüße, 世界 🦀")?;
-    let fault_time = run.fault();
+    let fault_time = run.mark_fault();
     run.faults().split_bodies(7);
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     for round in 0..20 {
         run.change("small", &format!("{round} Grüße, 世界 🦀"))?;
     }
-    let recovered_after = run.recovery(&[&config_maps], fault_time, RECOVERY_TIMEOUT).await;
-    run.checks.within("the delivery of the split bodies", recovered_after, REACTION_TIMEOUT);
+    let recovered_after = run.wait_for_recovery(&[&config_maps], fault_time, RECOVERY_TIMEOUT).await;
+    run.checks.expect_within("the delivery of the split bodies", recovered_after, REACTION_TIMEOUT);
     run.faults().split_bodies(4_999);
     run.faults().end_watches();
     run.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
-    let sent = Instant::now();
-    let recovery = run.recovery(&[&config_maps], sent, RECOVERY_TIMEOUT).await;
+    let creation_time = Instant::now();
+    let recovery = run.wait_for_recovery(&[&config_maps], creation_time, RECOVERY_TIMEOUT).await;
     for name in ["small", "huge"] {
         let cached = config_maps.informer.lister()?.get(NAMESPACE, name)?;
         let cached_data = cached.and_then(|cached| serde_json::to_value(&cached.config_map()?.data).ok());
@@ -173,9 +180,9 @@ async fn slow_reader<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
         run.create(&format!("object-{object}"), "0")?;
     }
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     let stuck = config_maps.informer.on_event_async(|_: Event<K>| std::future::pending())?;
-    run.fault();
+    run.mark_fault();
     let before = run.server.request_counts().watches;
     for round in 1..=200 {
         for object in 0..10 {
@@ -183,10 +190,10 @@ async fn slow_reader<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
         }
         sleep(Duration::from_millis(5)).await;
     }
-    let last = Instant::now();
-    let recovery = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
-    run.checks.same("reopened watches", &run.server.request_counts().watches, &before);
-    run.checks.at_most("pending events of the stuck handler", stuck.stats().entries, 10);
+    let last_change = Instant::now();
+    let recovery = run.wait_for_recovery(&[&config_maps], last_change, RECOVERY_TIMEOUT).await;
+    run.checks.expect_equal("reopened watches", &run.server.request_counts().watches, &before);
+    run.checks.expect_at_most("pending events of the stuck handler", stuck.stats().entries, 10);
     stuck.remove();
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, recovery))
@@ -198,24 +205,24 @@ async fn unread_streams<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     let client = run.connection.client();
-    let fault_time = run.fault();
-    let unread_responses = Unread::open(&client, &run.server.revision().to_string()).await?;
-    unread::fill(&run.server)?;
+    let fault_time = run.mark_fault();
+    let unread_responses = UnreadWatches::open(&client, &run.server.revision().to_string()).await?;
+    unread::create_large_secrets(&run.server)?;
     let namespaces: Api<Namespace> = Api::all(client);
     let mut slowest = None;
     // The rounds last for more than two periods. A starved stream would put the cache in doubt, and be reopened.
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
         run.change("a", &round.to_string())?;
-        let recovered_after = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
-        run.checks.within("a change next to unread responses", recovered_after, REACTION_TIMEOUT);
+        let recovered_after = run.wait_for_recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
+        run.checks.expect_within("a change next to unread responses", recovered_after, REACTION_TIMEOUT);
         slowest = slowest.max(recovered_after);
-        let requested = Instant::now();
+        let request_start = Instant::now();
         let response = timeout(RECOVERY_TIMEOUT, namespaces.get("default")).await;
         run.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
-        run.checks.within("a request next to unread responses", Some(requested.elapsed()), REACTION_TIMEOUT);
+        run.checks.expect_within("a request next to unread responses", Some(request_start.elapsed()), REACTION_TIMEOUT);
     }
     run.expect_no_doubt(&config_maps, fault_time);
     drop(unread_responses);
@@ -229,14 +236,14 @@ async fn bad_handlers<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scen
         run.create(&format!("object-{object}"), "0")?;
     }
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.mark_fault();
     let (release, released) = watch::channel(false);
     let calls = Arc::new(AtomicUsize::new(0));
-    let counted = calls.clone();
+    let counter = calls.clone();
     let informer = &config_maps.informer;
     let panicking = informer.on_event_async(move |_: Event<K>| {
-        counted.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         async { std::panic::resume_unwind(Box::new("a handler that always panics")) }
     })?;
     let stuck = informer.on_event_async(move |_: Event<K>| {
@@ -250,11 +257,11 @@ async fn bad_handlers<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scen
         }
         sleep(Duration::from_millis(20)).await;
     }
-    let last = Instant::now();
-    let recovery = run.recovery(&[&config_maps], last, RECOVERY_TIMEOUT).await;
-    for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
+    let last_change = Instant::now();
+    let recovery = run.wait_for_recovery(&[&config_maps], last_change, RECOVERY_TIMEOUT).await;
+    for (handler_name, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
         let entries = registration.stats().entries;
-        run.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
+        run.checks.expect_at_most(&format!("pending events of the {handler_name} handler"), entries, 10);
     }
     run.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is no longer called");
     release.send_replace(true);
@@ -269,34 +276,34 @@ async fn selector_churn<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let web = run.watch::<K>(Scope::all().labels("app=web"))?;
-    run.ready(&[&web]).await?;
-    run.fault();
+    run.wait_until_ready(&[&web]).await?;
+    run.mark_fault();
     for round in 0..10 {
-        label(&run, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
-        label(&run, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
+        set_label(&run, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
+        set_label(&run, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
         // Waits for each event. Otherwise the handler could receive merged events.
         until(REACTION_TIMEOUT, || web.recording.of("default/a").len() > round as usize).await;
     }
     let stays = web.recording.descriptions("default/a");
-    let wanted: Vec<String> =
+    let expected: Vec<String> =
         ["Added", "Deleted Observed DeletedOrLeft"].repeat(5).into_iter().map(str::to_owned).collect();
-    run.checks.same("events of an object that entered and left five times", &stays, &wanted);
+    run.checks.expect_equal("events of an object that entered and left five times", &stays, &expected);
     let mut slowest = None;
     for round in 10..20 {
         run.faults().cut();
-        label(&run, "a", "web", round)?;
-        label(&run, "a", "db", round)?;
-        label(&run, "a", "web", round)?;
-        label(&run, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
+        set_label(&run, "a", "web", round)?;
+        set_label(&run, "a", "db", round)?;
+        set_label(&run, "a", "web", round)?;
+        set_label(&run, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
         run.faults().heal();
-        let recovered_after = run.recovery(&[&web], Instant::now(), RECOVERY_TIMEOUT).await;
+        let recovered_after = run.wait_for_recovery(&[&web], Instant::now(), RECOVERY_TIMEOUT).await;
         slowest = slowest.max(recovered_after);
     }
     run.settle(&[&web]).await;
     Ok(run.findings(None, slowest))
 }
 
-fn label(run: &ScenarioRun, name: &str, app: &str, round: u32) -> Result<(), TestkitError> {
+fn set_label(run: &ScenarioRun, name: &str, app: &str, round: u32) -> Result<(), TestkitError> {
     let patch = json!({ "metadata": { "labels": { "app": app } }, "data": { "value": round.to_string() } });
     run.server.merge_patch("configmaps", NAMESPACE, name, patch)?;
     Ok(())

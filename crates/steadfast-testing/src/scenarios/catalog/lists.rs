@@ -13,7 +13,7 @@ use crate::TestkitError;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, WatchedInformer, until};
 use crate::scenarios::target::ScenarioTarget;
 
 /// Scenarios of this family.
@@ -69,7 +69,7 @@ async fn streamed_list_broken<K: CachedConfigMap>(target: ScenarioTarget) -> Res
 }
 
 /// Starts an informer that requests streamed lists in all forms.
-fn streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<Watched<K>, TestkitError> {
+fn watch_streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<WatchedInformer<K>, TestkitError> {
     Ok(run.record(run.builder(&run.factory, scope).streamed_lists(true).start()?))
 }
 
@@ -80,25 +80,29 @@ async fn without_streamed_lists<K: CachedConfigMap>(
 ) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(target).await?;
     run.create("a", "1")?;
-    let started = run.fault();
+    let started = run.mark_fault();
     fault(&run.server);
-    let config_maps = streamed::<K>(&run, Scope::all())?;
+    let config_maps = watch_streamed::<K>(&run, Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
     let fell_back_to_pages = fell_back.clone();
     config_maps.informer.on_diagnostic(move |note| {
         fell_back_to_pages.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
     });
-    let recovery = run.recovery(&[&config_maps], started, Duration::from_secs(60)).await;
+    let recovery = run.wait_for_recovery(&[&config_maps], started, Duration::from_secs(60)).await;
     run.checks
         .expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: no diagnostic reports the use of pages"));
 
-    let later = Instant::now();
-    let next = streamed::<K>(&run, Scope::namespace("default"))?;
-    let second = run.recovery(&[&next], later, Duration::from_secs(60)).await;
-    run.checks.within(&format!("{name}: the next informer's sync"), second, REACTION_TIMEOUT);
+    let next_start = Instant::now();
+    let next_informer = watch_streamed::<K>(&run, Scope::namespace("default"))?;
+    let next_recovery = run.wait_for_recovery(&[&next_informer], next_start, Duration::from_secs(60)).await;
+    run.checks.expect_within(&format!("{name}: the next informer's sync"), next_recovery, REACTION_TIMEOUT);
     let counts = run.server.request_counts();
-    run.checks.same(&format!("{name}: streamed lists and lists"), &(counts.streamed_lists, counts.lists), &(1, 2));
-    run.settle(&[&config_maps, &next]).await;
+    run.checks.expect_equal(
+        &format!("{name}: streamed lists and lists"),
+        &(counts.streamed_lists, counts.lists),
+        &(1, 2),
+    );
+    run.settle(&[&config_maps, &next_informer]).await;
     Ok(run.findings(None, recovery))
 }
 
@@ -107,13 +111,13 @@ async fn continue_token_expired<K: CachedConfigMap>(target: ScenarioTarget) -> R
     for object in 0..1200 {
         run.create(&format!("object-{object:04}"), "1")?;
     }
-    let started = run.fault();
+    let started = run.mark_fault();
     run.faults().refuse_streamed_lists(true);
     run.faults().expire_continue_tokens(3);
     let config_maps = run.watch::<K>(Scope::all())?;
     run.delete("object-0000")?;
-    let recovery = run.recovery(&[&config_maps], started, Duration::from_secs(60)).await;
-    run.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
+    let recovery = run.wait_for_recovery(&[&config_maps], started, Duration::from_secs(60)).await;
+    run.checks.expect_equal("objects", &config_maps.informer.snapshot().iter().count(), &1199);
     let rejected = run.server.requests().iter().filter(|request| request.code == Some(410)).count();
     run.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));
     run.settle(&[&config_maps]).await;
@@ -129,7 +133,7 @@ async fn huge_list<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scenari
     let config_maps = run.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
     until(REACTION_TIMEOUT, || config_maps.informer.freshness().is_fresh()).await;
-    run.fault();
+    run.mark_fault();
     run.faults().cut();
     for object in 0..10 {
         run.change(&format!("object-{object:06}"), "2")?;
@@ -137,20 +141,20 @@ async fn huge_list<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scenari
     run.delete("object-000100")?;
     run.server.compact();
     run.faults().expire_events();
-    let reading = Arc::new(AtomicBool::new(true));
-    let (informer, on) = (config_maps.informer.clone(), reading.clone());
+    let is_reading = Arc::new(AtomicBool::new(true));
+    let (informer, reader_flag) = (config_maps.informer.clone(), is_reading.clone());
     let reader = tokio::spawn(async move {
         let mut fewest = usize::MAX;
-        while on.load(Ordering::Relaxed) {
+        while reader_flag.load(Ordering::Relaxed) {
             fewest = fewest.min(informer.snapshot().iter().count());
             sleep(Duration::from_millis(1)).await;
         }
         fewest
     });
-    let healed = Instant::now();
+    let fault_end = Instant::now();
     run.faults().heal();
-    let recovery = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
-    reading.store(false, Ordering::Relaxed);
+    let recovery = run.wait_for_recovery(&[&config_maps], fault_end, Duration::from_secs(60)).await;
+    is_reading.store(false, Ordering::Relaxed);
     let fewest = reader.await?;
     run.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
     run.settle(&[&config_maps]).await;

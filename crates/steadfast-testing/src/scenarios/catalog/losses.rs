@@ -49,17 +49,17 @@ async fn no_bookmarks<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scen
     run.faults().no_bookmarks(true);
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.watching(1).await;
-    let started = run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.wait_for_watches(1).await;
+    let started = run.mark_fault();
     let watches = run.server.request_counts().watches;
     sleep(Duration::from_secs(150)).await;
     run.expect_no_doubt(&config_maps, started);
-    run.checks.same("watches", &run.server.request_counts().watches, &watches);
+    run.checks.expect_equal("watches", &run.server.request_counts().watches, &watches);
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    let change_recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, seen))
+    Ok(run.findings(None, change_recovery))
 }
 
 async fn events_lost<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
@@ -67,20 +67,20 @@ async fn events_lost<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
     let mut run = ScenarioRun::start(&target, ScenarioSettings { reflector, ..ScenarioSettings::default() }).await?;
     ["changed", "deleted", "same"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    let fault = run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    let fault = run.mark_fault();
     run.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
     run.change("changed", "2")?;
     run.delete("deleted")?;
     run.create("created", "1")?;
     let has_events =
         |name: &str, times: usize| config_maps.recording.descriptions(&format!("default/{name}")).len() == times;
-    let whole = || has_events("changed", 2) && has_events("deleted", 2) && has_events("created", 1);
-    let recovery = until(2 * AUDIT_PERIOD, whole).await.map(|_| fault.elapsed());
-    let deleted = config_maps.recording.descriptions("default/deleted");
-    let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-    run.checks.same("events of the object with a lost deletion", &deleted, &wanted);
-    run.checks.same("events of the unchanged object", &has_events("same", 1), &true);
+    let has_all_events = || has_events("changed", 2) && has_events("deleted", 2) && has_events("created", 1);
+    let recovery = until(2 * AUDIT_PERIOD, has_all_events).await.map(|_| fault.elapsed());
+    let deleted_events = config_maps.recording.descriptions("default/deleted");
+    let expected = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
+    run.checks.expect_equal("events of the object with a lost deletion", &deleted_events, &expected);
+    run.checks.expect_equal("events of the unchanged object", &has_events("same", 1), &true);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, recovery))
 }

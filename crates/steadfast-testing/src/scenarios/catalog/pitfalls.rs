@@ -16,7 +16,7 @@ use crate::TestkitError;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, until, wait_for_doubt};
 use crate::scenarios::settings::ScenarioSettings;
 use crate::scenarios::target::ScenarioTarget;
 
@@ -103,13 +103,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Reader of a stream of events to its end, with the last delivered values.
-struct Reader {
+struct StreamReader {
     values: Arc<Mutex<BTreeMap<String, String>>>,
     task: JoinHandle<()>,
 }
 
-impl Reader {
-    fn of<K: CachedConfigMap>(mut changes: Watch<K>) -> Self {
+impl StreamReader {
+    fn start<K: CachedConfigMap>(mut changes: Watch<K>) -> Self {
         let values = Arc::new(Mutex::new(BTreeMap::new()));
         let cached = values.clone();
         let task = tokio::spawn(async move {
@@ -127,9 +127,9 @@ impl Reader {
         Self { values, task }
     }
 
-    fn holds(&self, name: &str, value: &str) -> bool {
+    fn has_value(&self, name: &str, value: &str) -> bool {
         let values = self.values.lock();
-        values.get(name).is_some_and(|held| held == value)
+        values.get(name).is_some_and(|cached_value| cached_value == value)
     }
 }
 
@@ -138,22 +138,22 @@ async fn watch_closed<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scen
     run.create("a", "0")?;
     let changes = steadfast::watch::<K>(&run.connection, Scope::all())?;
     let config_maps = run.record(changes.informer().clone());
-    let reader = Reader::of(changes);
-    run.ready(&[&config_maps]).await?;
+    let reader = StreamReader::start(changes);
+    run.wait_until_ready(&[&config_maps]).await?;
     let mut slowest = Duration::ZERO;
-    run.fault();
+    run.mark_fault();
     for round in 1..=10 {
         run.faults().end_watches();
-        let (ended, value) = (Instant::now(), round.to_string());
+        let (watch_end, value) = (Instant::now(), round.to_string());
         run.change("a", &value)?;
-        let seen = until(REACTION_TIMEOUT, || reader.holds("a", &value)).await;
-        run.checks.within(&format!("the change after end {round}"), seen, REACTION_TIMEOUT);
-        slowest = slowest.max(ended.elapsed());
+        let change_delay = until(REACTION_TIMEOUT, || reader.has_value("a", &value)).await;
+        run.checks.expect_within(&format!("the change after end {round}"), change_delay, REACTION_TIMEOUT);
+        slowest = slowest.max(watch_end.elapsed());
         // The next watch must be open before it is ended.
         until(REACTION_TIMEOUT, || run.server.open_watches(0) > 0).await;
     }
     run.checks.expect(!reader.task.is_finished(), "the stream of events has ended");
-    run.checks.same("full transfers", &run.lists(), &1);
+    run.checks.expect_equal("full transfers", &run.full_transfers(), &1);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, Some(slowest)))
 }
@@ -165,23 +165,23 @@ async fn connection_killed<K: CachedConfigMap>(target: ScenarioTarget) -> Result
         run.create(&format!("large-{object}"), &large(0, object))?;
     }
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     let (mut detection, mut recovery) = (None, None);
     for round in 1..=6 {
         // Each reset happens at another position within an object.
         run.faults().reset_after_bytes(5_000 + u64::from(round) * 7_919);
-        let fault = run.fault();
+        let fault = run.mark_fault();
         for object in 0..4 {
             run.change(&format!("large-{object}"), &large(round, object))?;
         }
-        let recovered_after = run.recovery(&[&config_maps], fault, Duration::from_secs(10)).await;
-        run.checks.within(&format!("the recovery from reset {round}"), recovered_after, Duration::from_secs(3));
+        let recovered_after = run.wait_for_recovery(&[&config_maps], fault, Duration::from_secs(10)).await;
+        run.checks.expect_within(&format!("the recovery from reset {round}"), recovered_after, Duration::from_secs(3));
         recovery = recovery.max(recovered_after);
-        detection = detection.max(doubt(&[&config_maps], fault, Duration::ZERO).await);
+        detection = detection.max(wait_for_doubt(&[&config_maps], fault, Duration::ZERO).await);
     }
-    let failed = run.server.connections().iter().filter(|connection| connection.failed_at.is_some()).count();
-    run.checks.same("connections that were reset", &failed, &6);
-    run.checks.same("full transfers", &run.lists(), &1);
+    let reset_connections = run.server.connections().iter().filter(|connection| connection.failed_at.is_some()).count();
+    run.checks.expect_equal("connections that were reset", &reset_connections, &6);
+    run.checks.expect_equal("full transfers", &run.full_transfers(), &1);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(detection, recovery))
 }
@@ -190,24 +190,24 @@ async fn no_spin<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioF
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
 
-    let before = run.server.connections().len();
-    let fault = run.fault();
+    let connections_before = run.server.connections().len();
+    let fault = run.mark_fault();
     run.faults().accept_and_close(true);
     run.faults().reset();
     run.change("a", "2")?;
     sleep(Duration::from_secs(4)).await;
-    let attempts = run.server.connections().len() - before;
-    run.checks.at_most("attempts in four seconds", attempts, 12);
+    let attempts = run.server.connections().len() - connections_before;
+    run.checks.expect_at_most("attempts in four seconds", attempts, 12);
     run.checks.expect(attempts >= 3, format_args!("only {attempts} attempts in four seconds"));
-    let detection = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
+    let detection = wait_for_doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.expect_within("the doubt", detection, REACTION_TIMEOUT);
     run.faults().heal();
-    let recovery = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    let recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
     // The wait includes the current backoff, which is not longer than the sum of the previous ones.
-    run.checks.within("the recovery", recovery, Duration::from_secs(5));
-    run.checks.same("full transfers", &run.lists(), &1);
+    run.checks.expect_within("the recovery", recovery, Duration::from_secs(5));
+    run.checks.expect_equal("full transfers", &run.full_transfers(), &1);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(detection, recovery))
 }
@@ -218,12 +218,12 @@ async fn events_in_the_gap<K: CachedConfigMap>(target: ScenarioTarget) -> Result
         run.create(&format!("old-{object}"), "1")?;
     }
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
 
-    let (kept, kept_back) = gap::<K>(&mut run, &config_maps, 0, false).await?;
-    run.checks.same("full transfers with the history kept", &run.lists(), &1);
-    let (compacted, compacted_back) = gap::<K>(&mut run, &config_maps, 5, true).await?;
-    run.checks.same("full transfers with the history compacted", &run.lists(), &2);
+    let (kept_detection, kept_recovery) = change_during_cut::<K>(&mut run, &config_maps, 0, false).await?;
+    run.checks.expect_equal("full transfers with the history kept", &run.full_transfers(), &1);
+    let (compacted_detection, compacted_recovery) = change_during_cut::<K>(&mut run, &config_maps, 5, true).await?;
+    run.checks.expect_equal("full transfers with the history compacted", &run.full_transfers(), &2);
     run.settle(&[&config_maps]).await;
     for (name, stays) in [
         ("old-0", &["Added", "Deleted Observed Deleted"][..]),
@@ -233,40 +233,40 @@ async fn events_in_the_gap<K: CachedConfigMap>(target: ScenarioTarget) -> Result
         ("new-5", &["Added"]),
     ] {
         let events = config_maps.recording.descriptions(&format!("default/{name}"));
-        let wanted: Vec<String> = stays.iter().map(|&word| word.to_owned()).collect();
-        run.checks.same(&format!("events of {name}"), &events, &wanted);
+        let expected: Vec<String> = stays.iter().map(|&word| word.to_owned()).collect();
+        run.checks.expect_equal(&format!("events of {name}"), &events, &expected);
     }
-    Ok(run.findings(kept.max(compacted), kept_back.max(compacted_back)))
+    Ok(run.findings(kept_detection.max(compacted_detection), kept_recovery.max(compacted_recovery)))
 }
 
 /// Cuts the network, changes five old objects, creates two new objects, and heals the network. Returns the times
 /// until the doubt and until the recovery.
-async fn gap<K: CachedConfigMap>(
+async fn change_during_cut<K: CachedConfigMap>(
     run: &mut ScenarioRun,
-    config_maps: &crate::scenarios::scenario_run::Watched<K>,
-    from: u32,
+    config_maps: &crate::scenarios::scenario_run::WatchedInformer<K>,
+    first_number: u32,
     compact: bool,
 ) -> Result<(Option<Duration>, Option<Duration>), TestkitError> {
-    let fault = run.fault();
+    let fault = run.mark_fault();
     run.faults().cut();
-    let old = |object: u32| format!("old-{}", from + object);
-    run.delete(&old(0))?;
-    run.delete(&old(1))?;
-    run.recreate(&old(2), "2")?;
-    run.change(&old(3), "2")?;
-    run.change(&old(3), "3")?;
-    run.change(&old(4), "2")?;
-    run.create(&format!("new-{from}"), "1")?;
-    run.create(&format!("new-{}", from + 1), "1")?;
+    let old_name = |object: u32| format!("old-{}", first_number + object);
+    run.delete(&old_name(0))?;
+    run.delete(&old_name(1))?;
+    run.recreate(&old_name(2), "2")?;
+    run.change(&old_name(3), "2")?;
+    run.change(&old_name(3), "3")?;
+    run.change(&old_name(4), "2")?;
+    run.create(&format!("new-{first_number}"), "1")?;
+    run.create(&format!("new-{}", first_number + 1), "1")?;
     if compact {
         run.server.compact();
         run.faults().expire_events();
     }
-    let detection = doubt(&[config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
+    let detection = wait_for_doubt(&[config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.expect_within("the doubt", detection, REACTION_TIMEOUT);
     run.faults().heal();
-    let recovery = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(10)).await;
-    run.checks.within("the recovery", recovery, Duration::from_secs(3));
+    let recovery = run.wait_for_recovery(&[config_maps], Instant::now(), Duration::from_secs(10)).await;
+    run.checks.expect_within("the recovery", recovery, Duration::from_secs(3));
     Ok((detection, recovery))
 }
 
@@ -277,56 +277,57 @@ async fn quiet_for_long<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     let mut run = ScenarioRun::start(&target, ScenarioSettings { reflector, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     until(REACTION_TIMEOUT, || config_maps.informer.freshness().is_fresh()).await;
 
-    let started = run.fault();
+    let started = run.mark_fault();
     sleep(Duration::from_secs(9)).await;
     let watches = run.server.request_counts().watches;
     run.checks.expect(watches >= 2, format_args!("only {watches} watches: the server did not end them"));
     let doubt = config_maps.observer.longest_doubt(started);
-    run.checks.within("the longest doubt", Some(doubt), Duration::from_millis(500));
+    run.checks.expect_within("the longest doubt", Some(doubt), Duration::from_millis(500));
     let changed = Instant::now();
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], changed, REACTION_TIMEOUT).await;
-    run.checks.within("the change after the silence", seen, Duration::from_millis(500));
-    run.checks.same("full transfers", &run.lists(), &1);
+    let change_delay = run.wait_for_recovery(&[&config_maps], changed, REACTION_TIMEOUT).await;
+    run.checks.expect_within("the change after the silence", change_delay, Duration::from_millis(500));
+    run.checks.expect_equal("full transfers", &run.full_transfers(), &1);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, None))
 }
 
 async fn stop_on_request<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
-    let at_once = Duration::from_millis(500);
+    let stop_limit = Duration::from_millis(500);
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let changes = steadfast::watch::<K>(&run.connection, Scope::all())?;
     let config_maps = run.record(changes.informer().clone());
-    let reader = Reader::of(changes);
+    let reader = StreamReader::start(changes);
     let factory = InformerFactory::new(&run.connection);
-    let swallowed = run.builder::<K>(&factory, Scope::namespace("default")).start()?;
-    run.ready(&[&config_maps]).await?;
-    swallowed.wait_for_sync(REACTION_TIMEOUT).await?;
+    let dropped_informer = run.builder::<K>(&factory, Scope::namespace("default")).start()?;
+    run.wait_until_ready(&[&config_maps]).await?;
+    dropped_informer.wait_for_sync(REACTION_TIMEOUT).await?;
     run.change("a", "2")?;
     run.settle(&[&config_maps]).await;
 
     run.faults().black_hole(true);
-    swallowed.stop();
-    let stopped = until(REACTION_TIMEOUT, || matches!(swallowed.freshness(), Freshness::Stopped(_))).await;
-    run.checks.within("the stop with dropped packets", stopped, at_once);
+    dropped_informer.stop();
+    let stop_delay = until(REACTION_TIMEOUT, || matches!(dropped_informer.freshness(), Freshness::Stopped(_))).await;
+    run.checks.expect_within("the stop with dropped packets", stop_delay, stop_limit);
     run.faults().black_hole(false);
 
-    let fault = run.fault();
+    let fault = run.mark_fault();
     run.faults().stop();
     // By now the informer waits between attempts, for at least half a second.
     sleep(Duration::from_millis(1500)).await;
-    let detection = doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
-    run.checks.within("the doubt", detection, REACTION_TIMEOUT);
-    let requested = Instant::now();
+    let detection = wait_for_doubt(&[&config_maps], fault, REACTION_TIMEOUT).await;
+    run.checks.expect_within("the doubt", detection, REACTION_TIMEOUT);
+    let stop_start = Instant::now();
     config_maps.informer.stop();
-    let stopped = until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Stopped(_))).await;
-    run.checks.within("the stop between attempts", stopped, at_once);
-    let ended = timeout(REACTION_TIMEOUT, reader.task).await.ok().map(|_| requested.elapsed());
-    run.checks.within("the end of the stream", ended, at_once);
+    let stop_delay =
+        until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Stopped(_))).await;
+    run.checks.expect_within("the stop between attempts", stop_delay, stop_limit);
+    let stream_end_delay = timeout(REACTION_TIMEOUT, reader.task).await.ok().map(|_| stop_start.elapsed());
+    run.checks.expect_within("the end of the stream", stream_end_delay, stop_limit);
     Ok(run.findings(detection, None))
 }
 
@@ -334,36 +335,37 @@ async fn undecodable_object<K: CachedConfigMap>(target: ScenarioTarget) -> Resul
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.mark_fault();
     run.faults().undecodable("default", "b", true);
     // The server chooses the encoding of that object when a watch starts.
     run.faults().end_watches();
     ["a", "b", "c"].into_iter().try_for_each(|name| run.change(name, "2"))?;
     // Another informer receives the undecodable object in its list.
-    let late = run.watch::<K>(Scope::namespace("default"))?;
-    run.ready(&[&late]).await?;
+    let late_informer = run.watch::<K>(Scope::namespace("default"))?;
+    run.wait_until_ready(&[&late_informer]).await?;
 
-    for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
-        let unknown = until(REACTION_TIMEOUT, || watched.has_no_object("b")).await;
-        run.checks.within(&format!("the unknown state of b by {how}"), unknown, REACTION_TIMEOUT);
-        let named = until(REACTION_TIMEOUT, || watched.informer.freshness().to_string().contains("default/b")).await;
-        run.checks.within(&format!("the freshness that names b, by {how}"), named, REACTION_TIMEOUT);
+    for (source, watched) in [("a watch", &config_maps), ("a list", &late_informer)] {
+        let unknown_delay = until(REACTION_TIMEOUT, || watched.has_no_object("b")).await;
+        run.checks.expect_within(&format!("the unknown state of b by {source}"), unknown_delay, REACTION_TIMEOUT);
+        let naming_delay =
+            until(REACTION_TIMEOUT, || watched.informer.freshness().to_string().contains("default/b")).await;
+        run.checks.expect_within(&format!("the freshness that names b, by {source}"), naming_delay, REACTION_TIMEOUT);
     }
     ["a", "c"].into_iter().try_for_each(|name| run.change(name, "3"))?;
-    let going_on = run.recovery(&[&config_maps, &late], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.within("the others' next changes", going_on, REACTION_TIMEOUT);
+    let continued = run.wait_for_recovery(&[&config_maps, &late_informer], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.expect_within("the others' next changes", continued, REACTION_TIMEOUT);
 
     run.faults().undecodable("default", "b", false);
     run.faults().end_watches();
-    let healed = Instant::now();
+    let fault_end = Instant::now();
     run.change("b", "3")?;
-    let recovery = run.recovery(&[&config_maps, &late], healed, REACTION_TIMEOUT).await;
-    for (how, watched) in [("a watch", &config_maps), ("a list", &late)] {
-        let known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
-        run.checks.expect(known, format_args!("b did not become known again by {how}"));
+    let recovery = run.wait_for_recovery(&[&config_maps, &late_informer], fault_end, REACTION_TIMEOUT).await;
+    for (source, watched) in [("a watch", &config_maps), ("a list", &late_informer)] {
+        let is_known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
+        run.checks.expect(is_known, format_args!("b did not become known again by {source}"));
     }
-    run.checks.same("full transfers", &run.lists(), &2);
-    run.settle(&[&config_maps, &late]).await;
+    run.checks.expect_equal("full transfers", &run.full_transfers(), &2);
+    run.settle(&[&config_maps, &late_informer]).await;
     Ok(run.findings(None, recovery))
 }

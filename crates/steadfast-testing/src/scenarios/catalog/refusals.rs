@@ -14,7 +14,7 @@ use crate::TestkitError;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt, until};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, until, wait_for_doubt};
 use crate::scenarios::settings::ScenarioSettings;
 use crate::scenarios::target::ScenarioTarget;
 use crate::widget_definition;
@@ -94,8 +94,8 @@ async fn server_busy<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.mark_fault();
     let mut slowest = None;
     for (code, retry_after) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
         let response = match retry_after {
@@ -104,14 +104,19 @@ async fn server_busy<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
         };
         run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response);
         run.faults().end_watches();
-        let ended = Instant::now();
+        let watch_end = Instant::now();
         run.change("a", &format!("{code} {retry_after}"))?;
-        let recovered_after = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+        let recovered_after = run.wait_for_recovery(&[&config_maps], watch_end, RECOVERY_TIMEOUT).await;
         let (min_seconds, max_seconds) = (retry_after.min(60), retry_after.min(60) * 11 / 10 + 1);
-        run.checks.within(&format!("the recovery from {code}"), recovered_after, Duration::from_secs(max_seconds));
-        let waited = recovered_after.is_some_and(|recovered_after| recovered_after >= Duration::from_secs(min_seconds));
+        run.checks.expect_within(
+            &format!("the recovery from {code}"),
+            recovered_after,
+            Duration::from_secs(max_seconds),
+        );
+        let has_waited =
+            recovered_after.is_some_and(|recovered_after| recovered_after >= Duration::from_secs(min_seconds));
         run.checks.expect(
-            waited,
+            has_waited,
             format_args!("after {code} with a Retry-After of {retry_after} s, recovery took {recovered_after:?}"),
         );
         slowest = slowest.max(recovered_after);
@@ -126,20 +131,20 @@ async fn credentials_refused<K: CachedConfigMap>(target: ScenarioTarget) -> Resu
     let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    let fault = run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    let fault = run.mark_fault();
     run.faults().replace_tokens(&["the-token-of-others"]);
     run.faults().end_watches();
-    let detection = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
+    let detection = wait_for_doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
     until(REACTION_TIMEOUT, || matches!(config_maps.informer.freshness(), Freshness::Failed(_))).await;
     sleep(Duration::from_secs(3)).await;
     let freshness = config_maps.informer.freshness().to_string();
-    run.checks.contains("the freshness", &freshness, &["failed", "401"]);
+    run.checks.expect_contains("the freshness", &freshness, &["failed", "401"]);
     run.checks.expect(!freshness.contains(token), "the freshness contains the token");
     run.change("a", "2")?;
-    run.checks.same("readable objects", &config_maps.informer.snapshot().iter().count(), &1);
+    run.checks.expect_equal("readable objects", &config_maps.informer.snapshot().iter().count(), &1);
     run.faults().replace_tokens(&[token]);
-    let recovery = run.recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
+    let recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), RECOVERY_TIMEOUT).await;
     run.settle(&[&config_maps]).await;
     Ok(run.findings(detection, recovery))
 }
@@ -147,42 +152,43 @@ async fn credentials_refused<K: CachedConfigMap>(target: ScenarioTarget) -> Resu
 async fn resource_refused<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
-    let started = run.fault();
+    let started = run.mark_fault();
     run.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
     let secrets = run.factory.informer::<Secret>(Scope::all())?;
     let widgets = run.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.checks.within("the sync of config maps", Some(started.elapsed()), REACTION_TIMEOUT);
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.checks.expect_within("the sync of config maps", Some(started.elapsed()), REACTION_TIMEOUT);
     let error = run.factory.wait_for_sync(Duration::from_secs(3)).await.err().map(|error| error.to_string());
     let error = error.unwrap_or_default();
-    let parts =
+    let error_parts =
         ["secrets in all namespaces: failed", "403 Forbidden", "needs list and watch on secrets", "widgets", "404"];
-    run.checks.contains("the error of the wait", &error, &parts);
+    run.checks.expect_contains("the error of the wait", &error, &error_parts);
     run.checks.expect(!error.contains("configmaps"), "the error of the wait names config maps");
     let rejected_requests = run.server.requests().iter().filter(|request| request.code == Some(403)).count();
-    run.checks.at_most("requests for secrets in three seconds", rejected_requests, 10);
+    run.checks.expect_at_most("requests for secrets in three seconds", rejected_requests, 10);
 
     define(&run.server, true)?;
     run.server.create(&json!({
         "apiVersion": "steadfast.test/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
     }))?;
-    let served = until(RECOVERY_TIMEOUT, || holds(&widgets, 1)).await;
-    run.checks.within("the sync of widgets", served, MAX_RETRY_INTERVAL);
+    let sync_delay = until(RECOVERY_TIMEOUT, || has_object_count(&widgets, 1)).await;
+    run.checks.expect_within("the sync of widgets", sync_delay, MAX_RETRY_INTERVAL);
     run.faults().clear_rules();
-    let allowed = until(RECOVERY_TIMEOUT, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
+    let secrets_recovery = until(RECOVERY_TIMEOUT, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
     // Each time is measured from its own start, because the second rejection ends after the first one.
-    let recovery = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
+    let recovery =
+        secrets_recovery.zip(sync_delay).map(|(secrets_recovery, sync_delay)| secrets_recovery.max(sync_delay));
 
     run.server.delete_named("customresourcedefinitions", "", &format!("widgets.{GROUP}"))?;
-    let emptied = until(REACTION_TIMEOUT, || widgets.snapshot().iter().count() == 0).await;
-    run.checks.within("the end of the widgets", emptied, REACTION_TIMEOUT);
-    let failed = until(REACTION_TIMEOUT, || matches!(widgets.freshness(), Freshness::Failed(_))).await;
-    run.checks.within("the failure of widgets", failed, REACTION_TIMEOUT);
+    let removal_delay = until(REACTION_TIMEOUT, || widgets.snapshot().iter().count() == 0).await;
+    run.checks.expect_within("the end of the widgets", removal_delay, REACTION_TIMEOUT);
+    let failure_delay = until(REACTION_TIMEOUT, || matches!(widgets.freshness(), Freshness::Failed(_))).await;
+    run.checks.expect_within("the failure of widgets", failure_delay, REACTION_TIMEOUT);
     let changed = Instant::now();
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], changed, REACTION_TIMEOUT).await;
-    run.checks.within("a concurrent change of a config map", seen, REACTION_TIMEOUT);
+    let change_recovery = run.wait_for_recovery(&[&config_maps], changed, REACTION_TIMEOUT).await;
+    run.checks.expect_within("a concurrent change of a config map", change_recovery, REACTION_TIMEOUT);
     widgets.stop();
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, recovery))
@@ -203,29 +209,38 @@ async fn without_watches<K: CachedConfigMap>(
     let reflector = ReflectorSettings { poll_every: Some(LIST_INTERVAL), ..ReflectorSettings::default() };
     let mut run = ScenarioRun::start(target, ScenarioSettings { reflector, ..ScenarioSettings::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
-    run.fault();
+    run.mark_fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
     run.faults().respond(rule, response.clone());
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    let polled = || match config_maps.informer.freshness() {
+    run.wait_until_ready(&[&config_maps]).await?;
+    let polling_reason = || match config_maps.informer.freshness() {
         Freshness::Fresh { polled: Some(polled), .. } => Some(polled.to_string()),
         _ => None,
     };
-    let replaced = until(RECOVERY_TIMEOUT, || polled().is_some()).await;
-    run.checks.within(
+    let replacement_delay = until(RECOVERY_TIMEOUT, || polling_reason().is_some()).await;
+    run.checks.expect_within(
         &format!("{response:?}: the replacement of the watch by lists"),
-        replaced,
+        replacement_delay,
         MAX_RETRY_INTERVAL * 2,
     );
-    run.checks.contains("the freshness", &polled().unwrap_or_default(), &["listed every 3 s without a watch"]);
+    run.checks.expect_contains(
+        "the freshness",
+        &polling_reason().unwrap_or_default(),
+        &["listed every 3 s without a watch"],
+    );
     let changed = Instant::now();
     run.change("a", "2")?;
     run.delete("b")?;
-    let recovery = run.recovery(&[&config_maps], changed, RECOVERY_TIMEOUT).await;
+    let recovery = run.wait_for_recovery(&[&config_maps], changed, RECOVERY_TIMEOUT).await;
     run.faults().clear_rules();
-    let watched = until(RECOVERY_TIMEOUT, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
-    run.checks.within(&format!("{response:?}: the return to a watch"), watched, LIST_INTERVAL * 6 + MAX_RETRY_INTERVAL);
+    let watch_return_delay =
+        until(RECOVERY_TIMEOUT, || config_maps.informer.freshness().is_fresh() && polling_reason().is_none()).await;
+    run.checks.expect_within(
+        &format!("{response:?}: the return to a watch"),
+        watch_return_delay,
+        LIST_INTERVAL * 6 + MAX_RETRY_INTERVAL,
+    );
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, recovery))
 }
@@ -239,37 +254,39 @@ async fn permission_removed<K: CachedConfigMap>(target: ScenarioTarget) -> Resul
     }))?;
     let config_maps = run.watch::<K>(Scope::all())?;
     let widgets = run.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     widgets.wait_for_sync(REACTION_TIMEOUT).await?;
 
-    let fault = run.fault();
+    let fault = run.mark_fault();
     run.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::Forbidden);
     define(&run.server, false)?;
     // A real server lets a watch run to its end, and rejects the next one.
     run.faults().end_watches();
-    let detection = doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
+    let detection = wait_for_doubt(&[&config_maps], fault, RECOVERY_TIMEOUT).await;
     run.delete("a")?;
     run.change("b", "2")?;
     sleep(Duration::from_secs(3)).await;
-    for (what, freshness) in [("config maps", config_maps.informer.freshness()), ("widgets", widgets.freshness())] {
-        let failed = matches!(freshness, Freshness::Failed(_));
-        run.checks.expect(failed, format_args!("the freshness of rejected {what} is {freshness}"));
+    for (resource_name, freshness) in
+        [("config maps", config_maps.informer.freshness()), ("widgets", widgets.freshness())]
+    {
+        let has_failed = matches!(freshness, Freshness::Failed(_));
+        run.checks.expect(has_failed, format_args!("the freshness of rejected {resource_name} is {freshness}"));
     }
-    run.checks.same("readable config maps", &config_maps.informer.snapshot().iter().count(), &2);
-    run.checks.expect(holds(&widgets, 1), "the widget is missing");
+    run.checks.expect_equal("readable config maps", &config_maps.informer.snapshot().iter().count(), &2);
+    run.checks.expect(has_object_count(&widgets, 1), "the widget is missing");
     let events = config_maps.recording.descriptions("default/a");
-    run.checks.same("events of the deleted object before its deletion could be known", &events.len(), &1);
+    run.checks.expect_equal("events of the deleted object before its deletion could be known", &events.len(), &1);
 
     run.faults().clear_rules();
     define(&run.server, true)?;
-    let healed = Instant::now();
-    let recovery = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
-    let served = until(RECOVERY_TIMEOUT, || widgets.freshness().is_fresh()).await.map(|_| healed.elapsed());
-    run.checks.within("the recovery of widgets", served, MAX_RETRY_INTERVAL);
-    run.checks.expect(holds(&widgets, 1), "the widget is missing");
+    let fault_end = Instant::now();
+    let recovery = run.wait_for_recovery(&[&config_maps], fault_end, RECOVERY_TIMEOUT).await;
+    let sync_delay = until(RECOVERY_TIMEOUT, || widgets.freshness().is_fresh()).await.map(|_| fault_end.elapsed());
+    run.checks.expect_within("the recovery of widgets", sync_delay, MAX_RETRY_INTERVAL);
+    run.checks.expect(has_object_count(&widgets, 1), "the widget is missing");
     widgets.stop();
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(detection, recovery.max(served)))
+    Ok(run.findings(detection, recovery.max(sync_delay)))
 }
 
 const GROUP: &str = "steadfast.test";
@@ -279,14 +296,14 @@ fn widget() -> ApiResource {
 }
 
 /// Defines widgets, or stops serving their version.
-fn define(api_server: &ApiServer, served: bool) -> Result<(), TestkitError> {
+fn define(api_server: &ApiServer, is_served: bool) -> Result<(), TestkitError> {
     let mut definition = widget_definition(GROUP);
-    definition["spec"]["versions"][0]["served"] = served.into();
-    let known = api_server.get("customresourcedefinitions", "", &format!("widgets.{GROUP}"));
-    match known {
-        Ok(known) => {
+    definition["spec"]["versions"][0]["served"] = is_served.into();
+    let existing = api_server.get("customresourcedefinitions", "", &format!("widgets.{GROUP}"));
+    match existing {
+        Ok(existing) => {
             definition["metadata"]["resourceVersion"] =
-                known.pointer("/metadata/resourceVersion").cloned().unwrap_or(Value::Null);
+                existing.pointer("/metadata/resourceVersion").cloned().unwrap_or(Value::Null);
             api_server.replace(&definition)?;
         }
         Err(_) => {
@@ -297,6 +314,6 @@ fn define(api_server: &ApiServer, served: bool) -> Result<(), TestkitError> {
 }
 
 /// Returns `true` if `informer` contains this number of objects, fresh or not.
-fn holds<K: Cacheable>(informer: &Informer<K>, objects: usize) -> bool {
+fn has_object_count<K: Cacheable>(informer: &Informer<K>, objects: usize) -> bool {
     informer.snapshot().iter().count() == objects
 }

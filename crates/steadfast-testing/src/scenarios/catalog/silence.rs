@@ -12,7 +12,7 @@ use crate::proxy::Direction;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, doubt};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, wait_for_doubt};
 use crate::scenarios::settings::ScenarioSettings;
 use crate::scenarios::target::ScenarioTarget;
 
@@ -96,23 +96,23 @@ async fn black_hole<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scenar
         ScenarioRun::start(&target, ScenarioSettings { proxied: true, ..ScenarioSettings::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
+    run.wait_until_ready(&[&config_maps]).await?;
     let (mut detection, mut recovery) = (Some(Duration::ZERO), Some(Duration::ZERO));
     for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
         let network = run.network().ok_or("the setup has no faulty network")?.clone();
-        let fault = run.fault();
+        let fault = run.mark_fault();
         network.black_hole(direction, true);
         if direction != Direction::ToServer {
             run.change("a", &format!("{direction:?}"))?;
         }
-        let noticed = doubt(&[&config_maps], fault, Duration::from_secs(60)).await;
-        run.checks.within(&format!("the doubt about {direction:?}"), noticed, Duration::from_secs(15));
+        let doubt_delay = wait_for_doubt(&[&config_maps], fault, Duration::from_secs(60)).await;
+        run.checks.expect_within(&format!("the doubt about {direction:?}"), doubt_delay, Duration::from_secs(15));
         sleep(Duration::from_secs(1)).await;
         network.heal();
-        let healed = Instant::now();
+        let fault_end = Instant::now();
         run.create(&format!("{direction:?}").to_lowercase(), "1")?;
-        let recovered_after = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
-        detection = detection.zip(noticed).map(|(one, two)| one.max(two));
+        let recovered_after = run.wait_for_recovery(&[&config_maps], fault_end, Duration::from_secs(60)).await;
+        detection = detection.zip(doubt_delay).map(|(one, two)| one.max(two));
         recovery = recovery.zip(recovered_after).map(|(one, two)| one.max(two));
     }
     run.settle(&[&config_maps]).await;
@@ -124,17 +124,17 @@ async fn idle_flow_dropped<K: CachedConfigMap>(target: ScenarioTarget) -> Result
         ScenarioRun::start(&target, ScenarioSettings { proxied: true, ..ScenarioSettings::default() }).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.watching(1).await;
-    let started = run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.wait_for_watches(1).await;
+    let started = run.mark_fault();
     let network = run.network().ok_or("the setup has no faulty network")?;
     network.drop_idle_after(Some(Duration::from_secs(240)));
     sleep(Duration::from_secs(290)).await;
     run.expect_no_doubt(&config_maps, started);
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
+    let change_recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
     run.settle(&[&config_maps]).await;
-    Ok(run.findings(None, seen))
+    Ok(run.findings(None, change_recovery))
 }
 
 /// Freezes the servers behind the connection for two periods.
@@ -145,19 +145,19 @@ async fn frozen<K: CachedConfigMap>(
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.watching(1).await;
-    let fault = run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.wait_for_watches(1).await;
+    let fault = run.mark_fault();
     freeze(&run.server, true);
-    let detection = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
+    let detection = wait_for_doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
     sleep(Duration::from_secs(125).saturating_sub(fault.elapsed())).await;
     let freshness = config_maps.informer.freshness();
     let is_stale = matches!(freshness, Freshness::Stale(_));
     run.checks.expect(is_stale, format_args!("after two periods the freshness is {freshness}"));
     freeze(&run.server, false);
-    let healed = Instant::now();
+    let fault_end = Instant::now();
     run.change("a", "2")?;
-    let recovery = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    let recovery = run.wait_for_recovery(&[&config_maps], fault_end, Duration::from_secs(60)).await;
     run.settle(&[&config_maps]).await;
     Ok(run.findings(detection, recovery))
 }
@@ -168,27 +168,27 @@ async fn stalled_stream<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
         ScenarioRun::start(&target, ScenarioSettings { lag: Duration::from_secs(120), ..ScenarioSettings::default() })
             .await?;
     run.create("a", "1")?;
-    let other = run.watch::<K>(Scope::namespace("kube-system"))?;
-    run.ready(&[&other]).await?;
-    run.watching(1).await;
-    let known: Vec<u64> = run.server.requests().iter().map(|request| request.id).collect();
-    let stalled = run.watch::<K>(Scope::all())?;
-    run.ready(&[&stalled]).await?;
-    run.watching(2).await;
+    let healthy = run.watch::<K>(Scope::namespace("kube-system"))?;
+    run.wait_until_ready(&[&healthy]).await?;
+    run.wait_for_watches(1).await;
+    let earlier_requests: Vec<u64> = run.server.requests().iter().map(|request| request.id).collect();
+    let stalled_informer = run.watch::<K>(Scope::all())?;
+    run.wait_until_ready(&[&stalled_informer]).await?;
+    run.wait_for_watches(2).await;
     let connections = run.server.connections().len();
-    let fault = run.fault();
-    for request in run.server.requests().iter().filter(|request| !known.contains(&request.id)) {
+    let fault = run.mark_fault();
+    for request in run.server.requests().iter().filter(|request| !earlier_requests.contains(&request.id)) {
         run.faults().stall_stream(request.id, true);
     }
     run.change("a", "2")?;
-    let recovery = run.recovery(&[&stalled], fault, Duration::from_secs(180)).await;
-    let more = run.server.connections().len() > connections;
-    run.checks.expect(more, "the second watch is not on another connection");
+    let recovery = run.wait_for_recovery(&[&stalled_informer], fault, Duration::from_secs(180)).await;
+    let has_new_connection = run.server.connections().len() > connections;
+    run.checks.expect(has_new_connection, "the second watch is not on another connection");
     run.create_in("kube-system", "b", "1")?;
-    let seen = run.recovery(&[&other], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.within("a change on the other watch", seen, REACTION_TIMEOUT);
-    run.settle(&[&stalled, &other]).await;
-    let detection = doubt(&[&stalled], fault, Duration::ZERO).await;
+    let change_recovery = run.wait_for_recovery(&[&healthy], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.expect_within("a change on the other watch", change_recovery, REACTION_TIMEOUT);
+    run.settle(&[&stalled_informer, &healthy]).await;
+    let detection = wait_for_doubt(&[&stalled_informer], fault, Duration::ZERO).await;
     Ok(run.findings(detection, recovery))
 }
 
@@ -196,26 +196,27 @@ async fn quiet_and_healthy<K: CachedConfigMap>(target: ScenarioTarget) -> Result
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.watching(1).await;
-    let started = run.fault();
-    let before = run.server.requests().len();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.wait_for_watches(1).await;
+    let started = run.mark_fault();
+    let requests_before = run.server.requests().len();
     sleep(Duration::from_secs(290)).await;
     run.expect_no_doubt(&config_maps, started);
     let requests = run.server.requests();
-    let since = requests.iter().skip(before);
-    let long = since.filter(|request| request.verb == Verb::Watch && seconds(&request.query) > 10);
-    run.checks.same("reopened watches", &long.count(), &0);
-    run.checks.at_most("probes", run.server.request_counts().probes, 5);
+    let later_requests = requests.iter().skip(requests_before);
+    let long_watches =
+        later_requests.filter(|request| request.verb == Verb::Watch && timeout_seconds(&request.query) > 10);
+    run.checks.expect_equal("reopened watches", &long_watches.count(), &0);
+    run.checks.expect_at_most("probes", run.server.request_counts().probes, 5);
     run.change("a", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.within("the change after the silence", seen, REACTION_TIMEOUT);
+    let change_recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.expect_within("the change after the silence", change_recovery, REACTION_TIMEOUT);
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, None))
 }
 
 /// Returns the requested timeout of a watch, in seconds.
-fn seconds(query: &str) -> u64 {
-    let requested = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
-    requested.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
+fn timeout_seconds(query: &str) -> u64 {
+    let timeout_text = query.split('&').find_map(|part| part.strip_prefix("timeoutSeconds="));
+    timeout_text.and_then(|seconds| seconds.parse().ok()).unwrap_or(u64::MAX)
 }

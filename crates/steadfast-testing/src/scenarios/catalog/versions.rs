@@ -11,7 +11,7 @@ use crate::TestkitError;
 use crate::scenarios::catalog_fault::CatalogFault;
 use crate::scenarios::findings::ScenarioFindings;
 use crate::scenarios::scenario::{Scenario, ScenarioBounds, ScenarioSource, for_form};
-use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, Watched, doubt};
+use crate::scenarios::scenario_run::{REACTION_TIMEOUT, ScenarioRun, WatchedInformer, wait_for_doubt};
 use crate::scenarios::settings::ScenarioSettings;
 use crate::scenarios::target::ScenarioTarget;
 
@@ -75,8 +75,8 @@ async fn version_expired<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
         run.create(&format!("old-{object}"), "1")?;
     }
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.mark_fault();
     let gone = Status::of_code(410).with_reason("Gone");
     let expired = Status::of_code(410);
     let responses = [
@@ -95,10 +95,10 @@ async fn version_expired<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
             run.server.compact();
             run.faults().expire_events();
         }
-        let healed = Instant::now();
+        let fault_end = Instant::now();
         run.faults().heal();
-        let recovered_after = run.recovery(&[&config_maps], healed, RECOVERY_TIMEOUT).await;
-        run.checks.within(&format!("the recovery from response {round}"), recovered_after, RECOVERY_TIMEOUT);
+        let recovered_after = run.wait_for_recovery(&[&config_maps], fault_end, RECOVERY_TIMEOUT).await;
+        run.checks.expect_within(&format!("the recovery from response {round}"), recovered_after, RECOVERY_TIMEOUT);
         slowest = slowest.max(recovered_after.unwrap_or(RECOVERY_TIMEOUT));
         // The wait is long enough for a loop of lists to become visible.
         sleep(Duration::from_secs(1)).await;
@@ -106,7 +106,7 @@ async fn version_expired<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
     run.settle(&[&config_maps]).await;
     for object in 0..5 {
         let events = config_maps.recording.descriptions(&format!("default/old-{object}"));
-        run.checks.same("events of a deletion", &events.len(), &2);
+        run.checks.expect_equal("events of a deletion", &events.len(), &2);
     }
     Ok(run.findings(None, Some(slowest)))
 }
@@ -115,8 +115,8 @@ async fn version_too_large<K: CachedConfigMap>(target: ScenarioTarget) -> Result
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.mark_fault();
     let mut slowest = Duration::ZERO;
     for (round, spelling) in
         [TooLargeVersionForm::Cause, TooLargeVersionForm::CauseMessage, TooLargeVersionForm::Message]
@@ -130,10 +130,10 @@ async fn version_too_large<K: CachedConfigMap>(target: ScenarioTarget) -> Result
             run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
             run.faults().respond(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
             run.faults().end_watches();
-            let ended = Instant::now();
+            let watch_end = Instant::now();
             run.change("a", &format!("{round} {in_stream}"))?;
-            let recovered_after = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
-            run.checks.within(&format!("the recovery from {spelling:?}"), recovered_after, RECOVERY_TIMEOUT);
+            let recovered_after = run.wait_for_recovery(&[&config_maps], watch_end, RECOVERY_TIMEOUT).await;
+            run.checks.expect_within(&format!("the recovery from {spelling:?}"), recovered_after, RECOVERY_TIMEOUT);
             slowest = slowest.max(recovered_after.unwrap_or(RECOVERY_TIMEOUT));
             run.faults().clear_rules();
         }
@@ -146,19 +146,19 @@ async fn events_repeated<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
     let mut run = ScenarioRun::start_with_defaults(&target).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    run.mark_fault();
     run.faults().repeat_events(3);
     let mut slowest = Duration::ZERO;
     for round in 0..6 {
         run.change("a", &round.to_string())?;
         run.recreate("b", &round.to_string())?;
-        let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
-        run.checks.within("the changes", seen, REACTION_TIMEOUT);
+        let change_recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+        run.checks.expect_within("the changes", change_recovery, REACTION_TIMEOUT);
         run.faults().end_watches();
-        let ended = Instant::now();
+        let watch_end = Instant::now();
         run.create(&format!("new-{round}"), "1")?;
-        let recovered_after = run.recovery(&[&config_maps], ended, RECOVERY_TIMEOUT).await;
+        let recovered_after = run.wait_for_recovery(&[&config_maps], watch_end, RECOVERY_TIMEOUT).await;
         slowest = slowest.max(recovered_after.unwrap_or(RECOVERY_TIMEOUT));
     }
     run.settle(&[&config_maps]).await;
@@ -175,28 +175,28 @@ async fn history_restored<K: CachedConfigMap>(target: ScenarioTarget) -> Result<
     let backup = run.server.revision();
     run.create("lost", "1")?;
     let config_maps = run.watch::<K>(Scope::all())?;
-    run.ready(&[&config_maps]).await?;
-    let fault = run.fault();
+    run.wait_until_ready(&[&config_maps]).await?;
+    let fault = run.mark_fault();
     run.faults().restore(backup);
-    let detection = doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
-    let recovery = announced::<K>(&mut run, &config_maps, fault).await;
+    let detection = wait_for_doubt(&[&config_maps], fault, Duration::from_secs(90)).await;
+    let recovery = wait_for_new_epoch::<K>(&mut run, &config_maps, fault).await;
     run.change("kept", "2")?;
-    let seen = run.recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.within("the first change of the new epoch", seen, REACTION_TIMEOUT);
+    let change_recovery = run.wait_for_recovery(&[&config_maps], Instant::now(), REACTION_TIMEOUT).await;
+    run.checks.expect_within("the first change of the new epoch", change_recovery, REACTION_TIMEOUT);
     run.settle(&[&config_maps]).await;
-    let lost = config_maps.recording.descriptions("default/lost");
-    let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-    run.checks.same("events of the object that is missing in the backup", &lost, &wanted);
-    let kept = config_maps.recording.descriptions("default/kept");
-    let continues = !kept.iter().any(|event| event.starts_with("Deleted"));
-    run.checks.expect(continues, format_args!("events of the surviving object: {kept:?}"));
+    let lost_events = config_maps.recording.descriptions("default/lost");
+    let expected = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
+    run.checks.expect_equal("events of the object that is missing in the backup", &lost_events, &expected);
+    let kept_events = config_maps.recording.descriptions("default/kept");
+    let has_no_deletion = !kept_events.iter().any(|event| event.starts_with("Deleted"));
+    run.checks.expect(has_no_deletion, format_args!("events of the surviving object: {kept_events:?}"));
     Ok(run.findings(detection, recovery))
 }
 
 /// Waits for a new epoch and its objects, and returns the time since `fault`.
-async fn announced<K: CachedConfigMap>(
+async fn wait_for_new_epoch<K: CachedConfigMap>(
     run: &mut ScenarioRun,
-    config_maps: &Watched<K>,
+    config_maps: &WatchedInformer<K>,
     fault: Instant,
 ) -> Option<Duration> {
     let limit = Duration::from_secs(120);
@@ -204,8 +204,8 @@ async fn announced<K: CachedConfigMap>(
         sleep(Duration::from_millis(5)).await;
     }
     let epoch = config_maps.informer.snapshot().epoch();
-    run.checks.same("the epoch", &epoch, &1);
-    let fresh =
+    run.checks.expect_equal("the epoch", &epoch, &1);
+    let freshness_delay =
         crate::scenarios::scenario_run::until(RECOVERY_TIMEOUT, || config_maps.informer.freshness().is_fresh()).await;
-    fresh.map(|_| fault.elapsed())
+    freshness_delay.map(|_| fault.elapsed())
 }

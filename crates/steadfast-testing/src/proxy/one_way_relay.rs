@@ -13,27 +13,27 @@ use tokio::time::Instant;
 use super::link::{Condition, Link, StreamDirection};
 use super::report::ConnectionEnd;
 
-/// Maximum number of bytes that a lane keeps. At this number, the lane stops reading, and the sender's buffers fill.
+/// Maximum number of bytes that a relay keeps. At this number, the relay stops reading, and the sender's buffers fill.
 const MAX_PENDING_BYTES: usize = 256 * 1024;
-/// Maximum number of pieces that a lane keeps.
+/// Maximum number of pieces that a relay keeps.
 const MAX_PENDING_PIECES: usize = 4096;
 /// Maximum number of bytes per read.
-pub(super) const PIECE_BYTES: usize = 16 * 1024;
-/// Time step of a throttled lane, which forwards the bytes of one step at once.
+pub(super) const MAX_READ_BYTES: usize = 16 * 1024;
+/// Time step of a throttled relay, which forwards the bytes of one step at once.
 const THROTTLE_STEP: Duration = Duration::from_millis(50);
 
 /// One direction of a connection.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct OneWayRelay {
     direction: StreamDirection,
     pending: VecDeque<Piece>,
     pending_bytes: usize,
     /// Due time of the last accepted byte. No later byte may be forwarded earlier.
     last_due: Option<Instant>,
     /// Instant from which the throttle admits the next bytes.
-    free_at: Option<Instant>,
+    next_admission: Option<Instant>,
     random: Random,
-    unflushed: bool,
+    needs_flush: bool,
     source: SourceState,
     /// True after the sink has received the end.
     is_shut_down: bool,
@@ -57,24 +57,24 @@ struct Piece {
     written: usize,
 }
 
-/// Result of `Lane::turn`, which moves the bytes that can move now.
-pub(super) enum Turn {
-    /// The lane waits. `moved` is true if bytes moved. `until` is the instant of the next poll.
-    Waits { moved: bool, until: Option<Instant> },
+/// Result of `OneWayRelay::step`, which moves the bytes that can move now.
+pub(super) enum RelayStep {
+    /// The relay waits. `has_moved` is true if bytes moved. `poll_at` is the instant of the next poll.
+    Waits { has_moved: bool, poll_at: Option<Instant> },
     /// A fault ends the connection at this point of the stream.
     Cut(ConnectionEnd),
 }
 
-impl Lane {
+impl OneWayRelay {
     pub(super) fn new(direction: StreamDirection, random: Random) -> Self {
         Self {
             direction,
             pending: VecDeque::new(),
             pending_bytes: 0,
             last_due: None,
-            free_at: None,
+            next_admission: None,
             random,
-            unflushed: false,
+            needs_flush: false,
             source: SourceState::Open,
             is_shut_down: false,
         }
@@ -102,55 +102,55 @@ impl Lane {
     }
 
     /// Moves the bytes that can move now. Returns an error if one of the streams is broken.
-    pub(super) fn turn(
+    pub(super) fn step(
         &mut self,
         (source, sink): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
         (condition, link): (&Condition, &Link),
         scratch: &mut [u8],
         context: &mut Context<'_>,
-    ) -> io::Result<Turn> {
-        let (mut moved, mut until) = (false, None);
+    ) -> io::Result<RelayStep> {
+        let (mut has_moved, mut poll_at) = (false, None);
         let now = Instant::now();
         let lateness = link.lateness(self.direction);
         // Lateness counts from the arrival at the relay, and not from the delayed due time. The relay simulates the
         // sender's kernel.
-        let expires = |lane: &Self| Some(lane.pending.front()?.read_at + lateness?);
+        let deadline = |relay: &Self| Some(relay.pending.front()?.read_at + lateness?);
         // `TCP_USER_TIMEOUT` aborts a connection with unacknowledged data even if the path recovers later.
-        if expires(self).is_some_and(|expires| expires <= now) {
-            return Ok(Turn::Cut(ConnectionEnd::Reset));
+        if deadline(self).is_some_and(|deadline| deadline <= now) {
+            return Ok(RelayStep::Cut(ConnectionEnd::Reset));
         }
-        if condition.hole[self.direction as usize] {
+        if condition.is_black_hole[self.direction as usize] {
             // If lateness is limited, each piece needs the time of its arrival, so all available pieces are read.
             while lateness.is_some() && self.read_piece(source, condition, now, scratch, context)? {
-                moved = true;
+                has_moved = true;
             }
-            return Ok(Turn::Waits { moved, until: expires(self) });
+            return Ok(RelayStep::Waits { has_moved, poll_at: deadline(self) });
         }
         // The limit prevents a source that always has more bytes from occupying the task.
         for _ in 0..16 {
-            // A frozen lane continues to read, up to the buffer size, because a real middlebox acknowledges data for
+            // A frozen relay continues to read, up to the buffer size, because a real middlebox acknowledges data for
             // the stalled side.
             let was_read = self.read_piece(source, condition, now, scratch, context)?;
-            if condition.frozen {
-                moved |= was_read;
+            if condition.is_frozen {
+                has_moved |= was_read;
                 if was_read {
                     continue;
                 }
-                return Ok(Turn::Waits { moved, until: expires(self) });
+                return Ok(RelayStep::Waits { has_moved, poll_at: deadline(self) });
             }
             let progress = self.write_due(sink, condition, link, now, context)?;
-            moved |= was_read | progress.moved;
+            has_moved |= was_read | progress.has_moved;
             if let Some(cut) = progress.cut {
-                return Ok(Turn::Cut(cut));
+                return Ok(RelayStep::Cut(cut));
             }
-            until = progress.until.into_iter().chain(expires(self)).min();
-            if !was_read && !progress.moved {
-                return Ok(Turn::Waits { moved, until });
+            poll_at = progress.poll_at.into_iter().chain(deadline(self)).min();
+            if !was_read && !progress.has_moved {
+                return Ok(RelayStep::Waits { has_moved, poll_at });
             }
         }
         // More bytes may be available. The task yields to others and polls again.
         context.waker().wake_by_ref();
-        Ok(Turn::Waits { moved, until })
+        Ok(RelayStep::Waits { has_moved, poll_at })
     }
 
     /// Reads a piece from the source. Returns `false` if none is available.
@@ -162,21 +162,21 @@ impl Lane {
         scratch: &mut [u8],
         context: &mut Context<'_>,
     ) -> io::Result<bool> {
-        // A full lane applies backpressure through the pipe or socket. A lane that throws bytes away never fills.
-        let full = self.pending_bytes >= MAX_PENDING_BYTES || self.pending.len() >= MAX_PENDING_PIECES;
-        if self.source == SourceState::Ended || full && self.source == SourceState::Open {
+        // A full relay applies backpressure through the pipe or socket. A relay that throws bytes away never fills.
+        let is_full = self.pending_bytes >= MAX_PENDING_BYTES || self.pending.len() >= MAX_PENDING_PIECES;
+        if self.source == SourceState::Ended || is_full && self.source == SourceState::Open {
             return Ok(false);
         }
-        let discards = self.source == SourceState::Discarded;
+        let is_discarding = self.source == SourceState::Discarded;
         let mut read_buffer = ReadBuf::new(scratch);
         match Pin::new(source).poll_read(context, &mut read_buffer) {
             Poll::Pending => return Ok(false),
             // If the bytes of a source are dropped, its errors affect no receiver. An error then only means that no
             // more bytes follow.
-            Poll::Ready(Err(_)) if discards => self.source = SourceState::Ended,
+            Poll::Ready(Err(_)) if is_discarding => self.source = SourceState::Ended,
             Poll::Ready(Err(error)) => return Err(error),
             Poll::Ready(Ok(())) if read_buffer.filled().is_empty() => self.source = SourceState::Ended,
-            Poll::Ready(Ok(())) if discards => {}
+            Poll::Ready(Ok(())) if is_discarding => {}
             Poll::Ready(Ok(())) => self.enqueue(read_buffer.filled(), condition, now),
         }
         Ok(true)
@@ -203,25 +203,25 @@ impl Lane {
         let mut progress = WriteProgress::default();
         let mut cut = link.cut(self.direction);
         // A limit of zero ends the connection before any byte, even if no byte is pending.
-        if let Some(cut) = cut.filter(|cut| cut.after == 0) {
+        if let Some(cut) = cut.filter(|cut| cut.remaining_bytes == 0) {
             return Ok(WriteProgress { cut: Some(cut.end), ..progress });
         }
         while let Some(piece) = self.pending.front_mut() {
-            let free_at = condition.rate.and(self.free_at).unwrap_or(now);
-            let due = piece.due.max(free_at);
+            let next_admission = condition.bytes_per_second.and(self.next_admission).unwrap_or(now);
+            let due = piece.due.max(next_admission);
             if due > now {
-                progress.until = Some(due);
+                progress.poll_at = Some(due);
                 break;
             }
-            let mut allowed = piece.bytes.len() - piece.written;
-            if let Some(rate) = condition.rate {
-                allowed = allowed.min(step_bytes(rate));
+            let mut allowed_bytes = piece.bytes.len() - piece.written;
+            if let Some(rate) = condition.bytes_per_second {
+                allowed_bytes = allowed_bytes.min(step_bytes(rate));
             }
             // The piece is split exactly at the limit, so that the receiver gets the specified number of bytes.
             if let Some(cut) = cut {
-                allowed = allowed.min(usize::try_from(cut.after).unwrap_or(usize::MAX));
+                allowed_bytes = allowed_bytes.min(usize::try_from(cut.remaining_bytes).unwrap_or(usize::MAX));
             }
-            let bytes = &piece.bytes[piece.written..piece.written + allowed];
+            let bytes = &piece.bytes[piece.written..piece.written + allowed_bytes];
             let written = match Pin::new(&mut *sink).poll_write(context, bytes) {
                 Poll::Pending => break,
                 Poll::Ready(written) => written?,
@@ -234,14 +234,15 @@ impl Lane {
                 self.pending.pop_front();
             }
             self.pending_bytes -= written;
-            self.unflushed = true;
-            progress.moved = true;
+            self.needs_flush = true;
+            progress.has_moved = true;
             link.count(self.direction, written);
             // The next bytes wait for as long as the transfer of the written bytes takes at this rate.
-            self.free_at = condition.rate.map(|rate| now + Duration::from_secs_f64(written as f64 / rate as f64));
+            self.next_admission =
+                condition.bytes_per_second.map(|rate| now + Duration::from_secs_f64(written as f64 / rate as f64));
             if let Some(cut) = &mut cut {
-                cut.after -= written as u64;
-                if cut.after == 0 {
+                cut.remaining_bytes -= written as u64;
+                if cut.remaining_bytes == 0 {
                     progress.cut = Some(cut.end);
                     break;
                 }
@@ -249,18 +250,18 @@ impl Lane {
         }
         // A flush may be pending from an earlier turn. Without the flush, TLS or pipes could keep bytes that count as
         // delivered.
-        if self.unflushed
+        if self.needs_flush
             && let Poll::Ready(flushed) = Pin::new(&mut *sink).poll_flush(context)
         {
             flushed?;
-            self.unflushed = false;
+            self.needs_flush = false;
         }
         // The end follows the last byte: a FIN must not overtake data in flight.
-        let ended = self.pending.is_empty() && self.source != SourceState::Open;
-        if ended && !self.is_shut_down && Pin::new(sink).poll_shutdown(context).is_ready() {
+        let is_at_end = self.pending.is_empty() && self.source != SourceState::Open;
+        if is_at_end && !self.is_shut_down && Pin::new(sink).poll_shutdown(context).is_ready() {
             // An error here means that the sink is already closed.
             self.is_shut_down = true;
-            progress.moved = true;
+            progress.has_moved = true;
         }
         Ok(progress)
     }
@@ -269,8 +270,8 @@ impl Lane {
 /// Bytes that were written to the sink.
 #[derive(Default)]
 struct WriteProgress {
-    moved: bool,
-    until: Option<Instant>,
+    has_moved: bool,
+    poll_at: Option<Instant>,
     cut: Option<ConnectionEnd>,
 }
 

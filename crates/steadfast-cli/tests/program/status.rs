@@ -23,9 +23,9 @@ fn get(address: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the endpoint listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("a response");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
     (head.to_owned(), body.to_owned())
 }
 
@@ -44,48 +44,48 @@ fn metrics_readiness_and_status_agree() {
         server.create(&config_map(name, "1")).expect("the config map is created");
     }
     let path = folder.join("notify.toml").display().to_string();
-    let status = |more: &[&str]| {
-        let output = steadfast(&[&["notify", "status", "-c", &path], more].concat());
+    let status = |extra_arguments: &[&str]| {
+        let output = steadfast(&[&["notify", "status", "-c", &path], extra_arguments].concat());
         assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(status(&[]).starts_with("no process runs this configuration\n"), "{}", status(&[]));
 
     let mut program = KillOnDrop(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
-    let (mut stderr, printed) = (program.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
-    let received = printed.clone();
+    let (mut stderr, output) = (program.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
+    let output_sink = output.clone();
     std::thread::spawn(move || {
-        let mut part = [0; 1024];
-        while let Ok(read @ 1..) = stderr.read(&mut part) {
-            received.lock().extend_from_slice(&part[..read]);
+        let mut buffer = [0; 1024];
+        while let Ok(read @ 1..) = stderr.read(&mut buffer) {
+            output_sink.lock().extend_from_slice(&buffer[..read]);
         }
     });
     let mut stdout = program.0.stdout.take().expect("a piped stdout");
     std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     let mut address = String::new();
     eventually("the address", || {
-        let error_output = String::from_utf8_lossy(&printed.lock()).into_owned();
-        let found = error_output.split("metrics at http://").nth(1).and_then(|rest| rest.split_once("/metrics"));
-        address = found.map(|(address, _)| address.to_owned()).unwrap_or_default();
+        let error_output = String::from_utf8_lossy(&output.lock()).into_owned();
+        let address_text = error_output.split("metrics at http://").nth(1).and_then(|rest| rest.split_once("/metrics"));
+        address = address_text.map(|(address, _)| address.to_owned()).unwrap_or_default();
         !address.is_empty()
     });
     eventually("all caches", || get(&address, "/readyz").0.starts_with("HTTP/1.1 200"));
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"));
-    let scraped = || Exposition::parse(&get(&address, "/metrics").1).expect("valid OpenMetrics");
-    eventually("two deliveries", || scraped().sum("steadfast_notify_delivered_total", &[("sink", "log")]) == (2.0, 1));
-    assert_eq!(scraped().sum("steadfast_notify_waiting", &[("sink", "broken")]), (2.0, 1));
-    assert!(scraped().sum("steadfast_notify_oldest_waiting_seconds", &[("sink", "broken")]).0 > 0.0);
-    assert_eq!(scraped().sum("steadfast_notify_sink_failing", &[("sink", "broken")]), (1.0, 1));
-    assert_eq!(scraped().sum("steadfast_notify_sink_failing", &[("sink", "log")]), (0.0, 1));
-    assert!(scraped().sum("steadfast_notify_failed_attempts_total", &[("sink", "broken")]).0 > 0.0);
-    assert_eq!(scraped().sum("steadfast_notify_failed_total", &[("rule", "fails")]), (2.0, 1));
-    assert!(scraped().sum("steadfast_informer_objects", &[]).0 >= 2.0, "the metrics of the library are present");
+    let scrape = || Exposition::parse(&get(&address, "/metrics").1).expect("valid OpenMetrics");
+    eventually("two deliveries", || scrape().sum("steadfast_notify_delivered_total", &[("sink", "log")]) == (2.0, 1));
+    assert_eq!(scrape().sum("steadfast_notify_waiting", &[("sink", "broken")]), (2.0, 1));
+    assert!(scrape().sum("steadfast_notify_oldest_waiting_seconds", &[("sink", "broken")]).0 > 0.0);
+    assert_eq!(scrape().sum("steadfast_notify_sink_failing", &[("sink", "broken")]), (1.0, 1));
+    assert_eq!(scrape().sum("steadfast_notify_sink_failing", &[("sink", "log")]), (0.0, 1));
+    assert!(scrape().sum("steadfast_notify_failed_attempts_total", &[("sink", "broken")]).0 > 0.0);
+    assert_eq!(scrape().sum("steadfast_notify_failed_total", &[("rule", "fails")]), (2.0, 1));
+    assert!(scrape().sum("steadfast_informer_objects", &[]).0 >= 2.0, "the metrics of the library are present");
     let page = get(&address, "/metrics").1;
-    let documented = include_str!("../../../../docs/operations.md");
+    let page_text = include_str!("../../../../docs/operations.md");
     for line in page.lines().filter(|line| line.starts_with("# TYPE steadfast_notify_")) {
-        let family: Vec<&str> = line.split(' ').collect();
-        let name = if family[3] == "counter" { format!("{}_total", family[2]) } else { family[2].to_owned() };
-        assert!(documented.contains(&format!("| `{name}` |")), "docs/operations.md does not have {name}");
+        let fields: Vec<&str> = line.split(' ').collect();
+        let name = if fields[3] == "counter" { format!("{}_total", fields[2]) } else { fields[2].to_owned() };
+        assert!(page_text.contains(&format!("| `{name}` |")), "docs/operations.md does not have {name}");
     }
 
     let text = status(&[]);

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use steadfast_apiserver::ApiServer;
 
-use super::runner::LEASES;
+use super::injector::LEASES;
 use crate::TestkitError;
 
 type Prepare = dyn Fn(&ApiServer) -> Result<(), TestkitError> + Send + Sync;
 type Invariant = dyn Fn(&ApiServer) -> Result<(), String> + Send + Sync;
 
 /// Settings that all runs of a sweep share.
-pub(super) struct Setting<C, S> {
+pub(super) struct SweepSettings<C, S> {
     pub(super) controller: C,
     pub(super) scenario: S,
     pub(super) prepare: Box<Prepare>,
     pub(super) invariants: Vec<(String, Box<Invariant>)>,
     pub(super) processes: usize,
     /// Ignored resources, by their plural names.
-    pub(super) ignored: Vec<String>,
+    pub(super) ignored_resources: Vec<String>,
     /// Ignored fields, as JSON pointers.
-    pub(super) unseen: Vec<String>,
+    pub(super) ignored_fields: Vec<String>,
     /// Time without a write after which the controller counts as finished.
     pub(super) quiet: Duration,
     /// Maximum duration of a scenario, in virtual time.
@@ -28,7 +28,7 @@ pub(super) struct Setting<C, S> {
     pub(super) seed: u64,
 }
 
-impl<C, S> Setting<C, S> {
+impl<C, S> SweepSettings<C, S> {
     pub(super) fn new(controller: C, scenario: S) -> Self {
         Self {
             controller,
@@ -37,8 +37,8 @@ impl<C, S> Setting<C, S> {
             invariants: Vec::new(),
             processes: 1,
             // Both resources are written periodically without a change of the desired state.
-            ignored: ["events", LEASES].map(str::to_owned).into(),
-            unseen: Vec::new(),
+            ignored_resources: ["events", LEASES].map(str::to_owned).into(),
+            ignored_fields: Vec::new(),
             quiet: Duration::from_secs(60),
             limit: Duration::from_secs(6 * 3600),
             seed: 0,

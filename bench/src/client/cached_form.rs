@@ -8,25 +8,25 @@ use serde::de::DeserializeOwned;
 use steadfast::{Cacheable, Checkpoint, FieldPath, InformerBuilder, Lazy};
 
 use super::cache::HasNodeName;
-use super::progress::SENT;
+use super::progress::SENT_ANNOTATION;
 use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Properties of a cached object for the measurements.
 pub(super) trait CachedForm: Cacheable {
-    /// Returns the time at which the server sent the object, from its annotation.
-    fn sent(&self) -> Option<u64>;
+    /// Returns the time at which the server sent the object, in nanoseconds since 1970, from its annotation.
+    fn sent_nanos(&self) -> Option<u64>;
     /// Returns the node of the object.
     fn node_name(&self) -> Option<String>;
-    /// Adds the checkpoint to the builder.
-    fn keep<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self>;
+    /// Returns the builder with the checkpoint.
+    fn with_checkpoint<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self>;
     /// Adds the object to the checksum.
-    fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError>;
+    fn add_to(&self, checksum: &mut Checksum) -> Result<(), BenchError>;
 }
 
 impl<K: Cacheable + Resource + Serialize + HasNodeName> CachedForm for K {
-    fn sent(&self) -> Option<u64> {
-        self.annotations().get(SENT)?.parse().ok()
+    fn sent_nanos(&self) -> Option<u64> {
+        self.annotations().get(SENT_ANNOTATION)?.parse().ok()
     }
 
     fn node_name(&self) -> Option<String> {
@@ -34,20 +34,20 @@ impl<K: Cacheable + Resource + Serialize + HasNodeName> CachedForm for K {
     }
 
     /// Decoded objects have no checkpoint: the command line allows the option only for the other form.
-    fn keep<'a>(builder: InformerBuilder<'a, Self>, _checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
+    fn with_checkpoint<'a>(builder: InformerBuilder<'a, Self>, _checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
         builder
     }
 
-    fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError> {
+    fn add_to(&self, checksum: &mut Checksum) -> Result<(), BenchError> {
         Ok(checksum.add(self)?)
     }
 }
 
-static SENT_AT: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.annotations").then(SENT));
+static SENT_AT: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.annotations").then(SENT_ANNOTATION));
 static NODE: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("spec.nodeName"));
 
 impl<K: Resource + Serialize + DeserializeOwned + Send + Sync + 'static> CachedForm for Lazy<K> {
-    fn sent(&self) -> Option<u64> {
+    fn sent_nanos(&self) -> Option<u64> {
         self.read::<String>(&SENT_AT).ok()??.parse().ok()
     }
 
@@ -55,11 +55,11 @@ impl<K: Resource + Serialize + DeserializeOwned + Send + Sync + 'static> CachedF
         self.read(&NODE).ok()?
     }
 
-    fn keep<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
+    fn with_checkpoint<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self> {
         builder.checkpoint(checkpoint)
     }
 
-    fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError> {
+    fn add_to(&self, checksum: &mut Checksum) -> Result<(), BenchError> {
         Ok(checksum.add(&*self.get()?)?)
     }
 }

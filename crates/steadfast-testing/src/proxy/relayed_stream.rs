@@ -14,12 +14,12 @@ use tokio::net::TcpStream;
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// Byte stream that supports a reset, as an alternative to a clean close.
-pub(super) trait End: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(super) trait RelayedStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Makes the next drop of this stream a reset.
     fn reset_on_drop(&mut self);
 }
 
-impl End for TcpStream {
+impl RelayedStream for TcpStream {
     fn reset_on_drop(&mut self) {
         // Without linger, a close sends RST. An error means that the socket is already broken, so it is ignored.
         let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
@@ -28,9 +28,9 @@ impl End for TcpStream {
 
 /// Creates a pipe: the client's end, and the network's end.
 pub(super) fn pipe() -> (ClientEnd, Resettable<DuplexStream>) {
-    let (near, far) = tokio::io::duplex(PIPE_BYTES);
-    let network = Resettable::new(far);
-    (ClientEnd { pipe: near, reset: network.reset.clone() }, network)
+    let (client_pipe, network_pipe) = tokio::io::duplex(PIPE_BYTES);
+    let network = Resettable::new(network_pipe);
+    (ClientEnd { pipe: client_pipe, reset: network.reset.clone() }, network)
 }
 
 /// Stream with reset support, for the network's end of a connection.
@@ -47,7 +47,7 @@ impl<S> Resettable<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> End for Resettable<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> RelayedStream for Resettable<S> {
     fn reset_on_drop(&mut self) {
         self.reset.store(true, Ordering::Release);
     }
@@ -69,11 +69,11 @@ impl ClientEnd {
 
 impl AsyncRead for ClientEnd {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let filled = into.filled().len();
+        let filled_before = into.filled().len();
         ready!(Pin::new(&mut self.pipe).poll_read(context, into))?;
         // Bytes that arrived before the reset can still be read, as with a socket.
         // The flag is read after the pipe reports its end. `Release` and `Acquire` order the flag before that end.
-        Poll::Ready(if into.filled().len() > filled { Ok(()) } else { self.end_or_reset() })
+        Poll::Ready(if into.filled().len() > filled_before { Ok(()) } else { self.end_or_reset() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The runner records each request of a run, and injects the fault at the selected point.
+//! The injector records each request of a run, and injects the fault at the selected point.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -30,14 +30,14 @@ const PROCESS_STALL: Duration = Duration::from_secs(20);
 pub(super) const LEASES: &str = "leases";
 
 /// Key of an object: its resource, its namespace and its name.
-type Written = (String, Option<String>, String);
+type WrittenObject = (String, Option<String>, String);
 
 /// Observer of all requests of a run.
-pub(super) struct SweepRunner {
+pub(super) struct SweepInjector {
     server: Weak<ApiServer>,
     fault: Option<RequestFault>,
     /// Notified if one of the controller's processes is killed.
-    killed: Vec<Notify>,
+    kill_signals: Vec<Notify>,
     /// Notified if the number of requests exceeds the limit.
     overrun: Notify,
     state: Mutex<State>,
@@ -50,14 +50,14 @@ struct State {
     /// All points with their times, in order.
     points: Vec<(Duration, RequestPoint)>,
     /// The current second, and the number of requests in this second.
-    within: (u64, u32),
+    current_second: (u64, u32),
     /// Point of each request in flight, by request number.
     in_flight: HashMap<u64, RequestPoint>,
     /// Networks of the running processes.
     networks: HashMap<usize, NetworkFaults>,
     /// Process that cannot renew its lease, and the end of this block.
-    leaseless: Option<(usize, Instant)>,
-    reached: bool,
+    blocked_process: Option<(usize, Instant)>,
+    has_injected: bool,
     /// End of the fault's effect.
     busy_until: Option<Instant>,
     gap: Option<Gap>,
@@ -68,22 +68,22 @@ struct Gap {
     /// Request of the first write.
     request: u64,
     /// Object of that write. `None` until the server has processed the write.
-    object: Option<Written>,
+    object: Option<WrittenObject>,
 }
 
-impl SweepRunner {
-    /// Creates the runner of a run. Each of the `processes` uses the replica with its number, and the scenario uses
+impl SweepInjector {
+    /// Creates the injector of a run. Each of the `processes` uses the replica with its number, and the scenario uses
     /// the next one.
     pub(super) fn new(server: &Arc<ApiServer>, processes: usize, fault: Option<RequestFault>) -> Arc<Self> {
-        let killed = (0..processes).map(|_| Notify::new()).collect();
+        let kill_signals = (0..processes).map(|_| Notify::new()).collect();
         let (weak_server, overrun) = (Arc::downgrade(server), Notify::new());
-        let runner = Arc::new(Self { server: weak_server, fault, killed, overrun, state: Mutex::default() });
-        // The reference is weak: the server owns the closure, which must not keep the runner alive.
-        let weak_runner = Arc::downgrade(&runner);
+        let injector = Arc::new(Self { server: weak_server, fault, kill_signals, overrun, state: Mutex::default() });
+        // The reference is weak: the server owns the closure, which must not keep the injector alive.
+        let weak_injector = Arc::downgrade(&injector);
         server.faults().intercept(move |request, stage| {
-            weak_runner.upgrade().map_or(InterceptAction::Continue, |runner| runner.decide(request, stage))
+            weak_injector.upgrade().map_or(InterceptAction::Continue, |injector| injector.decide(request, stage))
         });
-        runner
+        injector
     }
 
     /// Registers the network between a new process and its replica.
@@ -92,8 +92,8 @@ impl SweepRunner {
     }
 
     /// Waits until a process is killed.
-    pub(super) async fn killed(&self, process: usize) {
-        self.killed[process].notified().await;
+    pub(super) async fn until_killed(&self, process: usize) {
+        self.kill_signals[process].notified().await;
     }
 
     /// Removes the network of a process that ended or was killed.
@@ -101,7 +101,7 @@ impl SweepRunner {
         self.with_state(|state| {
             state.networks.remove(&process);
             // The block of the lease ends with the process, because the next process must be able to renew it.
-            state.leaseless = state.leaseless.filter(|(leaseless, _)| *leaseless != process);
+            state.blocked_process = state.blocked_process.filter(|(blocked_process, _)| *blocked_process != process);
         });
     }
 
@@ -125,7 +125,7 @@ impl SweepRunner {
 
     /// Returns `true` if the selected point was reached.
     pub(super) fn has_injected(&self) -> bool {
-        self.with_state(|state| state.reached)
+        self.with_state(|state| state.has_injected)
     }
 
     /// Makes the caches list again after a gap.
@@ -134,7 +134,7 @@ impl SweepRunner {
         if self.with_state(|state| state.gap.take()).is_none() {
             return;
         }
-        each_replica(&server, self.killed.len(), |faults| {
+        each_replica(&server, self.kill_signals.len(), |faults| {
             faults.lag(false);
             // Without the events in its window, the server cannot resume the watches.
             faults.expire_events();
@@ -144,7 +144,7 @@ impl SweepRunner {
 
     fn decide(&self, request: &RequestRecord, stage: RequestStage) -> InterceptAction {
         let Some(server) = self.server.upgrade() else { return InterceptAction::Continue };
-        let is_process = request.replica < self.killed.len();
+        let is_process = request.replica < self.kill_signals.len();
         // Requests of a killed process can still be in the server. They must have no effect after the kill.
         let is_dead = is_process && self.with_state(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
@@ -155,13 +155,14 @@ impl SweepRunner {
         let point = match stage {
             // The request is counted before the server processes it, so that cancelled requests have an ordinal too.
             RequestStage::Arrived => {
-                Some(self.count(RequestPoint::kind_of(sender, request), request, server.elapsed()))
+                Some(self.count_request(RequestPoint::without_ordinal(sender, request), request, server.elapsed()))
             }
             RequestStage::Processed => self.with_state(|state| state.in_flight.remove(&request.id)),
         };
         let Some(point) = point else { return InterceptAction::Continue };
-        let leaseless = self.with_state(|state| state.leaseless.filter(|(process, _)| *process == request.replica));
-        if let Some((_, until)) = leaseless
+        let blocked_process =
+            self.with_state(|state| state.blocked_process.filter(|(process, _)| *process == request.replica));
+        if let Some((_, until)) = blocked_process
             && stage == RequestStage::Arrived
             && point.is_of(LEASES)
         {
@@ -178,16 +179,16 @@ impl SweepRunner {
         action
     }
 
-    fn count(&self, kind: RequestPoint, request: &RequestRecord, at: Duration) -> RequestPoint {
+    fn count_request(&self, kind: RequestPoint, request: &RequestRecord, at: Duration) -> RequestPoint {
         self.with_state(|state| {
             let count = state.counts.entry(kind.clone()).or_default();
             *count += 1;
             let point = RequestPoint { ordinal: *count, ..kind };
             state.points.push((at, point.clone()));
-            let (second, count) = state.within;
-            state.within = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
+            let (second, count) = state.current_second;
+            state.current_second = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
             // The task is notified once, at the exact limit. If no task is waiting yet, the permit is stored.
-            if state.within.1 == MAX_REQUESTS_PER_SECOND {
+            if state.current_second.1 == MAX_REQUESTS_PER_SECOND {
                 self.overrun.notify_one();
             }
             state.in_flight.insert(request.id, point.clone());
@@ -204,7 +205,7 @@ impl SweepRunner {
     ) -> InterceptAction {
         // A fault after the request is injected once the server has processed the request. If the client cancels the
         // request before, no fault is injected.
-        let is_now = match kind {
+        let takes_effect = match kind {
             RequestFaultKind::Delayed | RequestFaultKind::CrashBefore | RequestFaultKind::LeadershipLost => {
                 stage == RequestStage::Arrived
             }
@@ -213,15 +214,15 @@ impl SweepRunner {
             | RequestFaultKind::CrashAfter
             | RequestFaultKind::CrashThenStaleView => stage == RequestStage::Processed,
         };
-        if is_now {
-            self.with_state(|state| state.reached = true);
+        if takes_effect {
+            self.with_state(|state| state.has_injected = true);
         }
         match (kind, stage) {
             (RequestFaultKind::Delayed, RequestStage::Arrived) => self.lag_for(server, CACHE_LAG),
             (RequestFaultKind::Unobserved, RequestStage::Arrived) => {
                 // The caches start to lag before the write, so that they receive no event of the write.
                 self.with_state(|state| state.gap = Some(Gap { request: request.id, object: None }));
-                each_replica(server, self.killed.len(), |faults| faults.lag(true));
+                each_replica(server, self.kill_signals.len(), |faults| faults.lag(true));
             }
             (RequestFaultKind::Unobserved, RequestStage::Processed) => self.open_gap(server, request.id),
             // The lag starts before the write and outlasts the crash, so that the restarted process reads the past.
@@ -234,7 +235,7 @@ impl SweepRunner {
             (RequestFaultKind::LeadershipLost, RequestStage::Arrived) => {
                 let until = Instant::now() + PROCESS_STALL;
                 self.with_state(|state| {
-                    state.leaseless = Some((request.replica, until));
+                    state.blocked_process = Some((request.replica, until));
                     state.busy_until = Some(until);
                 });
                 return InterceptAction::Delay(PROCESS_STALL);
@@ -249,14 +250,14 @@ impl SweepRunner {
         // A map entry exists while the process is alive, so the second of two concurrent kills finds no entry.
         if let Some(network) = self.with_state(|state| state.networks.remove(&process)) {
             network.cut();
-            self.killed[process].notify_one();
+            self.kill_signals[process].notify_one();
         }
         InterceptAction::Reset
     }
 
     /// Hides changes from the caches for this time.
     fn lag_for(&self, server: &Arc<ApiServer>, lag: Duration) {
-        let processes = self.killed.len();
+        let processes = self.kill_signals.len();
         each_replica(server, processes, |faults| faults.lag(true));
         self.with_state(|state| state.busy_until = Some(Instant::now() + lag));
         let server = Arc::downgrade(server);
@@ -271,16 +272,16 @@ impl SweepRunner {
     /// Connects the gap with the object that the request has written. Ends the gap if the request wrote nothing.
     fn open_gap(&self, server: &Arc<ApiServer>, request: u64) {
         let history = server.history();
-        let written =
-            history.changes.iter().rfind(|change| change.request == Some(request)).map(|change| key_of(change));
-        if written.is_none() {
+        let written_object =
+            history.changes.iter().rfind(|change| change.request == Some(request)).map(|change| object_of(change));
+        if written_object.is_none() {
             // A request that writes nothing opens no gap, so the fault counts as not reached.
-            self.with_state(|state| state.reached = false);
+            self.with_state(|state| state.has_injected = false);
             return self.end_gap();
         }
         self.with_state(|state| {
             if let Some(gap) = &mut state.gap {
-                gap.object = written;
+                gap.object = written_object;
             }
         });
     }
@@ -294,7 +295,7 @@ impl SweepRunner {
             return;
         };
         let history = server.history();
-        if history.changes.iter().any(|change| change.request == Some(request) && key_of(change) == object) {
+        if history.changes.iter().any(|change| change.request == Some(request) && object_of(change) == object) {
             self.end_gap();
         }
     }
@@ -304,7 +305,7 @@ impl SweepRunner {
     }
 }
 
-fn key_of(change: &Change) -> Written {
+fn object_of(change: &Change) -> WrittenObject {
     (change.resource.to_string(), change.namespace.clone(), change.name.clone())
 }
 

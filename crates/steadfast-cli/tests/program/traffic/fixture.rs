@@ -41,7 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Finalizer that keeps a deleted pod until its container stops, like the kubelet.
 const FINALIZER: &str = "example.org/kubelet";
 
-/// Parts of a [`World`].
+/// Parts of a [`Fixture`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) name: &'static str,
@@ -71,7 +71,7 @@ pub(crate) struct Pod {
 /// Key of a [`Pod`]: the name of its cluster, its namespace and its name.
 pub(crate) type PodId = String;
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) runtime: Runtime,
     pub(crate) clusters: Vec<ApiServer>,
     /// Number of the cluster that the program cannot reach.
@@ -91,7 +91,7 @@ pub(crate) struct World {
     /// Deleted pods, and the instants at which their containers stop.
     terminating: Vec<(Instant, PodId)>,
     /// All pods that ever existed, and their addresses.
-    known: BTreeMap<PodId, SocketAddr>,
+    addresses: BTreeMap<PodId, SocketAddr>,
     allowances: Allowances,
     folder: PathBuf,
     pub(crate) port: u16,
@@ -99,7 +99,7 @@ pub(crate) struct World {
     log: String,
 }
 
-impl World {
+impl Fixture {
     /// Starts clusters and load balancer; returns `None` on a machine without `HAProxy`.
     pub(crate) fn start(setup: Setup) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("steadfast-traffic-{}-{}", std::process::id(), setup.name));
@@ -145,7 +145,7 @@ impl World {
             slowness: 1.0,
             pods: BTreeMap::new(),
             terminating: Vec::new(),
-            known: BTreeMap::new(),
+            addresses: BTreeMap::new(),
             allowances: Allowances::default(),
             folder,
             port: free.port(),
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// Records an event for the report of a failure.
-    pub(crate) fn note(&mut self, event: &str) {
+    pub(crate) fn log_event(&mut self, event: &str) {
         let _ = writeln!(self.log, "  {:.3?}: {event}", self.start.elapsed());
     }
 
@@ -163,8 +163,8 @@ impl World {
         let until = Instant::now() + duration;
         loop {
             self.stop_due_containers();
-            let next = self.terminating.iter().map(|(due, _)| *due).min().unwrap_or(until).min(until);
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            let next_wake = self.terminating.iter().map(|(due, _)| *due).min().unwrap_or(until).min(until);
+            std::thread::sleep(next_wake.saturating_duration_since(Instant::now()));
             if Instant::now() >= until {
                 return;
             }
@@ -179,7 +179,7 @@ impl World {
 
     /// Starts `steadfast notify` with the configuration of this world.
     pub(crate) fn start_notify(&mut self) {
-        self.note("notify starts");
+        self.log_event("notify starts");
         let mut child = start(&["notify", "-c", &self.configuration()]);
         let (stderr, lines) = (BufReader::new(child.stderr.take().expect("a pipe")), self.stderr.clone());
         std::thread::spawn(move || {
@@ -197,12 +197,12 @@ impl World {
             assert!(start.elapsed() < CONVERGENCE_LIMIT, "no report of {text:?}\n{}", self.report());
             self.sleep(POLL_INTERVAL);
         }
-        self.note(&format!("the program reports {text:?}"));
+        self.log_event(&format!("the program reports {text:?}"));
     }
 
     /// Ends the program by a signal, and waits for its end.
     pub(crate) fn end_notify(&mut self, name: &str) {
-        self.note(&format!("notify receives SIG{name}"));
+        self.log_event(&format!("notify receives SIG{name}"));
         let mut notify = self.notify.take().expect("notify runs");
         signal(&notify.0, name);
         let status = notify.0.wait().expect("a status");
@@ -219,25 +219,31 @@ impl World {
 
     /// Creates a pod of `cluster` that listens and is not ready yet.
     pub(crate) fn create(&mut self, cluster: usize, namespace: &str, name: &str) -> PodId {
-        self.create_at(cluster, namespace, name, fresh_address())
+        self.create_with_address(cluster, namespace, name, fresh_address())
     }
 
-    pub(crate) fn create_at(&mut self, cluster: usize, namespace: &str, name: &str, address: Ipv4Addr) -> PodId {
+    pub(crate) fn create_with_address(
+        &mut self,
+        cluster: usize,
+        namespace: &str,
+        name: &str,
+        address: Ipv4Addr,
+    ) -> PodId {
         let id = format!("{}/{namespace}/{name}", self.setup.clusters[cluster]);
         let backend = Backend::start(self.runtime.handle(), &id, SocketAddr::from((address, self.port)));
         let object = self.object(namespace, name, &address.to_string());
         self.clusters[cluster].create(&object).expect("a pod");
-        self.known.insert(id.clone(), backend.address);
+        self.addresses.insert(id.clone(), backend.address);
         self.timeline.enter(backend.address.ip(), PodState::Leaving);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let pod = Pod { cluster, namespace, name, backend, is_ready: false, is_terminating: false };
         assert!(self.pods.insert(id.clone(), pod).is_none(), "{id} exists");
-        self.publish();
+        self.publish_slices();
         id
     }
 
     /// Updates the `EndpointSlices` after a change of a pod, like the controller of Kubernetes.
-    fn publish(&self) {
+    fn publish_slices(&self) {
         if !self.setup.has_slices {
             return;
         }
@@ -284,7 +290,7 @@ impl World {
         if is_ready {
             self.timeline.enter(address, PodState::Ready);
         }
-        self.publish();
+        self.publish_slices();
     }
 
     /// Creates a pod in the ready state.
@@ -296,7 +302,7 @@ impl World {
 
     /// Address and port of a pod that exists or existed.
     pub(crate) fn address(&self, id: &PodId) -> SocketAddr {
-        self.known[id]
+        self.addresses[id]
     }
 
     /// Deletes a pod. Its container stops after `grace`, and then the object is removed.
@@ -306,12 +312,12 @@ impl World {
         self.timeline.enter(pod.backend.address.ip(), PodState::Leaving);
         self.clusters[pod.cluster].delete_named("pods", &pod.namespace, &pod.name).expect("the pod exists");
         self.terminating.push((Instant::now() + grace, id.clone()));
-        self.publish();
+        self.publish_slices();
     }
 
     /// Kills the container of a pod. Requests in flight can fail.
     pub(crate) fn crash(&mut self, id: &PodId) {
-        self.note(&format!("{id} crashes"));
+        self.log_event(&format!("{id} crashes"));
         let pod = self.pods.get_mut(id).expect("the pod exists");
         let from = Instant::now();
         pod.backend.crash();
@@ -320,7 +326,7 @@ impl World {
 
     /// Restarts the container of a crashed pod, like the kubelet.
     pub(crate) fn recover(&mut self, id: &PodId) {
-        self.note(&format!("{id} listens again"));
+        self.log_event(&format!("{id} listens again"));
         self.pods.get_mut(id).expect("the pod exists").backend.restart();
     }
 
@@ -343,21 +349,21 @@ impl World {
                 self.allowances.windows.push((from, Instant::now()));
             }
             self.timeline.enter(pod.backend.address.ip(), PodState::Dead);
-            let released = json!({"metadata": {"finalizers": null}});
+            let patch = json!({"metadata": {"finalizers": null}});
             let server = &self.clusters[pod.cluster];
-            server.merge_patch("pods", &pod.namespace, &pod.name, released).expect("the pod exists");
-            self.publish();
+            server.merge_patch("pods", &pod.namespace, &pod.name, patch).expect("the pod exists");
+            self.publish_slices();
         }
     }
 
     // The load balancer.
 
     /// Restarts or reloads the load balancer by `action`.
-    pub(crate) fn disturb(&mut self, what: &str, action: impl FnOnce(&mut Balancer)) {
-        self.note(what);
+    pub(crate) fn disturb(&mut self, description: &str, action: impl FnOnce(&mut Balancer)) {
+        self.log_event(description);
         let from = Instant::now();
         action(&mut self.balancer);
-        self.note("HAProxy listens again");
+        self.log_event("HAProxy listens again");
         self.allowances.windows.push((from, Instant::now() + RESTART_ALLOWANCE));
     }
 
@@ -374,26 +380,32 @@ impl World {
         self.wait_until_converged_for(|id| id.contains(&shop), |_| false);
     }
 
-    /// Waits until the first backend has exactly the ready pods among the `judged` ones. Servers of pods that are
-    /// `ignored` can be present or missing; all other servers must not be in service.
-    pub(crate) fn wait_until_converged_for(&mut self, judged: impl Fn(&str) -> bool, ignored: impl Fn(&str) -> bool) {
+    /// Waits until the first backend has exactly the ready pods among the `is_judged` ones. Servers of pods that are
+    /// `is_ignored` can be present or missing; all other servers must not be in service.
+    pub(crate) fn wait_until_converged_for(
+        &mut self,
+        is_judged: impl Fn(&str) -> bool,
+        is_ignored: impl Fn(&str) -> bool,
+    ) {
         let start = Instant::now();
         loop {
             self.stop_due_containers();
-            let is_ready = |(id, pod): &(&PodId, &Pod)| pod.is_ready && !pod.is_terminating && judged(id);
-            let wanted: BTreeSet<_> = self.pods.iter().filter(is_ready).map(|(_, pod)| pod.backend.address).collect();
-            let mut found = self.in_service(self.setup.backends[0]);
-            if let Some(found) = &mut found {
-                for (_, address) in self.known.iter().filter(|(id, _)| ignored(id) && !judged(id)) {
-                    found.remove(address);
+            let is_ready = |(id, pod): &(&PodId, &Pod)| pod.is_ready && !pod.is_terminating && is_judged(id);
+            let ready_addresses: BTreeSet<_> =
+                self.pods.iter().filter(is_ready).map(|(_, pod)| pod.backend.address).collect();
+            let mut current = self.in_service(self.setup.backends[0]);
+            if let Some(current) = &mut current {
+                for (_, address) in self.addresses.iter().filter(|(id, _)| is_ignored(id) && !is_judged(id)) {
+                    current.remove(address);
                 }
             }
-            if found.as_ref() == Some(&wanted) {
-                let within = start.elapsed();
-                self.note(&format!("{} servers are in service after {within:.3?}", wanted.len()));
+            if current.as_ref() == Some(&ready_addresses) {
+                let elapsed = start.elapsed();
+                self.log_event(&format!("{} servers are in service after {elapsed:.3?}", ready_addresses.len()));
                 return;
             }
-            let report = || format!("ready pods {wanted:?}\nservers in service {found:?}\n{}", self.report());
+            let report =
+                || format!("ready pods {ready_addresses:?}\nservers in service {current:?}\n{}", self.report());
             assert!(start.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -404,7 +416,7 @@ impl World {
     /// Waits until the load balancer has all pods, and starts the traffic.
     pub(crate) fn start_traffic(&mut self) {
         self.wait_until_converged();
-        self.note("traffic starts");
+        self.log_event("traffic starts");
         self.traffic = Some(Traffic::start(self.runtime.handle(), self.balancer.front));
     }
 
@@ -421,7 +433,7 @@ impl World {
     pub(crate) fn verdict(&mut self, may_respond: impl Fn(&str) -> bool) -> Result<Verdict, String> {
         let traffic = self.traffic.take().expect("traffic was started");
         let requests = traffic.finish();
-        let pods = self.known.keys().filter(|id| may_respond(id)).cloned().collect();
+        let pods = self.addresses.keys().filter(|id| may_respond(id)).cloned().collect();
         let verdict = check_requests(self.start, &requests, &self.allowances, &pods)?;
         println!("{}: {verdict:?}\n{}", self.setup.name, self.log);
         Ok(verdict)
@@ -434,7 +446,7 @@ impl World {
         let start = Instant::now();
         self.wait_for_records();
         self.slowness = slowness(start.elapsed());
-        self.note(&format!("reads start, all limits are {:.1} times as long", self.slowness));
+        self.log_event(&format!("reads start, all limits are {:.1} times as long", self.slowness));
         self.readers = Some(Readers::start(self.records.as_ref().expect("records").readers()));
     }
 
@@ -445,14 +457,15 @@ impl World {
         loop {
             self.stop_due_containers();
             let is_ready = |pod: &&Pod| pod.is_ready && !pod.is_terminating;
-            let wanted: BTreeSet<_> = self.pods.values().filter(is_ready).map(|pod| pod.backend.address.ip()).collect();
-            let found: Vec<_> = readers.iter().map(|(system, read)| (system, read())).collect();
-            if found.iter().all(|(_, found)| found.as_ref() == Some(&wanted)) {
-                let within = start.elapsed();
-                self.note(&format!("{} addresses are found after {within:.3?}", wanted.len()));
+            let ready_addresses: BTreeSet<_> =
+                self.pods.values().filter(is_ready).map(|pod| pod.backend.address.ip()).collect();
+            let current: Vec<_> = readers.iter().map(|(system, read)| (system, read())).collect();
+            if current.iter().all(|(_, current)| current.as_ref() == Some(&ready_addresses)) {
+                let elapsed = start.elapsed();
+                self.log_event(&format!("{} addresses are found after {elapsed:.3?}", ready_addresses.len()));
                 return;
             }
-            let report = || format!("ready pods {wanted:?}\nfound {found:?}\n{}", self.report());
+            let report = || format!("ready pods {ready_addresses:?}\nfound {current:?}\n{}", self.report());
             assert!(start.elapsed() < CONVERGENCE_LIMIT, "no convergence within {CONVERGENCE_LIMIT:?}\n{}", report());
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -482,7 +495,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.notify = None;
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -490,6 +503,6 @@ impl Drop for World {
 }
 
 fn status(address: &str, is_ready: bool) -> Value {
-    let ready = if is_ready { "True" } else { "False" };
-    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready}]})
+    let ready_status = if is_ready { "True" } else { "False" };
+    json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": ready_status}]})
 }
