@@ -300,13 +300,13 @@ fn approval_waits_for_slow_mirror() {
     write_guard(json!({"id": "0123abcd", "names": ["a", "b"], "of": 3}));
 
     // Simulates a slow program: the approval file is removed before its state is recorded.
-    let approval = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
+    let approve_command = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
     let approval = state.join("approved-web");
     eventually("an approval", || approval.exists());
     std::fs::remove_file(&approval).expect("the file exists");
     std::thread::sleep(Duration::from_millis(300));
     write_guard(Value::Null);
-    let output = finish(approval);
+    let output = finish(approve_command);
     assert!(output.status.success(), "{}", stderr_text(&output));
     std::fs::remove_dir_all(&folder).expect("the folder exists");
 }

@@ -16,11 +16,11 @@ pub(crate) struct Call<'a> {
     pub(crate) end: Option<CallEnd>,
     /// Last delivered state of this name before the call. `None` after a delivered deletion, or without a delivery.
     pub(crate) last_delivered: Option<DeliveredState<'a>>,
-    /// Index of the handler's previous call for this name. `next` is the index of the following call.
-    pub(crate) previous: Option<usize>,
-    pub(crate) next: Option<usize>,
+    /// Index of the handler's previous call for this name. `next_call` is the index of the following call.
+    pub(crate) previous_call: Option<usize>,
+    pub(crate) next_call: Option<usize>,
     /// Time at which the event was skipped, if this call was its last attempt.
-    pub(crate) skipped: Option<TracePosition>,
+    pub(crate) skipped_at: Option<TracePosition>,
     /// True if this call repeats the previous event and is marked as a retry.
     pub(crate) is_retry: bool,
     /// Position of the delivered state on the timeline, relative to the states delivered before.
@@ -86,7 +86,7 @@ fn is_last_delivered(last_delivered: Option<&DeliveredState<'_>>, object: &Objec
 pub(crate) struct Knowledge<'a> {
     pub(crate) last_delivered: Option<DeliveredState<'a>>,
     /// First state of the timeline that may be delivered next.
-    next: usize,
+    next_state: usize,
     pub(crate) last_call: Option<usize>,
 }
 

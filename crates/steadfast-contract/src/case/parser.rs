@@ -165,7 +165,7 @@ impl<'a> TraceParser<'a> {
             Record::Filtered { .. } => informer.is_filtered_by_handlers = true,
             Record::InformerSynced { .. } => informer.synced = informer.synced.or(Some(position)),
             Record::Relisted { from, to, .. } => {
-                informer.relists.push(Relist { position, from: from.as_deref(), to: to.as_deref() });
+                informer.relists.push(Relist { position, from_version: from.as_deref(), to_version: to.as_deref() });
             }
             Record::Epoch { .. } => informer.epoch_announcements.push(position),
             Record::Freshness { state, tainted, .. } => {

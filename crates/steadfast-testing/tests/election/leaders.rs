@@ -23,14 +23,14 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::election_scheme::ElectionScheme;
 use crate::faults::{block_on_virtual_time, env_number};
 use crate::process::Process;
-use crate::program::OBJECT;
+use crate::program::WRITTEN_OBJECT;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Starts a server with the object that leaders write to.
 async fn server() -> Result<ApiServer, TestError> {
     let server = ApiServer::builder().in_memory().http2(true).start().await?;
-    server.create(&config_map(OBJECT, ""))?;
+    server.create(&config_map(WRITTEN_OBJECT, ""))?;
     Ok(server)
 }
 
@@ -53,7 +53,7 @@ async fn leader(election: &LeaderElection) -> Result<Leader, TestError> {
 async fn write(client: kube::Client, value: &str) -> kube::Result<()> {
     let objects: Api<ConfigMap> = Api::namespaced(client, "default");
     let patch = Patch::Merge(json!({ "data": { "holder": value } }));
-    objects.patch(OBJECT, &PatchParams::default(), &patch).await.map(drop)
+    objects.patch(WRITTEN_OBJECT, &PatchParams::default(), &patch).await.map(drop)
 }
 
 async fn lease(connection: &Connection) -> Result<Lease, TestError> {
@@ -134,7 +134,7 @@ async fn lease_deadline_ends_running_requests() -> Result<(), TestError> {
     assert!(failed.contains("may send no further requests") && failed.contains("check the object first"), "{failed}");
     assert!(start.elapsed() <= 10 * SECOND, "the server's timeout of a minute must not apply: {:?}", start.elapsed());
     sleep(120 * SECOND).await;
-    let object = server.get("configmaps", "default", OBJECT)?;
+    let object = server.get("configmaps", "default", WRITTEN_OBJECT)?;
     assert_ne!(object["data"]["holder"], "late", "the server must discard the aborted request");
     Ok(())
 }
@@ -318,7 +318,7 @@ async fn leader_metric_uses_client_go_names() -> Result<(), TestError> {
     process.network.refuse(false);
     sleep(5 * SECOND).await;
     let mut registry = Registry::default();
-    let metrics = ElectionMetrics::default().count_containing("first", &first).count_containing("second", &second);
+    let metrics = ElectionMetrics::default().with("first", &first).with("second", &second);
     registry.register_collector(Box::new(metrics));
     let mut text = String::new();
     encode(&mut text, &registry)?;

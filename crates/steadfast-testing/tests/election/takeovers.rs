@@ -95,7 +95,7 @@ async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<TakeoverContext>) 
         let child = json!({
             "metadata": {
                 "generateName": format!("{}-", parent.name_any()),
-                "labels": { MAKER: context.name },
+                "labels": { CREATOR_LABEL: context.name },
                 "ownerReferences": [parent.controller_owner_ref(&())],
             },
             "spec": { "containers": [{ "name": "main", "image": "none" }] },

@@ -142,10 +142,10 @@ async fn denied_list_reports_code_and_reason() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
     fixture.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
     let (captured_log, log) = (CapturedLog::capture(), EventLog::default());
-    let captured_log = log.clone();
+    let diagnostics = log.clone();
     let secrets = fixture.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { code, reason, .. } = diagnostic {
-            captured_log.record(format!("{code:?} {reason:?}"));
+            diagnostics.record(format!("{code:?} {reason:?}"));
         }
     });
     let secrets = secrets.start()?;

@@ -176,7 +176,7 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), TestErr
     let reconcile = move |deployment: Arc<Deployment>, all: Arc<Api<Deployment>>| {
         let calls = calls.clone();
         async move {
-            finalizer(&deployments, FINALIZER, deployment, |event| {
+            finalizer(&all, FINALIZER, deployment, |event| {
                 calls.record(match event {
                     Finalizing::Apply(_) => "apply",
                     Finalizing::Cleanup(_) => "clean up",

@@ -22,9 +22,9 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
     let other = &fixtures.carol.certificate_pem;
     let server = |url: String| json!({"server": url});
     let without = json!({"certificate-authority-data": null});
-    let and = |fields: Value| {
+    let and = |added: Value| {
         let mut fields = without.clone();
-        for (name, value) in fields.as_object().expect("an object") {
+        for (name, value) in added.as_object().expect("an object") {
             fields[name] = value.clone();
         }
         fields
@@ -194,7 +194,7 @@ pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
                     .with_file("token", format!("{SECRET}\n"))
                     .with_file("carol.crt", fixtures.carol.certificate_pem.as_str())
                     .with_file("carol.key", fixtures.carol.key_pem.as_str())
-                    .with_file("login.sh", super::users::login(&json!({"token": SECRET}))),
+                    .with_file("login.sh", super::users::plugin_script(&json!({"token": SECRET}))),
             );
         }
     }
