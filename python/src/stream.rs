@@ -49,7 +49,7 @@ impl StreamState {
         }
         match informer_handle.running_informer() {
             Some(running_informer) => {
-                self.watch = Some((running_informer.informer.stream(), running_informer.resource().clone()))
+                self.watch = Some((running_informer.informer.stream(), running_informer.resource().clone()));
             }
             None => self.has_ended = informer_handle.is_ended(),
         }

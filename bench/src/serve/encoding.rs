@@ -92,7 +92,7 @@ impl Encoding {
                 match kind {
                     CollectionKind::Pods => collection.json.append(into, index, 0, stamp),
                     CollectionKind::Widgets | CollectionKind::Metadata => {
-                        self.json_object(into, collection, index, stamp)
+                        self.json_object(into, collection, index, stamp);
                     }
                 }
             }

@@ -88,7 +88,7 @@ impl Follower {
                     // The sender belongs to the collection, which is kept alive here, so the channel cannot be closed.
                     match bookmark {
                         Some(bookmark_at) => {
-                            timeout_at(bookmark_at, version_changes.changed()).await.unwrap_or(Ok(())).ok()?
+                            timeout_at(bookmark_at, version_changes.changed()).await.unwrap_or(Ok(())).ok()?;
                         }
                         None => version_changes.changed().await.ok()?,
                     }

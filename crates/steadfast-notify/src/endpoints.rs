@@ -221,7 +221,7 @@ impl EndpointSource {
                 let merged = endpoints.entry(identity(address)).or_default();
                 match &ports {
                     Err(reason) => {
-                        merged.unknown_reason = Some(format!("the EndpointSlice {}: {reason}", slice.name()))
+                        merged.unknown_reason = Some(format!("the EndpointSlice {}: {reason}", slice.name()));
                     }
                     Ok(ports) => {
                         for port in ports {

@@ -314,7 +314,7 @@ impl Engine {
                 let ack = move || {
                     match (watermark, hash) {
                         (Some((watermark, number, subject)), _) if is_deleted => {
-                            watermark.record(&subject, number, None)
+                            watermark.record(&subject, number, None);
                         }
                         (Some((watermark, number, subject)), Some(hash)) => {
                             watermark.record(&subject, number, Some(SettledResult::Sent(hash)));

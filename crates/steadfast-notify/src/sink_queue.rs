@@ -339,7 +339,7 @@ impl<T> SinkQueue<T> {
         let Some(InFlightBatch { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
             DeliveryOutcome::Busy { retry_after: after, .. } => {
-                self.pause.start(now, *after, &self.delivery, random_fraction())
+                self.pause.start(now, *after, &self.delivery, random_fraction());
             }
             // Another attempt may have started a pause, which must not end here.
             _ if self.pause.until(now).is_none() => self.pause.end(),

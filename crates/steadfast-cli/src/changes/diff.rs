@@ -64,15 +64,15 @@ impl<'a> DiffWalk<'a> {
         match (old, new) {
             (Some(Value::Object(old)), Some(Value::Object(new))) => self.compare_fields(Some(old), Some(new)),
             (Some(Value::Object(old)), None) if splits_subtrees && !old.is_empty() => {
-                self.compare_fields(Some(old), None)
+                self.compare_fields(Some(old), None);
             }
             (None, Some(Value::Object(new))) if splits_subtrees && !new.is_empty() => {
-                self.compare_fields(None, Some(new))
+                self.compare_fields(None, Some(new));
             }
             (Some(Value::Array(old)), Some(Value::Array(new))) => self.compare_lists(old, new),
             (Some(Value::Array(old)), None) if splits_subtrees && !old.is_empty() => self.add_or_remove_list(old, true),
             (None, Some(Value::Array(new))) if splits_subtrees && !new.is_empty() => {
-                self.add_or_remove_list(new, false)
+                self.add_or_remove_list(new, false);
             }
             (old, new) if old == new => {}
             (old, new) => self.push(old.map(Cow::Borrowed), new.map(Cow::Borrowed)),

@@ -34,7 +34,7 @@ impl Tenants {
         match &self.first_namespace {
             None => self.first_namespace = Some(tenant.clone()),
             Some(first_namespace) if !self.has_several_namespaces => {
-                self.has_several_namespaces = *first_namespace != tenant
+                self.has_several_namespaces = *first_namespace != tenant;
             }
             Some(_) => {}
         }

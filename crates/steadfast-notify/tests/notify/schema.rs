@@ -97,10 +97,10 @@ fn schema_violations(root: &Value, schema: &Value, value: &Value) -> Vec<String>
                 format!("{value} is none of {constraint}"),
             ),
             "minimum" => {
-                require(value.as_f64() >= constraint.as_f64() || !value.is_number(), format!("{value} < {constraint}"))
+                require(value.as_f64() >= constraint.as_f64() || !value.is_number(), format!("{value} < {constraint}"));
             }
             "maximum" => {
-                require(value.as_f64() <= constraint.as_f64() || !value.is_number(), format!("{value} > {constraint}"))
+                require(value.as_f64() <= constraint.as_f64() || !value.is_number(), format!("{value} > {constraint}"));
             }
             "minItems" => {
                 let items = value.as_array().map(|items| items.len() as u64);

@@ -298,7 +298,7 @@ pub(super) fn nsupdate_commands(update: &Update, mark: &str) -> Vec<String> {
     commands.extend(added.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
     match owner {
         NameOwner::Mirror { is_last: true } => {
-            commands.push(format!("update delete {MARK_LABEL}{name} IN TXT \"{mark}\""))
+            commands.push(format!("update delete {MARK_LABEL}{name} IN TXT \"{mark}\""));
         }
         NameOwner::Free if !added.is_empty() => {
             commands.push(format!("update add {MARK_LABEL}{name} {MARK_TTL} IN TXT \"{mark}\""));

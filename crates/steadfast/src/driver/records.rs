@@ -184,7 +184,7 @@ impl<K: Cacheable> Driver<K> {
                 self.perform(outputs);
             }
             (Verdict::Older { reached_higher }, _) => {
-                self.handle_older_record(now, id, kind, &identity, reached_higher)
+                self.handle_older_record(now, id, kind, &identity, reached_higher);
             }
             (Verdict::Skip, _) => {}
         }

@@ -323,7 +323,7 @@ pub const APPLY_MUTANTS: &[Mutant] = &[
     Mutant {
         name: "managers that all update",
         alter: |_, response| {
-            alter_managers(response, |manager| drop(manager.insert("operation".into(), "Update".into())))
+            alter_managers(response, |manager| drop(manager.insert("operation".into(), "Update".into())));
         },
     },
     Mutant {
