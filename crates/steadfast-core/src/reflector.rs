@@ -417,7 +417,7 @@ impl Reflector {
             (Timer::DeltaList, Phase::DeltaListing(list)) => Some(list.due(settings)),
             (Timer::Decision, Phase::Deciding(decision)) => Some(decision.deadline),
             (Timer::WatchHead, Phase::Watching(watch)) => watch.head_due(settings),
-            (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_polling() => {
+            (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_active() => {
                 watch.healthy_at(settings)
             }
             (Timer::UnidentifiedList, Phase::Watching(_)) => self.unidentified.due(),

@@ -434,7 +434,7 @@ impl<K: Cacheable> Informer<K> {
             if is_expired {
                 return Err(WaitFailure::Expired);
             }
-            let changed = async {
+            let progress = async {
                 match milestone {
                     Some(milestone) => milestone.await,
                     None => drop(changes.changed().await),
@@ -442,7 +442,7 @@ impl<K: Cacheable> Informer<K> {
             };
             tokio::select! {
                 biased;
-                () = changed => {}
+                () = progress => {}
                 () = &mut timeout => is_expired = true,
             }
         }

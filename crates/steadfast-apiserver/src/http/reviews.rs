@@ -15,7 +15,7 @@ pub(super) struct Review {
     pub(super) kind: &'static str,
     plural: &'static str,
     namespaced: bool,
-    review_kind: ReviewKind,
+    variant: ReviewKind,
 }
 
 #[derive(Clone, Copy)]
@@ -26,8 +26,8 @@ enum ReviewKind {
     Token,
 }
 
-const fn review(group: &'static str, kind: &'static str, plural: &'static str, review_kind: ReviewKind) -> Review {
-    Review { group, kind, plural, namespaced: false, review_kind }
+const fn review(group: &'static str, kind: &'static str, plural: &'static str, variant: ReviewKind) -> Review {
+    Review { group, kind, plural, namespaced: false, variant }
 }
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -69,7 +69,7 @@ impl Review {
         // A caller without credentials counts as an administrator.
         let name = user.unwrap_or("admin");
         let user_info = json!({"username": name, "groups": ["system:masters", "system:authenticated"]});
-        let status = match self.review_kind {
+        let status = match self.variant {
             ReviewKind::SubjectAccess => json!({"allowed": true}),
             ReviewKind::SelfRules => json!({
                 "incomplete": false,
@@ -90,14 +90,14 @@ impl Review {
                 }
             }
         };
-        let metadata = match self.review_kind {
+        let metadata = match self.variant {
             ReviewKind::SelfSubject => json!({"creationTimestamp": exchange.cluster.clock.timestamp()}),
             _ => json!({}),
         };
         let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
         let api_version = format!("{}/v1", self.group);
         let mut response = json!({"kind": self.kind, "apiVersion": api_version, "metadata": metadata});
-        if !matches!(self.review_kind, ReviewKind::SelfSubject) {
+        if !matches!(self.variant, ReviewKind::SelfSubject) {
             response["spec"] = spec;
         }
         response["status"] = status;

@@ -584,7 +584,7 @@ impl Reflector {
         if self.polling.poll_failed(now, failure) {
             self.end_polling();
         }
-        !self.polling.is_polling()
+        !self.polling.is_active()
     }
 
     /// Schedules an earlier poll for a caller that waits for a write.

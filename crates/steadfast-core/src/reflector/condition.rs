@@ -25,7 +25,7 @@ impl Reflector {
         }
         self.polling.forget_failures();
         // A working watch replaces the polls.
-        if self.polling.is_polling() {
+        if self.polling.is_active() {
             self.end_polling();
             self.set_streaming(now);
         }
@@ -77,7 +77,7 @@ impl Reflector {
             && watch.healthy_at(&self.cache.settings).is_some_and(|healthy| now >= healthy)
         {
             self.retry.stream_stayed_open();
-            if self.polling.is_polling() {
+            if self.polling.is_active() {
                 self.end_polling();
                 self.set_streaming(now);
             }

@@ -40,7 +40,7 @@ pub(super) struct Polling {
     /// Time of the first of these failures. `None` after a rejected streamed list: then no minimum duration applies.
     failing_since: Option<Instant>,
     /// Set while lists replace watches.
-    is_polling: bool,
+    is_active: bool,
     /// Request time of the last complete list, unless a list was rejected since.
     last_list_requested_at: Option<Instant>,
     /// Time of the last list that failing watches caused.
@@ -61,7 +61,7 @@ impl Polling {
         Self {
             failures: 0,
             failing_since: None,
-            is_polling: false,
+            is_active: false,
             last_list_requested_at: None,
             last_fallback_list_at: None,
             poll_at: Instant::ZERO,
@@ -72,8 +72,8 @@ impl Polling {
     }
 
     /// Returns whether lists replace watches.
-    pub(super) fn is_polling(&self) -> bool {
-        self.is_polling
+    pub(super) fn is_active(&self) -> bool {
+        self.is_active
     }
 
     /// Records a complete list that was requested at `requested_at`, and schedules the next poll.
@@ -131,7 +131,7 @@ impl Polling {
     ) -> Effects {
         if is_evidence {
             self.count_failure(now);
-        } else if !self.is_polling {
+        } else if !self.is_active {
             return retry(failure);
         }
         // The delay grows with every failure, even while lists replace the watch.
@@ -141,11 +141,11 @@ impl Polling {
         // list (R4).
         let min_duration = if failure.requests_delay() { settings.period } else { settings.healthy_after };
         let is_early = self.failing_since.is_some_and(|failing_since| now.since(failing_since) < min_duration);
-        if !self.is_polling && (is_early || self.failures < MAX_WATCH_FAILURES) {
+        if !self.is_active && (is_early || self.failures < MAX_WATCH_FAILURES) {
             return retry(failure);
         }
         // A list from before the first failure proves nothing: the resource may have been removed since.
-        if self.is_polling || self.has_listed_since_failure(now, settings) {
+        if self.is_active || self.has_listed_since_failure(now, settings) {
             return self.replace_watch(now, failure, settings, requester);
         }
         if self
@@ -171,7 +171,7 @@ impl Polling {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> Effects {
-        if self.is_polling || self.failures > 0 && self.has_listed_since_failure(now, settings) {
+        if self.is_active || self.failures > 0 && self.has_listed_since_failure(now, settings) {
             return self.replace_watch(now, failure, settings, requester);
         }
         self.count_failure(now);
@@ -209,7 +209,7 @@ impl Polling {
     fn poll(&mut self, why: Arc<str>, settings: &ReflectorSettings) -> Effects {
         let every = interval(settings);
         let mut effects = Effects::default();
-        if !std::mem::replace(&mut self.is_polling, true) {
+        if !std::mem::replace(&mut self.is_active, true) {
             effects.report(Diagnostic::Polling { why: why.clone(), every });
         }
         effects.push(Effect::Poll { every, why });
@@ -221,7 +221,7 @@ impl Polling {
         if cache.version.is_none() {
             self.watch_at = None;
             self.poll(Arc::from(NO_VERSION), &cache.settings)
-        } else if self.is_polling && self.watch_at.is_some_and(|at| now < at) {
+        } else if self.is_active && self.watch_at.is_some_and(|at| now < at) {
             let (until, then) = self.next();
             Effect::WaitUntil { until, then }.into()
         } else {
@@ -243,12 +243,12 @@ impl Polling {
     /// Returns the earliest time of a poll for a caller that waits for a write. The last list was requested at
     /// `requested_at`.
     pub(super) fn earliest_poll(&self, requested_at: Instant, settings: &ReflectorSettings) -> Option<Instant> {
-        self.is_polling.then(|| requested_at + interval(settings) / EARLY_POLL_DIVISOR)
+        self.is_active.then(|| requested_at + interval(settings) / EARLY_POLL_DIVISOR)
     }
 
     /// Ends polling: a watch works, or lists do not work either.
     pub(super) fn end(&mut self) {
-        self.is_polling = false;
+        self.is_active = false;
         self.backoff.reset();
     }
 }

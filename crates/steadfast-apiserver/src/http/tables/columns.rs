@@ -269,18 +269,12 @@ const BINDING: &[Column] = &[
     wide("ServiceAccounts", Computed(|row| cells::subjects(row, "ServiceAccount"))),
 ];
 
+const API_SERVICE: &[Column] =
+    &[NAME, text("Service", Computed(cells::api_service)), text("Available", Computed(cells::available)), AGE];
+
 fn cluster(kind: &str) -> &'static [Column] {
     match kind {
-        "APIService" => {
-            const {
-                &[
-                    NAME,
-                    text("Service", Computed(cells::api_service)),
-                    text("Available", Computed(cells::available)),
-                    AGE,
-                ]
-            }
-        }
+        "APIService" => API_SERVICE,
         "CSINode" => const { &[NAME, typed("Drivers", "integer", Count("/spec/drivers")), AGE] },
         "ClusterRoleBinding" | "RoleBinding" => BINDING,
         "CustomResourceDefinition" => {
