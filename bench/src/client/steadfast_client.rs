@@ -96,6 +96,14 @@ impl<K: CachedForm> ClientCache for SteadfastClient<K> {
         Box::new(move |place| self.lister.get_by_key(&keys[place]).is_ok_and(|object| object.is_some()))
     }
 
+    fn prepared_node_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+        let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
+        Box::new(move |place| {
+            let found = self.lister.get_by_key(&keys[place]).ok().flatten();
+            found.is_some_and(|object| object.node_name().is_some())
+        })
+    }
+
     fn namespace_len(&self, namespace: &str) -> usize {
         self.lister.namespace(namespace).len()
     }
