@@ -37,6 +37,7 @@ use tokio::sync::{mpsc, watch};
 #[cfg(feature = "checkpoint")]
 use crate::cache_storage::CacheStorage;
 use crate::connection::TransferSlot;
+use crate::decoded_forms::DecodedForms;
 use crate::metrics::request_metrics::RequestMetrics;
 use crate::probes::Probed;
 use crate::responses::{Arrival, InflightResponses, RequestBuilder};
@@ -93,6 +94,7 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     reachable: watch::Receiver<u64>,
     timer: DeadlineTimer,
     resyncs: Resyncs<K>,
+    decoded_forms: DecodedForms,
     /// Diagnostics to deliver at the next flush, in this order.
     diagnostics: Vec<Diagnostic>,
     /// Number of diagnostics that were inserted late, because their objects were decoded later.
@@ -164,6 +166,7 @@ impl<K: Cacheable> Driver<K> {
             commands,
             reachable,
             resyncs: Resyncs::default(),
+            decoded_forms: DecodedForms::default(),
             diagnostics: Vec::new(),
             late_diagnostics: 0,
             edits: Vec::new(),
@@ -260,6 +263,9 @@ impl<K: Cacheable> Driver<K> {
         if self.timer.is_due() {
             self.step(Input::Tick);
             self.resync();
+            if self.decoded_forms.next().is_some_and(|next| next <= self.shared.environment.now()) {
+                self.sweep_decoded();
+            }
         }
     }
 
@@ -275,7 +281,8 @@ impl<K: Cacheable> Driver<K> {
 
     async fn next(&mut self) -> Wakeup {
         // The next deadline.
-        self.timer.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
+        let deadlines = [self.reflector.wake_at(), self.resyncs.next(), self.decoded_forms.next()];
+        self.timer.set(deadlines.into_iter().flatten().min());
         let Self { commands, responses, transfer, reachable, timer, unpublished, .. } = self;
         let granted = async {
             match transfer {

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use steadfast_core::Freshness;
 use steadfast_core::decode::{Cacheable, DecodeError, DecodeOptions, Decoder};
 use steadfast_core::event::Event;
 use steadfast_core::reflector::{Diagnostic, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
+use steadfast_core::{Freshness, ObjectKey};
 use tokio::sync::{mpsc, watch};
 
 use crate::cache_storage::RequestedStorage;
@@ -347,6 +347,7 @@ impl InformerFactory {
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
                 packed: false,
+                on_demand_from: MIN_DECODED_BYTES,
                 checkpoint: None,
                 secrets_on_disk: SecretsOnDisk::Denied,
                 memory_limit: None,
@@ -719,8 +720,8 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// [`Failed`](crate::Freshness::Failed) with the sizes. The informer then retries with one list a minute until the
     /// list fits.
     ///
-    /// During a list, changed objects are in memory twice (R9). An object counts with its decoded size, before the
-    /// transform. Read buffers (a few megabytes at most), indexes and handler queues are not included.
+    /// During a list, changed objects are in memory twice (R9). An object counts with the size of its cached form,
+    /// before the transform. Read buffers (a few megabytes at most), indexes and handler queues are not included.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.choices.memory_limit = Some(bytes);
         self
@@ -748,6 +749,25 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// objects.
     pub fn packed(mut self, packed: bool) -> Self {
         self.choices.packed = packed;
+        self
+    }
+
+    /// Sets the minimum size of decoded objects that are decoded on demand, in bytes. Defaults to 4,096.
+    ///
+    /// The cache contains such an object in packed form, a tenth to a thirtieth of its decoded size. Each object is
+    /// decoded when it arrives, so an undecodable object is detected at once. Handlers receive the decoded object and
+    /// drop it after their calls. A later reader decodes the object again, which takes about as long as on arrival: 20
+    /// to 50 µs for a pod. Decoded objects stay for readers until they are unused for some seconds; objects that are
+    /// decoded repeatedly stay for a minute after their last use.
+    ///
+    /// The setting has no effect on `Lazy` objects, on the results of a [`transform`](Self::transform), and on objects
+    /// whose decoded size is less than twice their encoded size. `usize::MAX` caches all objects decoded. With 0, all
+    /// objects are decoded on demand, also those that are larger when encoded.
+    ///
+    /// The [`Deserialize`](serde::Deserialize) implementation of the type must be deterministic. A read panics if an
+    /// object does not decode again.
+    pub fn decode_on_demand_from(mut self, bytes: usize) -> Self {
+        self.choices.on_demand_from = bytes;
         self
     }
 
@@ -840,7 +860,9 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     pub(crate) fn launch(self) -> Informer<K> {
         let connection = self.factory.inner.connection.clone();
         let environment = connection.environment().clone();
-        let Choices { mut settings, managed_fields, object_limit, protobuf, packed, memory_limit, .. } = self.choices;
+        let Choices {
+            mut settings, managed_fields, object_limit, protobuf, packed, on_demand_from, memory_limit, ..
+        } = self.choices;
         settings.rules.selective = self.scope.can_objects_leave();
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
@@ -883,11 +905,24 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
                 drop(commands.send(Command::UndecodableRead(error.clone())));
             }
         };
+        let (own, reports) = (commands.downgrade(), shared.decode_reports.clone());
+        let decoded = move |key: &ObjectKey, bytes: usize| {
+            if reports.add(key, bytes)
+                && let Some(commands) = own.upgrade()
+            {
+                drop(commands.send(Command::Decoded));
+            }
+        };
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).on_undecodable(Arc::new(unread));
-        let decoder = if packed { decoder.packed() } else { decoder };
-        if let Some(bytes) = decoder.dictionary_bytes() {
-            drop(shared.dictionary_bytes.set(bytes));
+        // `Lazy` is encoded in any case. All other types are decoded on demand.
+        let decoder = match (K::is_costly(), packed) {
+            (true, _) => decoder.on_demand(on_demand_from, Arc::new(decoded)),
+            (false, true) => decoder.packed(),
+            (false, false) => decoder,
+        };
+        if let Some(dictionary_bytes) = decoder.dictionary_bytes() {
+            drop(shared.dictionary_bytes.set(dictionary_bytes));
         }
         let limits = Limits { object: object_limit, memory: memory_limit };
         let driver = Driver::new(
@@ -903,6 +938,10 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         Informer::new(InformerReference::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
     }
 }
+
+/// Minimum memory of a decoded object that is cached encoded, in bytes. A smaller object is cached decoded: it saves
+/// little memory, and its readers would decode it.
+const MIN_DECODED_BYTES: usize = 4096;
 
 /// Returns the default of the `protobuf` setting for `K`.
 ///

@@ -19,6 +19,7 @@ use crate::key::ObjectKey;
 
 /// Bytes of an object.
 // Two fields represent three cases, so that the type has only their size.
+#[derive(Clone)]
 pub(crate) struct DeltaCompressed {
     /// Verbatim bytes, or compressed bytes after their uncompressed length; empty for the base object itself.
     own: Box<[u8]>,
@@ -181,7 +182,7 @@ impl DeltaCompressed {
     }
 
     /// Returns the memory beyond the value itself and beyond the bases, in bytes.
-    pub(super) fn footprint(&self) -> usize {
+    pub(crate) fn footprint(&self) -> usize {
         self.own.len()
     }
 }

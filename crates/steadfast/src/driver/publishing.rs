@@ -40,6 +40,9 @@ impl<K: Cacheable> Driver<K> {
         if edited && !self.early.is_empty() {
             self.recheck_failures();
         }
+        if self.decoded_forms.is_full() {
+            self.sweep_decoded();
+        }
         // After the publication, so that a woken waiter finds the new state.
         if self.shared.publish_state(self.reflector.evidence()) || edited {
             self.shared.notify_changed();
@@ -125,6 +128,19 @@ impl<K: Cacheable> Driver<K> {
             shared.publish(store, &changes, viewed, self.reflector.evidence());
         });
         disordered
+    }
+
+    /// Drops decoded forms that no reader uses.
+    pub(super) fn sweep_decoded(&mut self) {
+        let shared = self.shared.clone();
+        let now = shared.environment.now();
+        // The decoded forms are dropped after the lock is released: this can take long, and their `Drop` is user code.
+        let _before = shared.snapshot();
+        shared.edit(|store| {
+            if self.decoded_forms.sweep(&shared.decode_reports, store, now) {
+                store.publish();
+            }
+        });
     }
 
     /// Re-checks failures that were reported before their objects were in the cache. Failures of objects that are still
