@@ -1,11 +1,13 @@
 //! Caches of a decoded type that keep objects encoded, and decode them on demand.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
@@ -31,12 +33,41 @@ impl<'de, C: Count> Deserialize<'de> for Data<C> {
 }
 
 /// Config map that counts how often it is decoded.
-#[derive(Deserialize, Resource)]
-#[resource(inherit = ConfigMap)]
+#[derive(Deserialize)]
 #[serde(bound = "C: Count")]
 struct Counted<C: Count> {
     metadata: ObjectMeta,
     data: Data<C>,
+}
+
+// The derive does not support generic types.
+impl<C: Count> Resource for Counted<C> {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        <ConfigMap as Resource>::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        <ConfigMap as Resource>::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        <ConfigMap as Resource>::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        <ConfigMap as Resource>::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
 }
 
 impl<C: Count> Counted<C> {
