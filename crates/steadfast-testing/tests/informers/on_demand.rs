@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use steadfast::{Event, Informer, Scope, parse_selector};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{SOON, Told, World, settled};
+use super::{EVENT_TIMEOUT, EventLog, World, settle};
 
 /// Data of a config map, whose decodes the type `C` counts.
 struct Data<C>(BTreeMap<String, String>, PhantomData<C>);
@@ -108,28 +108,28 @@ count!(Handled);
 async fn handlers_receive_object_decoded_on_arrival() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = synced::<Counted<Handled>>(&world).await?;
-    let told = Told::default();
-    let say = told.clone();
+    let events = EventLog::default();
+    let log = events.clone();
     let _handler = informer.on_event(move |event| {
-        say.say(match &event {
+        log.record(match &event {
             Event::Updated { old, new } => format!("{} {} {}", new.key().name(), old.value(), new.value()),
             event => format!("{} {}", event.object().key().name(), event.object().value()),
         });
     })?;
-    informer.wait_for_sync(SOON).await?;
-    settled().await;
-    assert_eq!(told.all(), ["a 1", "b 1", "c 2"]);
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    settle().await;
+    assert_eq!(events.all(), ["a 1", "b 1", "c 2"]);
     assert_eq!(Handled::count().load(Ordering::SeqCst), 3, "the objects of a short list are decoded once");
 
     world.write("a", "3")?;
-    settled().await;
-    assert_eq!(told.all()[3..], ["a 1 3"]);
+    settle().await;
+    assert_eq!(events.all()[3..], ["a 1 3"]);
     assert_eq!(Handled::count().load(Ordering::SeqCst), 4, "only the new state was decoded");
 
     // The cache has only the bytes of the new state, so the old object of the next event is decoded.
     world.write("a", "4")?;
-    settled().await;
-    assert_eq!(told.all()[4..], ["a 3 4"]);
+    settle().await;
+    assert_eq!(events.all()[4..], ["a 3 4"]);
     assert_eq!(Handled::count().load(Ordering::SeqCst), 6);
     Ok(())
 }
@@ -140,7 +140,7 @@ count!(Read);
 async fn unused_decoded_form_is_dropped() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = synced::<Counted<Read>>(&world).await?;
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = informer.lister()?;
     let get = || lister.get("default", "a").map(|found| found.expect("the object exists"));
     let decoded = || Read::count().load(Ordering::SeqCst);
@@ -174,7 +174,7 @@ async fn indexes_and_selectors_decode_nothing() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = synced::<Counted<Indexed>>(&world).await?;
     let by_value = informer.index(|object: &Counted<Indexed>| Some(object.value().to_owned()));
-    informer.wait_for_sync(SOON).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let decoded = || Indexed::count().load(Ordering::SeqCst);
     assert_eq!(decoded(), 3);
@@ -188,11 +188,11 @@ async fn indexes_and_selectors_decode_nothing() -> Result<(), WorldError> {
     assert_eq!(decoded(), 3, "these reads need no object");
 
     world.write("a", "2")?;
-    settled().await;
+    settle().await;
     assert_eq!(names(by_value.get("2")), ["a", "c"]);
     assert_eq!(decoded(), 4, "the new state was decoded once");
     world.server.delete_named("configmaps", "default", "a")?;
-    settled().await;
+    settle().await;
     assert_eq!((names(by_value.get("2")), decoded()), (vec!["c".to_owned()], 4));
     Ok(())
 }
@@ -203,17 +203,17 @@ count!(Filtered);
 async fn filters_keep_nothing_decoded() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = synced::<Counted<Filtered>>(&world).await?;
-    let told = Told::default();
-    informer.wait_for_sync(SOON).await?;
+    let events = EventLog::default();
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let memory = informer.memory().objects;
-    let say = told.clone();
+    let log = events.clone();
     let _handler = informer
         .handler()
         .filter(|object: &Counted<Filtered>| object.value() == "1")
-        .on_event(move |event: Event<Counted<Filtered>>| say.say(event.object().value().to_owned()))?;
-    settled().await;
-    assert_eq!(told.all(), ["1", "1"]);
+        .on_event(move |event: Event<Counted<Filtered>>| log.record(event.object().value().to_owned()))?;
+    settle().await;
+    assert_eq!(events.all(), ["1", "1"]);
     assert_eq!(informer.memory().objects, memory, "filter and handler have dropped their decoded objects");
     Ok(())
 }
