@@ -21,10 +21,7 @@ impl<K: Cacheable> Driver<K> {
             Some(Command::Newest(since, reply)) => self.find_newest(since, reply),
             Some(Command::Handlers) => self.process_new_handlers(),
             Some(Command::Decoded) => {
-                let now = self.shared.environment.now();
-                if self.decoded_forms.reported(&self.shared.decode_reports, now) {
-                    self.sweep_decoded();
-                }
+                self.decoded_forms.reported(&self.shared.decode_reports, self.shared.environment.now());
             }
             Some(Command::UndecodableRead(error)) => {
                 if self.unread(&error) {

@@ -40,9 +40,6 @@ impl<K: Cacheable> Driver<K> {
         if edited && !self.early.is_empty() {
             self.recheck_failures();
         }
-        if self.decoded_forms.is_full() {
-            self.sweep_decoded();
-        }
         // After the publication, so that a woken waiter finds the new state.
         if self.shared.publish_state(self.reflector.evidence()) || edited {
             self.shared.notify_changed();
@@ -130,14 +127,14 @@ impl<K: Cacheable> Driver<K> {
         disordered
     }
 
-    /// Drops decoded forms that no reader uses.
+    /// Drops some decoded forms that no reader uses. All edits have been applied.
     pub(super) fn sweep_decoded(&mut self) {
         let shared = self.shared.clone();
         let now = shared.environment.now();
         // The decoded forms are dropped after the lock is released: this can take long, and their `Drop` is user code.
         let _before = shared.snapshot();
         shared.edit(|store| {
-            if self.decoded_forms.sweep(&shared.decode_reports, store, now) {
+            if self.decoded_forms.step(&shared.decode_reports, store, now) {
                 store.publish();
             }
         });
