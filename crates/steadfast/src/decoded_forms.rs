@@ -317,12 +317,7 @@ impl DecodedForms {
     }
 
     /// Visits the oldest fresh form. Returns true if it was dropped.
-    fn visit_fresh<K: Send + Sync + 'static>(
-        &mut self,
-        sweep: &mut Sweep,
-        store: &mut Store<K>,
-        now: Instant,
-    ) -> bool {
+    fn visit_fresh<K: Send + Sync + 'static>(&mut self, sweep: &mut Sweep, store: &mut Store<K>, now: Instant) -> bool {
         let Some(queued) = self.fresh.pop_front() else { return false };
         let Some(form) = self.forms.get_mut(&queued.key).filter(|form| form.ticket == queued.ticket) else {
             return false;

@@ -13,9 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Deserializer};
 use steadfast::{Event, Informer, Scope, parse_selector};
-use steadfast_testing::{WorldError, config_map};
+use steadfast_testing::{TestError, config_map};
 
-use super::{EVENT_TIMEOUT, EventLog, World, settle};
+use super::{EVENT_TIMEOUT, EventLog, InformerFixture, settle};
 
 /// Data of a config map, whose decodes the type `C` counts.
 struct Data<C>(BTreeMap<String, String>, PhantomData<C>);
@@ -90,24 +90,24 @@ macro_rules! count {
     };
 }
 
-async fn synced<K: steadfast::Cacheable>(world: &World) -> Result<Informer<K>, WorldError>
+async fn synced<K: steadfast::Cacheable>(fixture: &InformerFixture) -> Result<Informer<K>, TestError>
 where
     steadfast::DynamicType<K>: Default,
 {
     for (name, value) in [("a", "1"), ("b", "1"), ("c", "2")] {
         let mut object = config_map(name, value);
         object.labels_mut().insert("app".to_owned(), name.to_owned());
-        world.server.create(&object)?;
+        fixture.server.create(&object)?;
     }
-    Ok(world.factory.builder::<K>(Scope::all()).decode_on_demand_from(0).start()?)
+    Ok(fixture.factory.builder::<K>(Scope::all()).decode_on_demand_from(0).start()?)
 }
 
 count!(Handled);
 
 #[tokio::test(start_paused = true)]
-async fn handlers_receive_object_decoded_on_arrival() -> Result<(), WorldError> {
-    let world = World::new().await?;
-    let informer = synced::<Counted<Handled>>(&world).await?;
+async fn handlers_receive_object_decoded_on_arrival() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let informer = synced::<Counted<Handled>>(&fixture).await?;
     let events = EventLog::default();
     let log = events.clone();
     let _handler = informer.on_event(move |event| {
@@ -121,13 +121,13 @@ async fn handlers_receive_object_decoded_on_arrival() -> Result<(), WorldError> 
     assert_eq!(events.all(), ["a 1", "b 1", "c 2"]);
     assert_eq!(Handled::count().load(Ordering::SeqCst), 3, "the objects of a short list are decoded once");
 
-    world.write("a", "3")?;
+    fixture.write("a", "3")?;
     settle().await;
     assert_eq!(events.all()[3..], ["a 1 3"]);
     assert_eq!(Handled::count().load(Ordering::SeqCst), 4, "only the new state was decoded");
 
     // The cache has only the bytes of the new state, so the old object of the next event is decoded.
-    world.write("a", "4")?;
+    fixture.write("a", "4")?;
     settle().await;
     assert_eq!(events.all()[4..], ["a 3 4"]);
     assert_eq!(Handled::count().load(Ordering::SeqCst), 6);
@@ -137,9 +137,9 @@ async fn handlers_receive_object_decoded_on_arrival() -> Result<(), WorldError> 
 count!(Read);
 
 #[tokio::test(start_paused = true)]
-async fn unused_decoded_form_is_dropped() -> Result<(), WorldError> {
-    let world = World::new().await?;
-    let informer = synced::<Counted<Read>>(&world).await?;
+async fn unused_decoded_form_is_dropped() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let informer = synced::<Counted<Read>>(&fixture).await?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = informer.lister()?;
     let get = || lister.get("default", "a").map(|found| found.expect("the object exists"));
@@ -170,9 +170,9 @@ async fn unused_decoded_form_is_dropped() -> Result<(), WorldError> {
 count!(Indexed);
 
 #[tokio::test(start_paused = true)]
-async fn indexes_and_selectors_decode_nothing() -> Result<(), WorldError> {
-    let world = World::new().await?;
-    let informer = synced::<Counted<Indexed>>(&world).await?;
+async fn indexes_and_selectors_decode_nothing() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let informer = synced::<Counted<Indexed>>(&fixture).await?;
     let by_value = informer.index(|object: &Counted<Indexed>| Some(object.value().to_owned()));
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
@@ -187,11 +187,11 @@ async fn indexes_and_selectors_decode_nothing() -> Result<(), WorldError> {
     assert_eq!(names(lister.all()), ["a", "b", "c"]);
     assert_eq!(decoded(), 3, "these reads need no object");
 
-    world.write("a", "2")?;
+    fixture.write("a", "2")?;
     settle().await;
     assert_eq!(names(by_value.get("2")), ["a", "c"]);
     assert_eq!(decoded(), 4, "the new state was decoded once");
-    world.server.delete_named("configmaps", "default", "a")?;
+    fixture.server.delete_named("configmaps", "default", "a")?;
     settle().await;
     assert_eq!((names(by_value.get("2")), decoded()), (vec!["c".to_owned()], 4));
     Ok(())
@@ -200,9 +200,9 @@ async fn indexes_and_selectors_decode_nothing() -> Result<(), WorldError> {
 count!(Filtered);
 
 #[tokio::test(start_paused = true)]
-async fn filters_keep_nothing_decoded() -> Result<(), WorldError> {
-    let world = World::new().await?;
-    let informer = synced::<Counted<Filtered>>(&world).await?;
+async fn filters_keep_nothing_decoded() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let informer = synced::<Counted<Filtered>>(&fixture).await?;
     let events = EventLog::default();
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
