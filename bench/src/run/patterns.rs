@@ -52,8 +52,8 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// in tenths.
 const ORDERS: [(&str, [usize; 2]); 3] = [("all", [10, 90]), ("hot", [1, 100]), ("random", [10, 90])];
 
-/// Figures of all runs, by program and figure.
-type Figures = BTreeMap<(usize, String), Vec<f64>>;
+/// PatternFigures of all runs, by program and figure.
+type PatternFigures = BTreeMap<(usize, String), Vec<f64>>;
 
 /// Runs the programs in turn, and prints a table.
 pub(crate) async fn run(args: PatternsArgs) -> Result<(), BenchError> {
@@ -69,7 +69,8 @@ pub(crate) async fn run(args: PatternsArgs) -> Result<(), BenchError> {
     if let Some(earlier) = &args.earlier {
         columns.push(Column { title: "earlier".to_owned(), program: Some(earlier.clone()), extra: Vec::new() });
     }
-    let mut run = Run { workspace, variant, objects: args.objects, kubeconfig, address, figures: Figures::new() };
+    let mut run =
+        PatternsRun { workspace, variant, objects: args.objects, kubeconfig, address, figures: PatternFigures::new() };
     for round in 0..args.runs.max(1) {
         for step in 0..columns.len() {
             // Another program starts each round, so that no program always has the same predecessor.
@@ -93,16 +94,16 @@ struct Column {
     extra: Vec<String>,
 }
 
-struct Run {
+struct PatternsRun {
     workspace: Workspace,
     variant: &'static ClientVariant,
     objects: usize,
     kubeconfig: PathBuf,
     address: String,
-    figures: Figures,
+    figures: PatternFigures,
 }
 
-impl Run {
+impl PatternsRun {
     async fn start(&mut self, number: usize, column: &Column) -> Result<Process, BenchError> {
         let mut programs = self.workspace.programs.clone();
         if let Some(program) = &column.program {

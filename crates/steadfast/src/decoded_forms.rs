@@ -9,7 +9,7 @@
 //!   decoded again stays for 60 s. A repeated pass over all objects therefore decodes each object twice at most, and
 //!   then costs as much as in a cache of decoded objects.
 //!
-//! A timed sweep visits all generations. An additional sweep runs after each 32 MB of decoded objects, so that one pass
+//! A timed sweep visits all generations, every 15 s. An additional sweep runs after each 32 MB of decoded objects, so that one pass
 //! over all objects needs little memory. Such a sweep omits the kept forms: otherwise, one pass over n objects would
 //! cause n² visits. A sweep runs in steps between the events of the watch, so that it delays none of them noticeably.
 //!
@@ -157,12 +157,12 @@ struct Form {
     bytes: usize,
     /// Time of the last sweep that found the form decoded or read.
     read: Instant,
-    origin: Origin,
+    origin: FormOrigin,
 }
 
-/// Origin of a decoded form.
+/// FormOrigin of a decoded form.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum FormOrigin {
     /// A reader decoded the object.
     Reader,
     /// A reader decoded the object again, after its decoded form was dropped.
@@ -203,7 +203,7 @@ impl DecodedForms {
             object.keep_unread();
             self.recent_bytes += object.bytes;
             self.bytes += object.bytes;
-            let form = self.insert(key.clone(), object.bytes, now, Origin::Event);
+            let form = self.insert(key.clone(), object.bytes, now, FormOrigin::Event);
             self.fresh.push_back(form);
             self.next.get_or_insert(now + SWEEP_INTERVAL);
             if self.recent_bytes >= MAX_UNSWEPT_BYTES {
@@ -307,13 +307,13 @@ impl DecodedForms {
             return;
         };
         let origin = match usage {
-            DecodedUse::New { again: true } => Origin::Again,
-            DecodedUse::New { again: false } => Origin::Reader,
+            DecodedUse::New { again: true } => FormOrigin::Again,
+            DecodedUse::New { again: false } => FormOrigin::Reader,
             // A visit of the key's earlier form has seen this one.
-            DecodedUse::Read | DecodedUse::Idle => self.forms.get(&key).map_or(Origin::Reader, |form| form.origin),
+            DecodedUse::Read | DecodedUse::Idle => self.forms.get(&key).map_or(FormOrigin::Reader, |form| form.origin),
         };
         let form = self.insert(key, bytes, now, origin);
-        if origin == Origin::Again { self.kept.push_back(form) } else { self.fresh.push_back(form) }
+        if origin == FormOrigin::Again { self.kept.push_back(form) } else { self.fresh.push_back(form) }
     }
 
     /// Visits the oldest fresh form. Returns true if it was dropped.
@@ -326,8 +326,8 @@ impl DecodedForms {
             self.remove(&queued.key);
             return false;
         };
-        if form.origin == Origin::Event {
-            form.origin = Origin::Reader;
+        if form.origin == FormOrigin::Event {
+            form.origin = FormOrigin::Reader;
             sweep.recent += 1;
             sweep.recent_read += usize::from(usage == DecodedUse::Read);
         }
@@ -338,7 +338,7 @@ impl DecodedForms {
                 return true;
             }
             // The form of a newer state. Its report follows, and finds this visit's knowledge.
-            DecodedUse::New { again: true } => form.origin = Origin::Again,
+            DecodedUse::New { again: true } => form.origin = FormOrigin::Again,
             DecodedUse::New { again: false } | DecodedUse::Read => {}
         }
         form.read = now;
@@ -356,7 +356,7 @@ impl DecodedForms {
             self.remove(&queued.key);
             return false;
         };
-        let retention = if form.origin == Origin::Again { REPEATED_RETENTION } else { SWEEP_INTERVAL };
+        let retention = if form.origin == FormOrigin::Again { REPEATED_RETENTION } else { SWEEP_INTERVAL };
         match usage {
             DecodedUse::Idle if now.since(form.read) >= retention => {
                 store.drop_decoded(&queued.key);
@@ -365,7 +365,7 @@ impl DecodedForms {
             }
             DecodedUse::Idle => {}
             DecodedUse::New { again } => {
-                form.origin = if again { Origin::Again } else { form.origin };
+                form.origin = if again { FormOrigin::Again } else { form.origin };
                 form.read = now;
             }
             DecodedUse::Read => form.read = now,
@@ -375,7 +375,7 @@ impl DecodedForms {
     }
 
     /// Inserts a form whose memory `self.bytes` already includes. Queue entries of the key's earlier form become void.
-    fn insert(&mut self, key: ObjectKey, bytes: usize, read: Instant, origin: Origin) -> Queued {
+    fn insert(&mut self, key: ObjectKey, bytes: usize, read: Instant, origin: FormOrigin) -> Queued {
         self.tickets += 1;
         let ticket = self.tickets;
         if let Some(earlier) = self.forms.insert(key.clone(), Form { ticket, bytes, read, origin }) {
