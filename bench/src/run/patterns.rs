@@ -37,6 +37,9 @@ pub(crate) struct PatternsArgs {
     /// Benchmark program of an earlier commit, for one more column
     #[arg(long)]
     earlier: Option<PathBuf>,
+    /// Seconds without reads after each order, for one more row of memory
+    #[arg(long, default_value_t = 0)]
+    idle: u64,
     /// Seed of the generated data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -48,9 +51,8 @@ pub(crate) struct PatternsArgs {
 /// Time for memory to settle, which includes the drop of unused objects.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Orders of reads. Each has two steps, so that the cost of the first reads is separate: reads per object of the order,
-/// in tenths.
-const ORDERS: [(&str, [usize; 2]); 3] = [("all", [10, 90]), ("hot", [1, 100]), ("random", [10, 90])];
+/// Orders of reads. Each has three steps, because the first two passes decode objects: reads in tenths of the objects.
+const ORDERS: [(&str, [usize; 3]); 3] = [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
 
 /// PatternFigures of all runs, by program and figure.
 type PatternFigures = BTreeMap<(usize, String), Vec<f64>>;
@@ -78,7 +80,7 @@ pub(crate) async fn run(args: PatternsArgs) -> Result<(), BenchError> {
             run.workspace.say(&format!("run {} of {}: {}", round + 1, args.runs, columns[number].title));
             run.events(number, &columns[number]).await?;
             for (order, steps) in ORDERS {
-                run.reads(number, &columns[number], order, steps).await?;
+                run.reads(number, &columns[number], order, steps, args.idle).await?;
             }
         }
     }
@@ -140,14 +142,19 @@ impl PatternsRun {
         number: usize,
         column: &Column,
         order: &str,
-        steps: [usize; 2],
+        steps: [usize; 3],
+        idle: u64,
     ) -> Result<(), BenchError> {
         let mut client = self.start(number, column).await?;
-        for (step, tenths) in ["first", "later"].into_iter().zip(steps) {
+        for (step, tenths) in ["first", "second", "later"].into_iter().zip(steps) {
             let reads = (self.objects * tenths / 10).max(1);
             let visit = client.request(&format!("visit {order} {reads}")).await?;
             self.note(number, &format!("{order}: {step} reads (processor, µs each)"), &visit["read_ns"], 1e-3);
             self.memory(number, &format!("{order}: after {step} reads"), &visit);
+        }
+        if idle > 0 {
+            sleep(Duration::from_secs(idle)).await;
+            self.memory(number, &format!("{order}: {idle} s later"), &client.request("memory").await?);
         }
         Ok(())
     }

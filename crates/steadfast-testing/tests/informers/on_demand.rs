@@ -217,3 +217,23 @@ async fn filters_keep_nothing_decoded() -> Result<(), TestError> {
     assert_eq!(informer.memory().objects, memory, "filter and handler have dropped their decoded objects");
     Ok(())
 }
+
+count!(Looped);
+
+#[tokio::test(start_paused = true)]
+async fn memory_falls_after_last_pass() -> Result<(), TestError> {
+    let fixture = InformerFixture::new().await?;
+    let informer = synced::<Counted<Looped>>(&fixture).await?;
+    informer.wait_for_sync(EVENT_TIMEOUT).await?;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let (memory, lister) = (informer.memory().objects, informer.lister()?);
+    for _ in 0..20 {
+        assert!(lister.all().iter().all(|object| !object.value().is_empty()));
+        assert!(informer.memory().objects > memory, "the decoded forms count");
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    assert_eq!(Looped::count().load(Ordering::SeqCst), 6, "only the first pass decodes");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(informer.memory().objects, memory, "unused decoded forms are dropped");
+    Ok(())
+}
