@@ -38,10 +38,7 @@ pub(super) async fn start<K: CachedForm>(
     let factory = InformerFactory::new(&connection);
     let builder = factory.builder_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
     let builder = builder.protobuf(args.protobuf).packed(args.packed);
-    let builder = match args.decode_on_demand_from {
-        Some(bytes) => builder.decode_on_demand_from(bytes),
-        None => builder,
-    };
+    let builder = builder.decode_on_demand_from(args.decode_on_demand_from);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {
         Some(checkpoint) => K::keep(builder, checkpoint),

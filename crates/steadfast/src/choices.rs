@@ -22,8 +22,8 @@ pub(crate) struct Choices {
     pub(crate) memory_limit: Option<usize>,
     /// True if encoded objects are delta-compressed.
     pub(crate) packed: bool,
-    /// Minimum memory of a decoded object that is cached encoded, in bytes.
-    pub(crate) on_demand_from: usize,
+    /// Minimum memory of a decoded object that is cached encoded, in bytes; `None` if all objects are cached decoded.
+    pub(crate) on_demand_from: Option<usize>,
     /// Path of the checkpoint file.
     pub(crate) checkpoint: Option<String>,
     /// Permission to store Secrets in the checkpoint.

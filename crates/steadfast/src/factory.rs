@@ -347,7 +347,7 @@ impl InformerFactory {
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
                 packed: false,
-                on_demand_from: MIN_DECODED_BYTES,
+                on_demand_from: None,
                 checkpoint: None,
                 secrets_on_disk: SecretsOnDisk::Denied,
                 memory_limit: None,
@@ -752,22 +752,33 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         self
     }
 
-    /// Sets the minimum size of decoded objects that are decoded on demand, in bytes. Defaults to 4,096.
+    /// Caches large objects in packed form, and decodes them when a reader uses them. `min_bytes` is the minimum memory
+    /// of a decoded object in bytes. Defaults to `None`: all objects are cached decoded.
     ///
-    /// The cache contains such an object in packed form, a tenth to a thirtieth of its decoded size. Each object is
-    /// decoded when it arrives, so an undecodable object is detected at once. Handlers receive the decoded object and
-    /// drop it after their calls. A later reader decodes the object again, which takes about as long as on arrival: 20
-    /// to 50 µs for a pod. Decoded objects stay for readers until they are unused for some seconds; objects that are
-    /// decoded repeatedly stay for a minute after their last use.
+    /// The packed form takes a tenth to a thirtieth of the memory of the decoded object. Each object is decoded when it
+    /// arrives, so an undecodable object is detected at once. Handlers receive the decoded object and drop it after
+    /// their calls. A later reader decodes the object again, which takes about as long as on arrival: 20 to 50 µs for a
+    /// pod. The same applies to the old object of an update. Decoded objects stay for readers until they are unused for
+    /// 15 s, or for 60 s if they were decoded repeatedly.
     ///
-    /// The setting has no effect on `Lazy` objects, on the results of a [`transform`](Self::transform), and on objects
-    /// whose decoded size is less than twice their encoded size. `usize::MAX` caches all objects decoded. With 0, all
-    /// objects are decoded on demand, also those that are larger when encoded.
+    /// `Some(4096)` suits pods and other large types. With `Some(0)`, all objects are decoded on demand, also those that
+    /// are larger when encoded. Otherwise, objects whose decoded form takes less than twice their encoded length are
+    /// cached decoded. The setting has no effect on `Lazy` objects and on the results of a
+    /// [`transform`](Self::transform).
     ///
     /// The [`Deserialize`](serde::Deserialize) implementation of the type must be deterministic. A read panics if an
     /// object does not decode again.
-    pub fn decode_on_demand_from(mut self, bytes: usize) -> Self {
-        self.choices.on_demand_from = bytes;
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use steadfast::{InformerError, InformerFactory, Scope};
+    /// # fn example(factory: &InformerFactory) -> Result<(), InformerError> {
+    /// let pods = factory.builder::<Pod>(Scope::all()).decode_on_demand_from(Some(4096)).start()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn decode_on_demand_from(mut self, min_bytes: Option<usize>) -> Self {
+        self.choices.on_demand_from = min_bytes;
         self
     }
 
@@ -915,11 +926,11 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         };
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).on_undecodable(Arc::new(unread));
-        // `Lazy` is encoded in any case. All other types are decoded on demand.
-        let decoder = match (K::is_costly(), packed) {
-            (true, _) => decoder.on_demand(on_demand_from, Arc::new(decoded)),
-            (false, true) => decoder.packed(),
-            (false, false) => decoder,
+        // `Lazy` is encoded in any case.
+        let decoder = match on_demand_from.filter(|_| K::is_costly()) {
+            Some(min_bytes) => decoder.on_demand(min_bytes, Arc::new(decoded)),
+            None if packed => decoder.packed(),
+            None => decoder,
         };
         if let Some(dictionary_bytes) = decoder.dictionary_bytes() {
             drop(shared.dictionary_bytes.set(dictionary_bytes));
@@ -938,10 +949,6 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         Informer::new(InformerReference::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
     }
 }
-
-/// Minimum memory of a decoded object that is cached encoded, in bytes. A smaller object is cached decoded: it saves
-/// little memory, and its readers would decode it.
-const MIN_DECODED_BYTES: usize = 4096;
 
 /// Returns the default of the `protobuf` setting for `K`.
 ///
