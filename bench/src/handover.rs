@@ -1,12 +1,16 @@
 //! Cost of a thread between a socket and the reader of its events. The library avoids this cost: in its executor,
 //! sockets and informers share a thread.
 //!
-//! A writer sends event-sized records over TCP. One variant processes them on the socket's thread. The other
-//! passes each chunk through a bounded channel to another thread.
+//! A writer sends event-sized records over TCP. The variants process the records
+//!
+//! - on the socket's thread, in the task that reads the socket;
+//! - on the socket's thread, in another task, which receives each chunk through a bounded channel: the library's executor;
+//! - on another thread, which receives each chunk through a bounded channel.
 
 use std::time::{Duration, Instant};
 
 use steadfast_bench_controllers::{context_switches, processor_time};
+use steadfast_executor::{BlockingPool, IoExecutor, TokioReactor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -38,6 +42,26 @@ pub(crate) struct HandoverArgs {
     runs: usize,
 }
 
+/// Thread and task that process the records.
+#[derive(Clone, Copy)]
+enum Variant {
+    OneTask,
+    Executor,
+    SecondThread,
+}
+
+impl Variant {
+    const ALL: [Self; 3] = [Self::OneTask, Self::Executor, Self::SecondThread];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::OneTask => "one task",
+            Self::Executor => "two tasks of the executor's thread",
+            Self::SecondThread => "a second thread",
+        }
+    }
+}
+
 /// Figures of one run.
 struct Figures {
     /// Processor time in seconds.
@@ -52,13 +76,13 @@ pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
         "| pause | | CPU time per record | thread switches per record | delay, p50 | p99 |\n|---|---|---|---|---|---|"
     );
     for &pause in &args.pause_us {
-        let mut runs = [Vec::new(), Vec::new()];
+        let mut runs = Variant::ALL.map(|_| Vec::new());
         for _ in 0..args.runs.max(1) {
-            for (uses_second_thread, runs) in [false, true].into_iter().zip(&mut runs) {
-                runs.push(measure(args.records, Duration::from_micros(pause), uses_second_thread)?);
+            for (variant, runs) in Variant::ALL.into_iter().zip(&mut runs) {
+                runs.push(measure(args.records, Duration::from_micros(pause), variant)?);
             }
         }
-        for (name, runs) in ["one thread", "a thread in between"].iter().zip(&runs) {
+        for (name, runs) in Variant::ALL.map(Variant::name).iter().zip(&runs) {
             let records = args.records as f64;
             let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
             println!(
@@ -77,9 +101,8 @@ fn runtime() -> Result<Runtime, BenchError> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Sends and processes all records. With `uses_second_thread`, the socket's thread passes the records to another
-/// thread.
-fn measure(records: usize, pause: Duration, uses_second_thread: bool) -> Result<Figures, BenchError> {
+/// Sends and processes all records.
+fn measure(records: usize, pause: Duration, variant: Variant) -> Result<Figures, BenchError> {
     let reader = runtime()?;
     let (address, listener) = reader.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -102,22 +125,45 @@ fn measure(records: usize, pause: Duration, uses_second_thread: bool) -> Result<
         socket.shutdown(std::net::Shutdown::Write)
     });
     let mut processor = Processor { started, rest: Vec::new(), delays: Vec::with_capacity(records) };
-    let processed = if uses_second_thread {
-        let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);
-        let processing = std::thread::spawn(move || -> Result<Processor, std::io::Error> {
-            Builder::new_current_thread().build()?.block_on(async {
+    let processed = match variant {
+        Variant::OneTask => {
+            reader.block_on(read(listener, &mut processor))?;
+            processor
+        }
+        Variant::Executor => {
+            // The listener belongs to the other runtime.
+            let listener = listener.into_std()?;
+            let executor = IoExecutor::new(TokioReactor::new()?, BlockingPool::named("blocking"))?;
+            let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);
+            let (done, processed) = std::sync::mpsc::channel();
+            let reading = executor.handle().runtime().spawn(async move {
+                // Inside a task of the executor's runtime, to which the listener then belongs.
+                forward(TcpListener::from_std(listener)?, sender).await
+            });
+            executor.spawn(Box::pin(async move {
                 while let Some(chunk) = chunks.recv().await {
                     processor.take(&chunk);
                 }
+                // The receiver waits for this value.
+                drop(done.send(processor));
+            }));
+            let processor = processed.recv()?;
+            reader.block_on(reading)??;
+            processor
+        }
+        Variant::SecondThread => {
+            let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);
+            let processing = std::thread::spawn(move || -> Result<Processor, std::io::Error> {
+                Builder::new_current_thread().build()?.block_on(async {
+                    while let Some(chunk) = chunks.recv().await {
+                        processor.take(&chunk);
+                    }
+                });
+                Ok(processor)
             });
-            Ok(processor)
-        });
-        reader.block_on(read(listener, async |chunk| drop(sender.send(chunk.to_vec()).await)))?;
-        drop(sender);
-        processing.join().map_err(|_| "the processing thread panicked")??
-    } else {
-        reader.block_on(read(listener, async |chunk| processor.take(chunk)))?;
-        processor
+            reader.block_on(forward(listener, sender))?;
+            processing.join().map_err(|_| "the processing thread panicked")??
+        }
     };
     writer.join().map_err(|_| "the writing thread panicked")??;
     let (processor, switches) = (processor_time()? - time_before, context_switches()? - switches_before);
@@ -129,17 +175,34 @@ fn measure(records: usize, pause: Duration, uses_second_thread: bool) -> Result<
     Ok(Figures { processor, switches, delays })
 }
 
-/// Reads the accepted connection to its end.
-async fn read(listener: TcpListener, mut pass: impl AsyncFnMut(&[u8])) -> Result<(), std::io::Error> {
-    let (mut socket, _): (TcpStream, _) = listener.accept().await?;
-    socket.flush().await?;
-    let mut buffer = vec![0; 64 * 1024];
+/// Reads the accepted connection to its end, and processes each chunk.
+async fn read(listener: TcpListener, processor: &mut Processor) -> Result<(), std::io::Error> {
+    let (mut socket, mut buffer) = accept(listener).await?;
     loop {
         match socket.read(&mut buffer).await? {
             0 => return Ok(()),
-            length => pass(&buffer[..length]).await,
+            length => processor.take(&buffer[..length]),
         }
     }
+}
+
+/// Reads the accepted connection to its end, and sends each chunk to the reader of the records.
+async fn forward(listener: TcpListener, chunks: mpsc::Sender<Vec<u8>>) -> Result<(), std::io::Error> {
+    let (mut socket, mut buffer) = accept(listener).await?;
+    loop {
+        match socket.read(&mut buffer).await? {
+            0 => return Ok(()),
+            // The receiver reads to the end.
+            length => drop(chunks.send(buffer[..length].to_vec()).await),
+        }
+    }
+}
+
+/// Returns the first connection, and a buffer for its chunks.
+async fn accept(listener: TcpListener) -> Result<(TcpStream, Vec<u8>), std::io::Error> {
+    let (mut socket, _) = listener.accept().await?;
+    socket.flush().await?;
+    Ok((socket, vec![0; 64 * 1024]))
 }
 
 /// Reader of the records.
