@@ -37,8 +37,9 @@
 //!   started, it does not take over.
 //! - The first thread, after it was relieved, requests the lead (`WantsToLead`). The leading thread hands the lead over
 //!   before its next step, and ends.
-//! - Any thread may wake, abort or spawn tasks. The caller's thread never polls or drops a task's future. Only after the
-//!   shutdown are tasks dropped on the thread of the caller.
+//! - Any thread may wake, abort or spawn tasks. None of these calls polls or drops a future on the thread of the caller,
+//!   except after the shutdown. A task that nothing can wake any more is dropped with its last reference, on the thread of
+//!   that reference.
 //! - A pool's thread runs one job at a time. A thread with an affinity runs only jobs of that affinity, until it has been
 //!   idle for 10 s, or a job could get no other thread.
 //!
