@@ -23,6 +23,7 @@ pub const CHUNK_BYTES: usize = 8 * 1024;
 /// Processes items of type `I` to results of type `O`. Each thread has its own worker.
 pub trait Worker<I, O>: Send + 'static {
     /// Returns an equivalent worker for another thread.
+    #[must_use]
     fn another(&self) -> Self;
 
     /// Processes one item. Must not panic.
