@@ -279,10 +279,9 @@ impl Shared {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests {
-    #![cfg(not(feature = "shuttle"))]
-
     use std::collections::HashSet;
     use std::sync::{Arc, Barrier, mpsc};
     use std::thread;

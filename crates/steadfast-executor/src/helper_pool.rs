@@ -100,10 +100,9 @@ impl Drop for Busy {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests {
-    #![cfg(not(feature = "shuttle"))]
-
     use std::sync::mpsc;
     use std::thread;
 

@@ -395,10 +395,9 @@ fn shut_down<R: Reactor>(mut state: MutexGuard<'_, State<R>>) {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests {
-    #![cfg(not(feature = "shuttle"))]
-
     use std::sync::mpsc;
     use std::task::Poll;
     use std::thread;

@@ -41,7 +41,9 @@ pub fn advance_clock(duration: Duration) {
         world.sleepers = sleepers;
         due
     };
-    due.iter().for_each(|sleeper| sleeper.thread.unpark());
+    for sleeper in due {
+        sleeper.thread.unpark();
+    }
 }
 
 /// Lets the next `count` thread starts of the current execution fail.
@@ -49,7 +51,7 @@ pub fn fail_thread_starts(count: usize) {
     WORLD.lock().failing_thread_starts = count;
 }
 
-/// ModelInstant of the clock that [`advance_clock`] advances.
+/// Instant of the clock that [`advance_clock`] advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ModelInstant(Duration);
 

@@ -34,7 +34,9 @@ pub(crate) fn jobs(fault: Option<InjectedExecutorFault>) {
             })
         })
         .collect();
-    submitters.into_iter().for_each(|submitter| submitter.join().expect("no panic"));
+    for thread in submitters {
+        thread.join().expect("no panic");
+    }
     clock.stop();
     pool.close();
     assert!(runs.iter().all(|runs| runs.load(Ordering::SeqCst) == 1), "each job runs once");
@@ -115,7 +117,9 @@ pub(crate) fn helper_limit(fault: Option<InjectedExecutorFault>) {
             })
         })
         .collect();
-    offering.into_iter().for_each(|offering| offering.join().expect("no panic"));
+    for thread in offering {
+        thread.join().expect("no panic");
+    }
     assert_eq!(violations.load(Ordering::SeqCst), 0, "more helpers than the limit");
     // A free helper runs the next work. The last helper counts as free only after its work was dropped.
     loop {
