@@ -9,6 +9,7 @@
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | like `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
+//! | `visit ORDER READS` | reads one field of objects: `all` in passes, of a `hot` hundredth, or `random` ones | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |
@@ -119,6 +120,11 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
                 print_response(
                     &json!({ "phase": "fields", "seconds": started.elapsed().as_secs_f64(), "distinct": distinct }),
                 );
+            }
+            "visit" => {
+                let (order, reads) = rest.split_once(' ').unwrap_or((rest, ""));
+                let reads = reads.parse()?;
+                print_response(&tokio::task::block_in_place(|| measure::visit(&*cache, order, reads))?);
             }
             "checksum" => {
                 let sum = cache.checksum()?.sum();

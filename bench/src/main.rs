@@ -44,6 +44,8 @@ enum Command {
     Soak(run::SoakArgs),
     /// Loads a long list in a process with little more memory than its cache; from the repository's root, as root
     Limited(run::LimitedArgs),
+    /// Compares the processor time and the memory of readers, with an earlier commit; from the repository's root
+    Patterns(run::PatternsArgs),
     /// Restarts programs, and measures the time until their cache is complete and the cost for the server; from the
     /// repository's root
     Restart(run::RestartArgs),
@@ -70,6 +72,7 @@ async fn main() -> ExitCode {
         Command::Report(args) => run::report(&args),
         Command::Soak(args) => run::soak(args).await,
         Command::Limited(args) => run::limited(args).await,
+        Command::Patterns(args) => run::patterns(args).await,
         Command::Restart(args) => run::restart(args).await,
         Command::Duplicates(args) => duplicates::run(&args),
         Command::Rejected(args) => rejected::run(&args),

@@ -5,6 +5,7 @@ mod faults;
 mod limited;
 mod machine;
 mod number;
+mod patterns;
 mod picture;
 mod process;
 mod real;
@@ -24,6 +25,7 @@ use results::Results;
 use workspace::Workspace;
 
 pub(crate) use limited::{LimitedArgs, run as limited};
+pub(crate) use patterns::{PatternsArgs, run as patterns};
 pub(crate) use report::{ReportArgs, run as report};
 pub(crate) use request::RunArgs;
 pub(crate) use restart::{RestartArgs, run as restart};

@@ -18,6 +18,9 @@ pub(super) trait ClientCache {
     /// Returns a function that looks up the n-th object. The keys of all objects are prepared in advance, in order
     /// and in the library's own form.
     fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_>;
+    /// Returns a function that looks up the n-th object by its prepared key, and reads its node. It returns `true` if
+    /// the object exists and has a node.
+    fn prepared_node_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_>;
     /// Returns the number of objects in a namespace.
     fn namespace_len(&self, namespace: &str) -> usize;
     /// Returns the number of distinct nodes of the objects.

@@ -98,6 +98,11 @@ where
         Box::new(move |index| self.store.get(&keys[index]).is_some())
     }
 
+    fn prepared_node_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+        let keys: Vec<_> = self.names().iter().map(|(namespace, name)| self.key(namespace, name)).collect();
+        Box::new(move |place| self.store.get(&keys[place]).is_some_and(|object| object.node().is_some()))
+    }
+
     fn namespace_len(&self, namespace: &str) -> usize {
         // The store has no index, so users filter all objects.
         let objects = self.store.state();

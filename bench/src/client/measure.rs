@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use steadfast_bench_controllers::{memory, processor_time};
 
 use super::cache::ClientCache;
 use crate::BenchError;
@@ -62,4 +63,40 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
         "get_by_key_p50_ns": p50(&key_times), "get_by_key_p99_ns": p99(&key_times),
         "list_p50_us": p50(&list_times) as f64 / 1e3, "list_p99_us": p99(&list_times) as f64 / 1e3,
     })
+}
+
+/// Number of objects of which one belongs to the hot ones.
+const HOT_ONE_IN: usize = 100;
+
+/// Reads one field of objects, `reads` times. The order `all` reads the whole list in passes and holds one pass at a
+/// time; `hot` reads random ones of a hundredth of the objects, and `random` reads random ones of all objects.
+pub(super) fn visit(cache: &dyn Cache, order: &str, reads: usize) -> Result<Value, BenchError> {
+    let objects = cache.len();
+    let candidates: Vec<usize> = match order {
+        "all" | "random" => (0..objects).collect(),
+        "hot" => (0..objects).step_by(HOT_ONE_IN).collect(),
+        _ => return Err(format!("unknown order: {order}; use `all`, `hot` or `random`").into()),
+    };
+    let node = cache.prepared_node_lookup();
+    let started = processor_time()?;
+    let mut made = 0;
+    if order == "all" {
+        while made < reads {
+            assert!(cache.distinct_nodes() > 0, "no object has a node");
+            made += objects;
+        }
+    } else {
+        // A generator with a fixed seed (Knuth's MMIX), so that all programs read the same objects in the same order.
+        let mut state = 1_u64;
+        while made < reads {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = candidates[(state >> 33) as usize % candidates.len()];
+            assert!(node(place), "object {place} has no node");
+            made += 1;
+        }
+    }
+    let mut response = memory()?;
+    response["phase"] = json!("visit");
+    response["read_ns"] = json!((processor_time()? - started) / made as f64 * 1e9);
+    Ok(response)
 }

@@ -38,6 +38,7 @@ pub(super) async fn start<K: CachedForm>(
     let factory = InformerFactory::new(&connection);
     let builder = factory.builder_with::<K>(dynamic_type, Scope::all()).streamed_lists(!args.paged);
     let builder = builder.protobuf(args.protobuf).packed(args.packed);
+    let builder = builder.decode_on_demand_from(args.decode_on_demand_from);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {
         Some(checkpoint) => K::with_checkpoint(builder, checkpoint),
@@ -94,6 +95,14 @@ impl<K: CachedForm> ClientCache for SteadfastClient<K> {
     fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
         Box::new(move |index| self.lister.get_by_key(&keys[index]).is_ok_and(|object| object.is_some()))
+    }
+
+    fn prepared_node_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+        let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
+        Box::new(move |place| {
+            let found = self.lister.get_by_key(&keys[place]).ok().flatten();
+            found.is_some_and(|object| object.node_name().is_some())
+        })
     }
 
     fn namespace_len(&self, namespace: &str) -> usize {

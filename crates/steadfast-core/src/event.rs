@@ -58,6 +58,21 @@ impl<K> Event<K> {
         }
     }
 
+    /// Returns the event with handles for a single reader. Objects that this reader decodes are dropped with the event,
+    /// except those of a resync: the next resync may need them again.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn private(self) -> Self {
+        match self {
+            Self::Added { object, initial } => Self::Added { object: Object::private(object), initial },
+            Self::Updated { old, new } => Self::Updated { old: Object::private(old), new: Object::private(new) },
+            Self::Deleted { last, version, certainty, reason } => {
+                Self::Deleted { last: Object::private(last), version, certainty, reason }
+            }
+            event @ Self::Resynced { .. } => event,
+        }
+    }
+
     /// Returns whether this is a [`Deleted`](Self::Deleted) event.
     pub fn is_deletion(&self) -> bool {
         matches!(self, Self::Deleted { .. })
@@ -163,6 +178,17 @@ impl<K> Change<K> {
     /// Creates a change that no watch delivered: the comparison with a list or the current state implies it.
     pub fn of_list(event: Event<K>) -> Self {
         Self { event, version: None, certainty: Certainty::Inferred }
+    }
+
+    /// Returns the change with another handle of the object's current state. The state before the change stays.
+    pub(crate) fn with_current(self, current: &Object<K>) -> Self {
+        let event = match self.event {
+            Event::Added { initial, .. } => Event::Added { object: current.clone(), initial },
+            Event::Updated { old, .. } => Event::Updated { old, new: current.clone() },
+            Event::Resynced { .. } => Event::Resynced { object: current.clone() },
+            event @ Event::Deleted { .. } => event,
+        };
+        Self { event, ..self }
     }
 
     /// Returns the key of the object.

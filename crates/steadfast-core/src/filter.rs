@@ -26,7 +26,7 @@ impl Filter {
         let key = change.key();
         let was_within = self.within.contains(key);
         let is_within = match event {
-            Event::Added { object: state, .. } | Event::Updated { new: state, .. } => accepts(state),
+            Event::Added { object: state, .. } | Event::Updated { new: state, .. } => state.decoded_for(accepts),
             Event::Deleted { .. } => false,
             Event::Resynced { .. } => was_within,
         };

@@ -7,7 +7,6 @@ mod packed_state;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -26,7 +25,6 @@ use crate::object::Object;
 use crate::path::FieldPath;
 use crate::protobuf::{self, Found, MessageId};
 use crate::record::Identity;
-use crate::scan::{Cursor, ScanError};
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 use decoded_cache::DecodedCache;
@@ -153,7 +151,7 @@ impl<K> Lazy<K> {
     pub fn read<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         let bytes = self.bytes();
         match self.state.encoding() {
-            StoredEncoding::Json => match find(&bytes, path) {
+            StoredEncoding::Json => match path.find_in_json(&bytes) {
                 Ok(Some(span)) => {
                     let start = span.start;
                     json(&bytes[span]).map_err(|error| self.decode_error(&bytes, start, &error))
@@ -266,32 +264,6 @@ impl<K> Lazy<K> {
         let version = version.unwrap_or_else(|| ResourceVersion::substitute_for(&bytes));
         Identity { key, uid, version }
     }
-}
-
-/// Returns the range of the field at `path` in the JSON of an object.
-fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, ScanError> {
-    let mut found = None;
-    walk(&mut Cursor::new(bytes), path.names(), &mut found)?;
-    // An explicit `null` counts as absent.
-    Ok(found.filter(|span| bytes[span.clone()] != *b"null"))
-}
-
-/// Finds the value at the path `names`. As in `serde_json`, the last of several members with one name counts.
-fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<usize>>) -> Result<(), ScanError> {
-    let Some((name, inner)) = names.split_first() else {
-        *found = Some(cursor.skip()?);
-        return Ok(());
-    };
-    cursor.members(|cursor, member| {
-        if member.name.find(|read| (read == name.as_bytes()).then_some(())).is_some() {
-            // For duplicate names, the last value counts, as in a full decode.
-            *found = None;
-            walk(cursor, inner, found)
-        } else {
-            cursor.skip().map(drop)
-        }
-    })?;
-    Ok(())
 }
 
 impl<K: DeserializeOwned> Object<Lazy<K>> {

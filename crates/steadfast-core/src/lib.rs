@@ -47,6 +47,7 @@ pub mod key;
 pub mod keyset;
 pub mod lazy;
 pub mod object;
+pub mod on_demand;
 pub mod ordmap;
 pub mod outbox;
 pub mod path;

@@ -1,13 +1,17 @@
 //! Cached state of an object, and the handle through which callers receive it.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use kube::Resource;
 
+use crate::decode::Cacheable;
 use crate::footprint::shared;
 use crate::key::ObjectKey;
+use crate::on_demand::{DecodedUse, OnDemand, decoded_footprint};
 use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
@@ -45,6 +49,8 @@ enum CachedValue<K> {
         bytes: u32,
         object: Arc<K>,
     },
+    /// Encoded, and decoded by readers. Boxed, so that entries of all caches have one small size.
+    OnDemand(Box<OnDemand<K>>),
     /// Exists only inside an [`Entry`]; no caller receives a handle of such a state.
     Tainted { last: Option<Object<K>> },
 }
@@ -55,25 +61,61 @@ pub struct WithSize<K> {
     pub object: Arc<K>,
     /// Size in bytes: the object with the counters of its [`Arc`], and its heap memory as far as known.
     pub bytes: usize,
+    /// Encoded form to cache instead of the object, if any.
+    on_demand: Option<Box<OnDemand<K>>>,
 }
 
 impl<K> WithSize<K> {
     /// Creates the value for an object whose heap memory is `beyond` bytes.
     pub fn new(object: K, beyond: usize) -> Self {
-        Self { object: Arc::new(object), bytes: shared(size_of::<K>()) + beyond }
+        Self { object: Arc::new(object), bytes: decoded_footprint::<K>(beyond), on_demand: None }
+    }
+
+    /// Sets the encoded form of the object, which is cached instead of the object.
+    #[must_use]
+    pub fn cached_as(self, on_demand: Option<OnDemand<K>>) -> Self {
+        Self { on_demand: on_demand.map(Box::new), ..self }
+    }
+
+    /// Returns whether the object is cached encoded.
+    pub fn is_on_demand(&self) -> bool {
+        self.on_demand.is_some()
+    }
+
+    /// Keeps the decoded object next to its encoded form. It counts as unread until a reader uses it.
+    pub fn keep_unread(&self) {
+        if let Some(on_demand) = &self.on_demand {
+            on_demand.set_unread(self.object.clone());
+        }
+    }
+
+    /// Returns the decoded object if the cache does not contain it.
+    pub(crate) fn uncached(&self) -> Option<Arc<K>> {
+        self.on_demand.as_ref().map(|_| self.object.clone())
+    }
+
+    /// Keeps the decoded object next to its encoded form. [`Entry::report_decoded`] must follow once the entry is in the
+    /// cache.
+    pub(crate) fn keep_decoded(&self) {
+        if let Some(on_demand) = &self.on_demand {
+            on_demand.set(self.object.clone());
+        }
     }
 }
 
 /// Counts only the size of the object itself.
 impl<K> From<Arc<K>> for WithSize<K> {
     fn from(object: Arc<K>) -> Self {
-        Self { object, bytes: shared(size_of::<K>()) }
+        Self { object, bytes: decoded_footprint::<K>(0), on_demand: None }
     }
 }
 
 impl<K> From<WithSize<K>> for CachedValue<K> {
-    fn from(WithSize { object, bytes }: WithSize<K>) -> Self {
-        Self::Known { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), object }
+    fn from(WithSize { object, bytes, on_demand }: WithSize<K>) -> Self {
+        match on_demand {
+            Some(on_demand) => Self::OnDemand(on_demand),
+            None => Self::Known { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), object },
+        }
     }
 }
 
@@ -92,6 +134,7 @@ impl<K> Object<K> {
     pub(crate) fn bytes(&self) -> usize {
         match &self.0.held {
             CachedValue::Known { bytes, .. } => *bytes as usize,
+            CachedValue::OnDemand(object) => object.footprint(),
             CachedValue::Tainted { last } => last.as_ref().map_or(0, Self::bytes),
         }
     }
@@ -112,10 +155,52 @@ impl<K> Object<K> {
     }
 
     /// Returns the object without the handle, for callers that need an [`Arc`].
+    ///
+    /// A cache may contain only the encoded object. The first access then decodes it.
     pub fn arc(&self) -> &Arc<K> {
         match &self.0.held {
             CachedValue::Known { object, .. } => object,
+            CachedValue::OnDemand(object) => object.get(&self.0.identity),
             CachedValue::Tainted { .. } => unreachable!("no caller has a handle of an undecodable state"),
+        }
+    }
+
+    /// Calls `read` with the object. An object that is not decoded is decoded for this call only.
+    pub(crate) fn decoded_for<T>(&self, read: impl FnOnce(&K) -> T) -> T {
+        match &self.0.held {
+            CachedValue::OnDemand(object) => object.read(&self.0.identity, read),
+            _ => read(self.arc()),
+        }
+    }
+
+    /// Returns a handle for a single reader. If the object is not decoded, its decoded form belongs to this handle and
+    /// is dropped with it.
+    ///
+    /// An associated function, since a method could hide one of `K`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn private(this: Self) -> Self {
+        match &this.0.held {
+            CachedValue::OnDemand(object) if !object.is_decoded() => {
+                let held = CachedValue::OnDemand(Box::new(object.private()));
+                Self(Arc::new(State { held, identity: this.0.identity.clone() }))
+            }
+            _ => this,
+        }
+    }
+
+    /// Returns the labels of the object, without decoding the other fields.
+    pub(crate) fn cached_labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>>
+    where
+        K: Cacheable,
+    {
+        match &self.0.held {
+            CachedValue::OnDemand(object) if !object.is_decoded() => match object.labels() {
+                Ok(labels) => labels.map(Cow::Owned),
+                // The type reads its labels from another field.
+                Err(_) => object.read(&self.0.identity, |object| object.labels().map(Cow::into_owned)).map(Cow::Owned),
+            },
+            _ => K::labels(self),
         }
     }
 
@@ -259,7 +344,7 @@ impl<K> Entry<K> {
     /// Returns the last decodable state of the object; `None` if no state was decodable.
     pub fn last(&self) -> Option<&Object<K>> {
         match &self.0.0.held {
-            CachedValue::Known { .. } => Some(&self.0),
+            CachedValue::Known { .. } | CachedValue::OnDemand(_) => Some(&self.0),
             CachedValue::Tainted { last } => last.as_ref(),
         }
     }
@@ -273,6 +358,48 @@ impl<K> Entry<K> {
     /// would fail in the same way.
     pub(crate) fn is_delivered_undecodable(&self) -> bool {
         matches!(&self.0.0.held, CachedValue::Tainted { last: Some(last) } if last.version() == self.version())
+    }
+
+    /// Returns a handle of `object`, the decoded form of this state.
+    pub(crate) fn with_decoded(&self, object: Arc<K>) -> Object<K> {
+        let bytes = match &self.0.0.held {
+            CachedValue::OnDemand(held) => held.decoded_bytes(),
+            _ => self.bytes(),
+        };
+        Object::with_size(self.identity().clone(), WithSize { object, bytes, on_demand: None })
+    }
+
+    /// Reports a decoded form that was kept before the entry was in the cache.
+    pub(crate) fn report_decoded(&self) {
+        if let CachedValue::OnDemand(held) = &self.0.0.held {
+            held.report(self.identity());
+        }
+    }
+
+    /// Returns the use of the decoded form since the last call, and its memory in bytes. Returns `None` if the entry has
+    /// no encoded form, or no decoded one.
+    #[doc(hidden)]
+    pub fn sweep_decoded(&self) -> Option<(DecodedUse, usize)> {
+        match &self.0.0.held {
+            CachedValue::OnDemand(held) => Some((held.sweep()?, held.decoded_bytes())),
+            CachedValue::Tainted { last } => Self(last.clone()?).sweep_decoded(),
+            CachedValue::Known { .. } => None,
+        }
+    }
+
+    /// Returns a copy of the entry without the decoded form; `None` if the entry has no encoded or no decoded form.
+    pub(crate) fn without_decoded(&self) -> Option<Self> {
+        match &self.0.0.held {
+            CachedValue::OnDemand(held) if held.is_decoded() => {
+                let held = CachedValue::OnDemand(Box::new(held.without_decoded()));
+                Some(Self(Object(Arc::new(State { held, identity: self.identity().clone() }))))
+            }
+            CachedValue::Tainted { last: Some(last) } => {
+                let Self(last) = Self(last.clone()).without_decoded()?;
+                Some(Self::tainted(self.identity().clone(), Some(last)))
+            }
+            _ => None,
+        }
     }
 
     /// Returns a mutable reference to the identity; `None` if another handle shares the entry.

@@ -1,6 +1,9 @@
 //! Paths to fields of objects.
 
 use std::fmt;
+use std::ops::Range;
+
+use crate::scan::{Cursor, ScanError};
 
 /// Path to a field of an object: member names, from the outermost to the innermost.
 ///
@@ -29,6 +32,32 @@ impl FieldPath {
     pub fn names(&self) -> &[Box<str>] {
         &self.0
     }
+
+    /// Returns the range of the field in the JSON of an object; `None` if the field is missing or null.
+    pub(crate) fn find_in_json(&self, bytes: &[u8]) -> Result<Option<Range<usize>>, ScanError> {
+        let mut found = None;
+        walk(&mut Cursor::new(bytes), self.names(), &mut found)?;
+        // An explicit `null` counts as absent.
+        Ok(found.filter(|span| bytes[span.clone()] != *b"null"))
+    }
+}
+
+/// Walks to the value at these names. As in `serde_json`, the last of several members with one name counts.
+fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<usize>>) -> Result<(), ScanError> {
+    let Some((name, inner)) = names.split_first() else {
+        *found = Some(cursor.skip()?);
+        return Ok(());
+    };
+    cursor.members(|cursor, member| {
+        if member.name.find(|read| (read == name.as_bytes()).then_some(())).is_some() {
+            // For duplicate names, the last value counts, as in a full decode.
+            *found = None;
+            walk(cursor, inner, found)
+        } else {
+            cursor.skip().map(drop)
+        }
+    })?;
+    Ok(())
 }
 
 impl From<&str> for FieldPath {

@@ -46,6 +46,7 @@ use crate::event::{Change, Path, Rules, difference};
 use crate::fault_injection::inject;
 use crate::key::ObjectKey;
 use crate::object::{Entry, WithSize};
+use crate::on_demand::DecodedUse;
 use crate::record::Identity;
 use crate::slots::Slot;
 use crate::uid::Uid;
@@ -57,7 +58,7 @@ pub use joining::Joining;
 pub use snapshot::{Footprint, Lookup, Snapshot, StoreReader};
 pub use staging::{OfferResult, OlderList, Staging};
 
-use entries::{Replacement, entry, successor};
+use entries::{Extractor, Replacement, entry, successor};
 use indexed::Maintained;
 use vacant::Vacant;
 
@@ -109,16 +110,16 @@ impl<K: Send + Sync + 'static> Store<K> {
         path: &Path,
         on_change: impl FnMut(Change<K>),
     ) -> bool {
-        let incoming = entry(identity, object);
+        let (incoming, decoded) = entry(identity, object);
         // `successor` rejects states that are not newer, so repeated records change nothing (C3,
         // C4).
         let replacement = match self.working.objects.get(incoming.key()) {
             Some((slot, held)) => match successor(held, incoming, inject!(self.rules.faults, RepeatedRecords)) {
-                Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
+                Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new), decoded, values: None },
                 None => return false,
             },
             // `edit` takes this slot later: an index function may panic first.
-            None => Replacement { slot: self.vacant.first(), old: None, new: Some(incoming) },
+            None => Replacement { slot: self.vacant.first(), old: None, new: Some(incoming), decoded, values: None },
         };
         self.edit(replacement, path, on_change);
         true
@@ -140,7 +141,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         {
             return false;
         }
-        self.edit(Replacement { slot, old: Some(held.clone()), new: None }, path, on_change);
+        let replacement = Replacement { slot, old: Some(held.clone()), new: None, decoded: None, values: None };
+        self.edit(replacement, path, on_change);
         true
     }
 
@@ -158,6 +160,23 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.working.objects.replace(slot, entry);
         self.edited = true;
         true
+    }
+
+    /// Returns the use of the object's decoded form since the last call, and its memory in bytes. Returns `None` if the
+    /// cache contains no decoded form next to an encoded one.
+    pub fn sweep_decoded(&self, key: &ObjectKey) -> Option<(DecodedUse, usize)> {
+        self.working.objects.get(key)?.1.sweep_decoded()
+    }
+
+    /// Drops the decoded form of an object that the cache contains in encoded form too. Readers that have the decoded
+    /// form keep it.
+    pub fn drop_decoded(&mut self, key: &ObjectKey) {
+        if let Some((slot, held)) = self.working.objects.get(key)
+            && let Some(encoded) = held.without_decoded()
+        {
+            self.working.objects.replace(slot, encoded);
+            self.edited = true;
+        }
     }
 
     /// Advances the store to `version`; no change up to `version` may be missing. An older version has no effect.
@@ -210,13 +229,17 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Starts a relist. Its entries are compared with the current state and stay invisible until the commit.
     pub fn begin_relist(&self) -> Staging<K> {
-        Staging::new(self.working.objects.clone())
+        Staging::new(self.working.objects.clone(), self.extractors())
     }
 
     /// Starts a relist of another history. No cached state can replace a listed one, since both histories may have
     /// assigned the same version.
     pub fn begin_new_epoch(&self) -> Staging<K> {
-        Staging::new(self.working.objects.new_empty())
+        Staging::new(self.working.objects.new_empty(), self.extractors())
+    }
+
+    fn extractors(&self) -> Box<[Extractor<K>]> {
+        self.indexes.iter().map(|index| index.extractor()).collect()
     }
 
     /// Replaces the content by a complete list of the collection at `version`, and passes each change to the callback.
@@ -251,6 +274,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.prepare(&replacements);
         self.vacant = vacant;
         self.apply_replacements(&replacements, Some(&slots));
+        replacements.iter().filter_map(|replacement| replacement.new.as_ref()).for_each(Entry::report_decoded);
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
@@ -268,7 +292,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Ok(())
     }
 
-    fn edit(&mut self, replacement: Replacement<K>, path: &Path, on_change: impl FnMut(Change<K>)) {
+    fn edit(&mut self, replacement: Replacement<K>, path: &Path, mut on_change: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
         // The slot is taken after `prepare`, since a panic must leave it vacant.
@@ -277,15 +301,22 @@ impl<K: Send + Sync + 'static> Store<K> {
         }
         self.apply_replacements(&replacement, None);
         self.edited = true;
-        let [Replacement { old, new, .. }] = replacement;
-        difference(old.as_ref(), new.as_ref(), path, self.rules, on_change);
+        let [Replacement { old, new, decoded, .. }] = replacement;
+        // Handlers receive the decoded object, which the cache does not contain. They drop it after their calls.
+        let decoded = new.as_ref().zip(decoded).map(|(new, decoded)| new.with_decoded(decoded));
+        difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
+            on_change(match &decoded {
+                Some(decoded) => change.with_current(decoded),
+                None => change,
+            });
+        });
     }
 
     /// Computes the index values of the new objects. The index functions are user code and may panic, so no state is
     /// modified before all of them have returned.
     fn prepare(&mut self, replacements: &[Replacement<K>]) {
-        for index in &mut self.indexes {
-            index.prepare(replacements);
+        for (number, index) in self.indexes.iter_mut().enumerate() {
+            index.prepare(replacements, number);
         }
     }
 

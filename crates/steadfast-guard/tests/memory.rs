@@ -93,7 +93,7 @@ fn accounted_and_counted<K: Cacheable>(encoding: Encoding, items: &[Item]) -> (f
     let region = Region::new(ALLOCATOR);
     for raw in &raw {
         let (object, beyond) = decoder.decode_with_size::<K>(raw).expect("an object within the limits");
-        let WithSize { object, bytes } = WithSize::new(object, beyond);
+        let WithSize { object, bytes, .. } = WithSize::new(object, beyond);
         accounted += bytes;
         kept.push(object);
     }

@@ -22,6 +22,8 @@ pub(crate) struct Choices {
     pub(crate) memory_limit: Option<usize>,
     /// True if encoded objects are delta-compressed.
     pub(crate) packed: bool,
+    /// Minimum memory of a decoded object that is cached encoded, in bytes; `None` if all objects are cached decoded.
+    pub(crate) on_demand_from: Option<usize>,
     /// Path of the checkpoint file.
     pub(crate) checkpoint: Option<String>,
     /// Permission to store Secrets in the checkpoint.
@@ -101,6 +103,10 @@ impl Choices {
         }
         if self.packed != requested.packed {
             differences.push(difference("packed", &self.packed, &requested.packed));
+        }
+        if self.on_demand_from != requested.on_demand_from {
+            let (running, requested) = (&self.on_demand_from, &requested.on_demand_from);
+            differences.push(difference("decode_on_demand_from", running, requested));
         }
         if self.checkpoint != requested.checkpoint {
             differences.push(difference("checkpoint", &self.checkpoint, &requested.checkpoint));

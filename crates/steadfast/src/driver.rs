@@ -37,6 +37,7 @@ use tokio::sync::{mpsc, watch};
 #[cfg(feature = "checkpoint")]
 use crate::cache_storage::CacheStorage;
 use crate::connection::TransferSlot;
+use crate::decoded_forms::DecodedForms;
 use crate::metrics::request_metrics::RequestMetrics;
 use crate::probes::Probed;
 use crate::responses::{Arrival, InflightResponses, RequestBuilder};
@@ -93,6 +94,7 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     reachable: watch::Receiver<u64>,
     timer: DeadlineTimer,
     resyncs: Resyncs<K>,
+    decoded_forms: DecodedForms,
     /// Diagnostics to deliver at the next flush, in this order.
     diagnostics: Vec<Diagnostic>,
     /// Number of diagnostics that were inserted late, because their objects were decoded later.
@@ -130,6 +132,8 @@ enum Wakeup {
     Timer,
     /// No more buffered data.
     Quiet,
+    /// Nothing to do except the drop of unused decoded objects.
+    Idle,
 }
 
 impl<K: Cacheable> Driver<K> {
@@ -164,6 +168,7 @@ impl<K: Cacheable> Driver<K> {
             commands,
             reachable,
             resyncs: Resyncs::default(),
+            decoded_forms: DecodedForms::default(),
             diagnostics: Vec::new(),
             late_diagnostics: 0,
             edits: Vec::new(),
@@ -234,6 +239,10 @@ impl<K: Cacheable> Driver<K> {
                     self.flush();
                     took += self.shared.environment.now().since(begun);
                 }
+                Wakeup::Idle => {
+                    self.sweep_decoded();
+                    tokio::task::yield_now().await;
+                }
                 Wakeup::Arrival(id, arrival) => {
                     let begun = self.shared.environment.now();
                     self.arrived(id, arrival);
@@ -260,6 +269,10 @@ impl<K: Cacheable> Driver<K> {
         if self.timer.is_due() {
             self.step(Input::Tick);
             self.resync();
+            // A busy watch must not postpone the drop of unused objects.
+            if self.decoded_forms.next().is_some_and(|next| next <= self.shared.environment.now()) {
+                self.sweep_decoded();
+            }
         }
     }
 
@@ -275,8 +288,9 @@ impl<K: Cacheable> Driver<K> {
 
     async fn next(&mut self) -> Wakeup {
         // The next deadline.
-        self.timer.set([self.reflector.wake_at(), self.resyncs.next()].into_iter().flatten().min());
-        let Self { commands, responses, transfer, reachable, timer, unpublished, .. } = self;
+        let deadlines = [self.reflector.wake_at(), self.resyncs.next(), self.decoded_forms.next()];
+        self.timer.set(deadlines.into_iter().flatten().min());
+        let Self { commands, responses, transfer, reachable, timer, unpublished, decoded_forms, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
@@ -284,8 +298,8 @@ impl<K: Cacheable> Driver<K> {
             }
         };
         // The order matters. Commands and granted slots come first, because a busy watch must not delay them. The timer
-        // comes before arrivals, because a deadline must fire under a steady stream of data. `Quiet` comes last,
-        // because it reports that no other input is ready.
+        // comes before arrivals, because a deadline must fire under a steady stream of data. `Quiet` follows, because it
+        // reports that no other input is ready. `Idle` comes last, because its work can wait for a publication.
         tokio::select! {
             biased;
             command = commands.recv() => Wakeup::Command(command),
@@ -294,6 +308,7 @@ impl<K: Cacheable> Driver<K> {
             () = timer.fired() => Wakeup::Timer,
             (id, arrival) = poll_fn(|context| responses.poll_next(context)) => Wakeup::Arrival(id, arrival),
             () = std::future::ready(()), if unpublished.is_some() => Wakeup::Quiet,
+            () = std::future::ready(()), if decoded_forms.has_step() => Wakeup::Idle,
         }
     }
 

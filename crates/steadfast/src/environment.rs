@@ -14,9 +14,6 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 mod abort_on_drop;
-mod blocking_pool;
-mod helpers;
-mod io_executor;
 pub mod local;
 mod on_runtime;
 mod random;
@@ -24,10 +21,9 @@ mod tcp;
 pub mod threads;
 
 pub(crate) use abort_on_drop::AbortOnDrop;
-pub use blocking_pool::BlockingThreads;
-pub use helpers::{HelperThreads, HelperWork};
 pub(crate) use on_runtime::OnRuntime;
 pub use steadfast_core::Instant;
+pub use steadfast_executor::{BlockingThreads, HelperThreads, HelperWork};
 
 /// Time, threads, randomness and sockets behind one value.
 pub trait Environment: Send + Sync + 'static {

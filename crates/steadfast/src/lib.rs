@@ -90,6 +90,7 @@ mod catching_up;
 mod checkpoint;
 mod choices;
 pub mod connection;
+mod decoded_forms;
 mod driver;
 #[cfg_attr(not(feature = "checkpoint"), path = "durable/disabled.rs")]
 mod durable;

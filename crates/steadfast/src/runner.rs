@@ -237,7 +237,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         // A stream has no call to wait for: the event is finished once the reader receives the event.
         state.queue.done(&delivery.key);
         self.report_initial_objects(&state);
-        PullResult::Event(delivery.event)
+        PullResult::Event(delivery.event.private())
     }
 
     /// Waits until an event may be available to a stream.
@@ -518,6 +518,8 @@ impl<K: Send + Sync + 'static> Worker<K> {
     fn run(mut self, handler: &dyn Handler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
         while let Some(Delivery { key, event, changes, missed, .. }) = next {
+            // The handler alone reads these handles, so what it decodes is dropped after the call.
+            let event = event.private();
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
                 let inside = call_context::enter(self.runner.number());
@@ -537,6 +539,8 @@ impl<K: Send + Sync + 'static> Worker<K> {
     async fn run_async(mut self, handler: &dyn BoxedAsyncHandler<K>, first: Delivery<K>) {
         let mut next = self.begin(first);
         while let Some(Delivery { key, event, changes, missed, .. }) = next {
+            // The handler alone reads these handles, so what it decodes is dropped after the call.
+            let event = event.private();
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
                 let made = call_context::run(self.runner.number(), async { handler.handle(event, call).await });

@@ -19,6 +19,7 @@ use steadfast_core::store::{Footprint, Joining, Snapshot, Store, StoreIndex, Sto
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
 use tokio::sync::watch;
 
+use crate::decoded_forms::DecodeReports;
 use crate::durable::Durables;
 use crate::environment::SharedEnvironment;
 use crate::handler_filter::HandlerFilter;
@@ -61,6 +62,8 @@ pub(crate) struct Shared<K> {
     observation: OnceLock<Observation>,
     /// Memory of the base objects of delta compression in bytes, if it is enabled.
     pub(crate) dictionary_bytes: OnceLock<Arc<AtomicUsize>>,
+    /// Reports of readers about objects that they decoded.
+    pub(crate) decode_reports: Arc<DecodeReports>,
     /// Counter of publications and state changes.
     changed: watch::Sender<u64>,
     /// Waiters for versions of the cache.
@@ -110,6 +113,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             at_stop: Mutex::default(),
             observation: OnceLock::new(),
             dictionary_bytes: OnceLock::new(),
+            decode_reports: Arc::default(),
             changed: watch::Sender::new(0),
             milestones: Milestones::default(),
             withheld: AtomicBool::new(false),
@@ -455,7 +459,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let handlers = self.handlers();
         let own = handlers.iter().filter(|handler| handler.is_first);
         let queues = own.map(|handler| handler.runner().footprint()).sum();
-        Memory { objects: objects + dictionary_bytes, keys: entries + layout, indexes, queues }
+        let decoded = self.decode_reports.bytes();
+        Memory { objects: objects + dictionary_bytes + decoded, keys: entries + layout, indexes, queues }
     }
 
     /// Records that the driver has ended.

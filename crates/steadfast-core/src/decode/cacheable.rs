@@ -15,7 +15,9 @@ use super::delta_compressed::{DeltaCompressed, DictionaryGroups};
 use super::error::error_offset;
 use super::size_counting::{ByteCount, SizeCounting};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
+use crate::on_demand::{self, Decode, Decoded, Form, OnDemand};
 use crate::protobuf;
+use crate::record::Identity;
 
 /// Form in which a cache stores objects.
 ///
@@ -50,6 +52,14 @@ pub trait Cacheable: Send + Sync + Sized + 'static {
 
     /// Returns the labels, for readers with a selector.
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>>;
+
+    /// Returns the encoded form of `raw` to cache instead of the decoded object, which takes `bytes` bytes. Returns
+    /// `None` to cache the decoded object.
+    #[doc(hidden)]
+    fn on_demand(raw: &RawObject, bytes: usize, decoder: &mut Decoder) -> Option<OnDemand<Self>> {
+        let _ = (raw, bytes, decoder);
+        None
+    }
 }
 
 impl<K> Cacheable for K
@@ -77,6 +87,27 @@ where
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
         self.meta().labels.as_ref().map(Cow::Borrowed)
     }
+
+    fn on_demand(raw: &RawObject, bytes: usize, decoder: &mut Decoder) -> Option<OnDemand<Self>> {
+        decoder.encode(raw, bytes, decode_again)
+    }
+}
+
+/// Decodes the bytes that a cache contains of an object.
+fn decode_again<K: DeserializeOwned>(
+    (encoding, message): Form,
+    bytes: &[u8],
+    identity: &Identity,
+) -> Result<K, DecodeError> {
+    match (encoding, message) {
+        (Encoding::Json, _) => {
+            json(bytes).map_err(|error| DecodeError::of_json(identity, error_offset(bytes, &error), &error))
+        }
+        (Encoding::Protobuf, Some(message)) => {
+            protobuf::decode(message, bytes, true).map_err(|error| DecodeError::of_protobuf(identity, &error))
+        }
+        (Encoding::Protobuf, None) => Err(DecodeError::of_unknown_kind(identity)),
+    }
 }
 
 /// Decoder for a sequence of objects, with a shared buffer.
@@ -88,10 +119,24 @@ pub struct Decoder {
     heap: usize,
     /// Dictionaries for packed objects, if objects are packed.
     dictionaries: Option<DictionaryGroups>,
+    /// Set if `Lazy` objects are packed.
+    packs_lazy: bool,
     on_undecodable: Option<OnUndecodable>,
+    on_demand: Option<OnDemandRule>,
     /// State that the kept objects share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
 }
+
+/// Rule for objects that are cached encoded and decoded on demand.
+#[derive(Clone)]
+struct OnDemandRule {
+    /// Minimum memory of a decoded object in bytes. Smaller objects are cached decoded.
+    min_decoded_bytes: usize,
+    decoded: Decoded,
+}
+
+/// Minimum memory of a decoded object, as a multiple of its encoded length. Below it, the encoded form saves little.
+const MIN_EXPANSION: usize = 2;
 
 /// Callback for an object that a read found to be undecodable.
 pub type OnUndecodable = Arc<dyn Fn(&DecodeError) + Send + Sync>;
@@ -115,7 +160,16 @@ impl Decoder {
     /// to a fifth of their bytes. Each decoding and each read costs some microseconds.
     #[must_use]
     pub fn packed(self) -> Self {
-        Self { dictionaries: Some(DictionaryGroups::default()), ..self }
+        Self { dictionaries: Some(DictionaryGroups::default()), packs_lazy: true, ..self }
+    }
+
+    /// Caches objects in packed form if their decoded form takes at least `min_decoded_bytes` bytes and twice their
+    /// encoded length; with 0, all objects. Readers decode them again. `decoded` is called for each decoded form that
+    /// stays in the cache.
+    #[must_use]
+    pub fn on_demand(self, min_decoded_bytes: usize, decoded: Decoded) -> Self {
+        let on_demand = Some(OnDemandRule { min_decoded_bytes, decoded });
+        Self { on_demand, dictionaries: Some(DictionaryGroups::default()), ..self }
     }
 
     /// Returns the size of the dictionaries in bytes. The size of an object does not include its dictionary. `None` if
@@ -131,9 +185,27 @@ impl Decoder {
         Self {
             options: self.options,
             on_undecodable: self.on_undecodable.clone(),
+            on_demand: self.on_demand.clone(),
             shared: self.shared.clone(),
             ..Self::default()
         }
+    }
+
+    /// Returns the encoded form of `raw`, if it should be cached instead of the decoded object of `bytes` bytes.
+    fn encode<K: Send + Sync + 'static>(
+        &mut self,
+        raw: &RawObject,
+        bytes: usize,
+        decode: Decode<K>,
+    ) -> Option<OnDemand<K>> {
+        let rule = self.on_demand.clone()?;
+        let is_worthwhile = rule.min_decoded_bytes == 0 || bytes >= MIN_EXPANSION * raw.bytes.len();
+        if bytes < rule.min_decoded_bytes || !is_worthwhile {
+            return None;
+        }
+        let shared = self.shared(|_| on_demand::Shared::new(decode, Some(rule.decoded)));
+        let packed = self.compressed(raw, true);
+        Some(OnDemand::new(packed, (raw.encoding, raw.message), bytes, shared))
     }
 
     /// Returns the state that all objects of this decoder share. `make` creates it for the first object, with the
@@ -160,10 +232,14 @@ impl Decoder {
 
     /// Returns the bytes of `raw` to store in the cache, packed if possible.
     pub(crate) fn pack(&mut self, raw: &RawObject) -> DeltaCompressed {
+        self.compressed(raw, self.packs_lazy)
+    }
+
+    fn compressed(&mut self, raw: &RawObject, packs: bool) -> DeltaCompressed {
         let bytes = compact(self.options, &mut self.scratch, raw);
         let packed = match &mut self.dictionaries {
-            Some(dictionaries) => dictionaries.pack(&raw.identity.key, bytes),
-            None => DeltaCompressed::plain(bytes),
+            Some(dictionaries) if packs => dictionaries.pack(&raw.identity.key, bytes),
+            _ => DeltaCompressed::plain(bytes),
         };
         self.heap += packed.footprint();
         packed

@@ -19,9 +19,11 @@ use crate::key::ObjectKey;
 
 /// Bytes of an object.
 // Two fields represent three cases, so that the type has only their size.
+#[derive(Clone)]
 pub(crate) struct DeltaCompressed {
-    /// Verbatim bytes, or compressed bytes after their uncompressed length; empty for the base object itself.
-    own: Box<[u8]>,
+    /// Verbatim bytes, or compressed bytes after their uncompressed length; empty for the base object itself. Shared,
+    /// since a clone would leave copies between the decoded objects that are dropped.
+    own: Arc<[u8]>,
     base: Option<Arc<Base>>,
 }
 
@@ -108,7 +110,7 @@ impl DictionaryGroups {
         if is_root {
             self.root = Arc::downgrade(&base);
         }
-        DeltaCompressed { own: Box::default(), base: Some(base) }
+        DeltaCompressed { own: Arc::default(), base: Some(base) }
     }
 
     /// Compresses the bytes with `base`, if that saves a quarter of them.
@@ -181,8 +183,9 @@ impl DeltaCompressed {
     }
 
     /// Returns the memory beyond the value itself and beyond the bases, in bytes.
-    pub(super) fn footprint(&self) -> usize {
-        self.own.len()
+    pub(crate) fn footprint(&self) -> usize {
+        // All empty slices share one allocation.
+        if self.own.is_empty() { 0 } else { shared(self.own.len()) }
     }
 }
 

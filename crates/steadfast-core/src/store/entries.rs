@@ -1,5 +1,8 @@
 //! Entries of a store, and the rule for their replacement.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use crate::object::{Entry, Object, WithSize};
 use crate::record::Identity;
 use crate::slots::Slot;
@@ -13,7 +16,17 @@ pub(super) struct Replacement<K> {
     pub(super) slot: Slot,
     pub(super) old: Option<Entry<K>>,
     pub(super) new: Option<Entry<K>>,
+    /// Decoded object of the new entry, if the entry contains only its encoded form.
+    pub(super) decoded: Option<Arc<K>>,
+    /// Values of the new entry for the first indexes of the store, if they were computed in advance.
+    pub(super) values: Option<Box<[Values]>>,
 }
+
+/// Values of an object for one index: a `Vec` of them.
+pub(super) type Values = Box<dyn Any + Send + Sync>;
+
+/// Function that returns the values of an object for one index.
+pub(super) type Extractor<K> = Arc<dyn Fn(&K) -> Values + Send + Sync>;
 
 impl<K> Replacement<K> {
     /// Returns whether the slot keeps its key.
@@ -22,11 +35,18 @@ impl<K> Replacement<K> {
     }
 }
 
-/// Creates the entry of a received state.
-pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>, Tainted>) -> Entry<K> {
+/// Creates the entry of a received state. Returns the decoded object too, if the entry contains only its encoded form.
+pub(super) fn entry<K>(
+    identity: Identity,
+    object: Result<impl Into<WithSize<K>>, Tainted>,
+) -> (Entry<K>, Option<Arc<K>>) {
     match object {
-        Ok(object) => Entry::known(Object::with_size(identity, object.into())),
-        Err(Tainted) => Entry::tainted(identity, None),
+        Ok(object) => {
+            let object = object.into();
+            let decoded = object.uncached();
+            (Entry::known(Object::with_size(identity, object)), decoded)
+        }
+        Err(Tainted) => (Entry::tainted(identity, None), None),
     }
 }
 

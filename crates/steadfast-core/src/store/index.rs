@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use super::entries::{Extractor, Replacement};
 use super::objects::Objects;
 use crate::footprint::shared;
 use crate::object::{Entry, Object};
@@ -30,8 +31,36 @@ impl<K: 'static, I: 'static> StoreIndex<K, I> {
 
     pub(super) fn values(&self, entry: &Entry<K>, mut each: impl FnMut(I)) {
         if let Some(object) = entry.last() {
-            (self.extract)(object, &mut each);
+            object.decoded_for(|object| (self.extract)(object, &mut each));
         }
+    }
+
+    /// Passes the values of the new entry to `each`. The index has the position `number` among those of the store.
+    pub(super) fn new_values(&self, replacement: &Replacement<K>, number: usize, mut each: impl FnMut(I))
+    where
+        I: Clone,
+    {
+        let Replacement { new, decoded, values, .. } = replacement;
+        let values = values.as_ref().and_then(|values| values.get(number)?.downcast_ref::<Vec<I>>());
+        match (decoded, values, new) {
+            (Some(decoded), _, _) => (self.extract)(decoded, &mut each),
+            (None, Some(values), _) => values.iter().cloned().for_each(each),
+            (None, None, Some(new)) => self.values(new, each),
+            (None, None, None) => {}
+        }
+    }
+
+    /// Returns the index function, independent of the type of its values.
+    pub(super) fn extractor(&self) -> Extractor<K>
+    where
+        I: Send + Sync,
+    {
+        let extract = self.extract.clone();
+        Arc::new(move |object| {
+            let mut values = Vec::<I>::new();
+            extract(object, &mut |value| values.push(value));
+            Box::new(values)
+        })
     }
 
     /// Returns whether `entry` has `value`.

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::entries::Replacement;
+use super::entries::{Extractor, Replacement};
 use super::index::{AnyPublished, Published, SlotsByValue, StoreIndex, group_by_value};
 use super::objects::Objects;
 use crate::ordmap::OrdMap;
@@ -18,7 +18,11 @@ use crate::slots::{Sequence, Slot};
 /// [`insert_prepared`](Self::insert_prepared) afterwards: the order of the slots depends on the store.
 pub(super) trait Maintained<K>: Send + Sync {
     /// Computes the new values of slots and drops earlier prepared ones. The index stays unchanged.
-    fn prepare(&mut self, replacements: &[Replacement<K>]);
+    /// `number` is the position of the index among those of the store.
+    fn prepare(&mut self, replacements: &[Replacement<K>], number: usize);
+
+    /// Returns the index function, independent of the type of its values.
+    fn extractor(&self) -> Extractor<K>;
 
     /// Removes slots from the values that they no longer have. `objects` is the state before the edit.
     fn remove_prepared(&mut self, objects: &Objects<K>);
@@ -139,21 +143,23 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Indexed<K
 }
 
 impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintained<K> for Indexed<K, I> {
-    fn prepare(&mut self, replacements: &[Replacement<K>]) {
+    fn extractor(&self) -> Extractor<K> {
+        self.index.extractor()
+    }
+
+    fn prepare(&mut self, replacements: &[Replacement<K>], number: usize) {
         self.changes.clear();
         self.prepared.clear();
         for replacement in replacements {
             let (slot, from) = (replacement.slot, self.prepared.len());
-            if let Some(new) = &replacement.new {
-                let prepared = &mut self.prepared;
-                self.index.values(new, |value| {
-                    // The user's function may return a value twice. The index stores each value
-                    // once per object.
-                    if !prepared[from..].iter().flatten().any(|other| *other == value) {
-                        prepared.push(Some(value));
-                    }
-                });
-            }
+            let prepared = &mut self.prepared;
+            self.index.new_values(replacement, number, |value| {
+                // The user's function may return a value twice. The index stores each value
+                // once per object.
+                if !prepared[from..].iter().flatten().any(|other| *other == value) {
+                    prepared.push(Some(value));
+                }
+            });
             let keeps_key = replacement.keeps_key();
             let current = self.values.of(slot).map(|value| &**value);
             // An object with unchanged values needs no modification.

@@ -62,9 +62,10 @@ impl<K: Send + Sync + 'static> Joining<K> {
         let mut replacements = Vec::new();
         self.objects.differences(&snapshot.objects, |slot, old, new| {
             // A reused slot has two keys here. `keeps_key` detects this case.
-            replacements.push(Replacement { slot, old: old.cloned(), new: new.cloned() });
+            replacements.push(Replacement { slot, old: old.cloned(), new: new.cloned(), decoded: None, values: None });
         });
-        self.indexed.prepare(&replacements);
+        // No values were computed in advance for an index that is not part of the store.
+        self.indexed.prepare(&replacements, usize::MAX);
         self.indexed.remove_prepared(&self.objects);
         self.indexed.insert_prepared(&snapshot.objects);
         self.objects = snapshot.objects.clone();

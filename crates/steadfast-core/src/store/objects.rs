@@ -136,7 +136,7 @@ impl<K> Objects<K> {
 
     /// Applies one replacement.
     pub(super) fn edit(&mut self, replacement: &Replacement<K>) {
-        let Replacement { slot, old, new } = replacement;
+        let Replacement { slot, old, new, .. } = replacement;
         match (old, new) {
             (Some(_), Some(new)) => self.replace(*slot, new.clone()),
             (None, Some(new)) => self.add(*slot, new.clone()),

@@ -136,7 +136,7 @@ impl<K> Snapshot<K> {
             None => Ordering::Equal,
         });
         let known = entries.filter_map(Entry::object);
-        known.filter(move |object| selector.matches(&object.labels().unwrap_or_default()))
+        known.filter(move |object| selector.matches(&object.cached_labels().unwrap_or_default()))
     }
 
     /// Returns a checksum. Two stores with the same objects in the same versions have the same checksum; other stores

@@ -1,6 +1,6 @@
 //! Staging of a relist: the listed objects are compared with the store, and kept separate until the list is complete.
 
-use super::entries::{Replacement, Tainted, entry, successor};
+use super::entries::{Extractor, Replacement, Tainted, Values, entry, successor};
 use super::objects::Objects;
 use super::vacant::Vacant;
 use crate::key::ObjectKey;
@@ -34,14 +34,21 @@ pub enum OfferResult {
 /// count as missing from the list. An unchanged object takes the memory of three pointers.
 pub struct Staging<K> {
     held: Objects<K>,
+    /// Functions of the store's indexes.
+    extractors: Box<[Extractor<K>]>,
     /// Staged objects, in the order of their arrival.
     staged: Vec<Staged<K>>,
     /// Memory of all listed objects in bytes, including those that the store already has.
     listed: usize,
+    /// Memory of the decoded forms next to encoded ones, in bytes.
+    decoded: usize,
 }
 
+/// Maximum memory of the decoded forms of a list, next to the encoded ones, in bytes.
+const MAX_DECODED_BYTES: usize = 32 * 1024 * 1024;
+
 enum Staged<K> {
-    Listed(Entry<K>),
+    Listed(Entry<K>, Option<Box<[Values]>>),
     /// Deleted while the list was running.
     Gone(ObjectKey),
 }
@@ -49,15 +56,15 @@ enum Staged<K> {
 impl<K> Staged<K> {
     fn key(&self) -> &ObjectKey {
         match self {
-            Self::Listed(entry) => entry.key(),
+            Self::Listed(entry, _) => entry.key(),
             Self::Gone(key) => key,
         }
     }
 }
 
 impl<K> Staging<K> {
-    pub(super) fn new(held: Objects<K>) -> Self {
-        Self { held, staged: Vec::new(), listed: 0 }
+    pub(super) fn new(held: Objects<K>, extractors: Box<[Extractor<K>]>) -> Self {
+        Self { held, extractors, staged: Vec::new(), listed: 0, decoded: 0 }
     }
 
     /// Stages the object if the store has its listed version; otherwise requests it.
@@ -79,7 +86,7 @@ impl<K> Staging<K> {
         match self.held.get(&identity.key) {
             Some((_, held)) if *held.version() == identity.version && is_same(held) => {
                 self.listed += held.footprint();
-                self.staged.push(Staged::Listed(held.clone()));
+                self.staged.push(Staged::Listed(held.clone(), None));
                 OfferResult::Unchanged
             }
             _ => OfferResult::Requested,
@@ -88,9 +95,28 @@ impl<K> Staging<K> {
 
     /// Stages a listed object.
     pub fn put(&mut self, identity: Identity, object: Result<impl Into<WithSize<K>>, Tainted>) {
-        let entry = entry(identity, object);
+        let (object, values) = match object.map(Into::into) {
+            Ok(object) => {
+                let values = self.prepare(&object);
+                (Ok(object), values)
+            }
+            Err(tainted) => (Err(tainted), None),
+        };
+        let (entry, _) = entry(identity, object);
         self.listed += entry.footprint();
-        self.staged.push(Staged::Listed(entry));
+        self.staged.push(Staged::Listed(entry, values));
+    }
+
+    /// Prepares an object whose decoded form is not cached. The first decoded forms are kept, up to a limit: handlers
+    /// and indexes then read a short list without another decode. For other objects, the index values are returned.
+    fn prepare(&mut self, object: &WithSize<K>) -> Option<Box<[Values]>> {
+        let decoded = object.uncached()?;
+        if self.decoded + object.bytes <= MAX_DECODED_BYTES {
+            self.decoded += object.bytes;
+            object.keep_decoded();
+            return None;
+        }
+        (!self.extractors.is_empty()).then(|| self.extractors.iter().map(|extract| extract(&decoded)).collect())
     }
 
     /// Stages an object whose state could not be decoded, with its last decodable state.
@@ -98,7 +124,7 @@ impl<K> Staging<K> {
         let last = last.map(|(identity, object)| Object::with_size(identity, object));
         let entry = Entry::tainted(identity, last);
         self.listed += entry.footprint();
-        self.staged.push(Staged::Listed(entry));
+        self.staged.push(Staged::Listed(entry, None));
     }
 
     /// Returns the memory in bytes that objects and entries would have after a commit of the current list, including
@@ -116,9 +142,12 @@ impl<K> Staging<K> {
 
     /// Sets the decoded object of the index `place`.
     pub fn fill(&mut self, place: usize, object: WithSize<K>) {
-        if let Some(Staged::Listed(entry)) = self.staged.get_mut(place) {
-            self.listed += object.bytes;
+        let prepared = self.prepare(&object);
+        if let Some(Staged::Listed(entry, values)) = self.staged.get_mut(place) {
+            let before = entry.bytes();
             entry.fill(object);
+            self.listed += entry.bytes() - before;
+            *values = prepared;
         }
     }
 
@@ -149,19 +178,25 @@ impl<K> Staging<K> {
 
         let mut slots = Vec::with_capacity(staged.len());
         let mut replacements = Vec::new();
-        let removal = |(slot, old): (Slot, &Entry<K>)| Replacement { slot, old: Some(old.clone()), new: None };
+        let removal = |(slot, old): (Slot, &Entry<K>)| Replacement {
+            slot,
+            old: Some(old.clone()),
+            new: None,
+            decoded: None,
+            values: None,
+        };
         let mut held = held.slots().map(|slot| (slot, held.at(slot))).peekable();
         // Both sequences are in key order: one merge pass finds missing, new and changed entries.
         for staged in staged {
             // `Staged::Gone` has replaced the listed object, so the cached entry counts as missing from the list.
-            let Staged::Listed(incoming) = staged else { continue };
+            let Staged::Listed(incoming, values) = staged else { continue };
             while let Some(missing) = held.next_if(|(_, held)| held.key() < incoming.key()) {
                 replacements.push(removal(missing));
             }
             let Some((slot, old)) = held.next_if(|(_, held)| held.key() == incoming.key()) else {
                 let slot = vacant.take();
                 slots.push(slot);
-                replacements.push(Replacement { slot, old: None, new: Some(incoming) });
+                replacements.push(Replacement { slot, old: None, new: Some(incoming), decoded: None, values });
                 continue;
             };
             slots.push(slot);
@@ -169,7 +204,7 @@ impl<K> Staging<K> {
             if !old.is(&incoming)
                 && let Some(new) = successor(old, incoming, any_age)
             {
-                replacements.push(Replacement { slot, old: Some(old.clone()), new: Some(new) });
+                replacements.push(Replacement { slot, old: Some(old.clone()), new: Some(new), decoded: None, values });
             }
         }
         replacements.extend(held.map(removal));

@@ -1,10 +1,16 @@
 //! Decoding: from the bytes of a response to an object.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, ExpectedKind, WatchRecord};
+use steadfast_core::event::Rules;
 use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
+use steadfast_core::store::{Lookup, Store};
+use steadfast_core::{Object, ObjectKey, WithSize};
 
+use super::store::{WATCHED, identity};
 use crate::meter::Meter;
 use crate::sample;
 
@@ -106,6 +112,63 @@ pub(super) fn decode(meter: &mut Meter, encoding: Encoding, count: usize) {
         // The decoded object is dropped outside of the measured closure. `drop_pod` measures the drop.
         let pod = meter.count(|| Pod::decode(&raw, &mut decoder)).expect("a pod");
         assert!(pod.metadata.managed_fields.is_none());
+    }
+}
+
+/// Returns the decoder of an informer of pods with the default settings.
+pub(super) fn decoder_on_demand() -> Decoder {
+    Decoder::new(DecodeOptions::default()).on_demand(4096, Arc::new(|_, _| {}))
+}
+
+/// Returns a store with pods that are cached in packed form.
+fn store_on_demand(encoding: Encoding, count: usize) -> (Store<Pod>, Vec<ObjectKey>) {
+    let (mut decoder, mut store, mut keys) = (decoder_on_demand(), Store::new(Rules::default()), Vec::new());
+    for (number, item) in sample::items(encoding, count).into_iter().enumerate() {
+        let raw = decode::list_item(encoding, &item, None).expect("a pod");
+        let (pod, beyond) = decoder.decode_with_size::<Pod>(&raw).expect("a pod");
+        let pod = WithSize::new(pod, beyond);
+        let on_demand = Pod::on_demand(&raw, pod.bytes, &mut decoder);
+        // The sample has few names, so each pod receives another one.
+        let identity = identity(number, number);
+        keys.push(identity.key.clone());
+        store.apply(identity, Ok(pod.cached_as(on_demand)), &WATCHED, drop);
+    }
+    store.publish();
+    (store, keys)
+}
+
+/// Measures the form in which a cache contains a decoded pod.
+pub(super) fn pack(meter: &mut Meter, encoding: Encoding, count: usize) {
+    let mut decoder = decoder_on_demand();
+    for item in sample::items(encoding, count) {
+        let raw = decode::list_item(encoding, &item, None).expect("a pod");
+        let packed = meter.count(|| Pod::on_demand(&raw, 32_000, &mut decoder));
+        assert!(packed.is_some());
+    }
+}
+
+/// Measures the first read of a cached pod, including its decode, and the drop of the decoded pod.
+pub(super) fn read_on_demand(meter: &mut Meter, encoding: Encoding, count: usize) {
+    let (store, keys) = store_on_demand(encoding, count);
+    let reader = store.reader();
+    for key in keys {
+        let Lookup::Found(pod) = reader.get_by_key(&key) else { panic!("{key} exists") };
+        let is_named = meter.count(|| {
+            let pod = Object::private(pod);
+            pod.metadata.name.is_some()
+        });
+        assert!(is_named);
+    }
+}
+
+/// Measures a repeated read of a cached pod.
+pub(super) fn read_decoded(meter: &mut Meter, encoding: Encoding, count: usize) {
+    let (store, keys) = store_on_demand(encoding, count);
+    let reader = store.reader();
+    for key in keys {
+        let Lookup::Found(pod) = reader.get_by_key(&key) else { panic!("{key} exists") };
+        assert!(pod.metadata.name.is_some());
+        assert!(meter.count(|| pod.metadata.name.is_some()));
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, WatchRecord};
+use steadfast_core::WithSize;
+use steadfast_core::decode::{self, Cacheable, Encoding, WatchRecord};
 use steadfast_core::frame::{StreamFramer, StreamRecord};
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
@@ -18,7 +19,7 @@ use crate::sample;
 /// Performs the steps of the driver.
 pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut store = filled(&Arc::new(Pod::default()));
-    let mut decoder = Decoder::new(DecodeOptions::default());
+    let mut decoder = super::decoding::decoder_on_demand();
     let mut queue = DeliveryQueue::new();
     let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
     let (mut reflector, watch) = watching();
@@ -37,9 +38,11 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
             if reflector.record(Instant::ZERO, watch, Record::Object(kind, &raw.identity)) != Verdict::Apply {
                 return None;
             }
-            let pod = Arc::new(Pod::decode(&raw, &mut decoder).ok()?);
+            let (pod, beyond) = decoder.decode_with_size::<Pod>(&raw).ok()?;
+            let pod = WithSize::new(pod, beyond);
+            let on_demand = Pod::on_demand(&raw, pod.bytes, &mut decoder);
             let (version, mut changes) = (raw.identity.version.clone(), Vec::new());
-            store.apply(raw.identity, Ok(pod), &WATCHED, |change| changes.push(change));
+            store.apply(raw.identity, Ok(pod.cached_as(on_demand)), &WATCHED, |change| changes.push(change));
             store.advance(version);
             // Published before the delivery: a handler must find its event in the cache (C6).
             store.publish();
@@ -47,8 +50,10 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
                 queue.push(change, Instant::ZERO);
             }
             let delivery = queue.pop()?;
+            let event = delivery.event.private();
+            let name = event.object().metadata.name.as_ref().map(|_| event.name());
             queue.done(&delivery.key);
-            Some(delivery.event.name())
+            name
         };
         if turn < warmup {
             assert_eq!(handle(), Some("Added"));

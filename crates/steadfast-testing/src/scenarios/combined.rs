@@ -140,7 +140,8 @@ async fn run_with_form<K: CachedConfigMap>(
             let name = format!("client {client}, {scope}");
             let (is_paged, page) = (run.chance(3), 2 + run.pick(4) as u32);
             let builder = factory.builder::<K>(scope).streamed_lists(!is_paged).page_size(Some(page));
-            let informer = builder.object_limit(OBJECT_LIMIT_BYTES).protobuf(target.form.protobuf).start()?;
+            let builder = builder.object_limit(OBJECT_LIMIT_BYTES).protobuf(target.form.protobuf);
+            let informer = builder.decode_on_demand_from(target.decode_on_demand_from()).start()?;
             let counter = differences.clone();
             informer.on_diagnostic(move |diagnostic| {
                 let differed = matches!(diagnostic, Diagnostic::Relisted { fetched: Some(1..), .. });

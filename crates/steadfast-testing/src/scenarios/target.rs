@@ -89,6 +89,12 @@ impl ScenarioTarget {
         self
     }
 
+    /// Returns the minimum size of decoded objects that informers of a decoded type decode on demand. Odd seeds decode
+    /// all objects on demand, and even seeds none: the objects of scenarios are small.
+    pub(super) fn decode_on_demand_from(&self) -> Option<usize> {
+        (!self.seed.is_multiple_of(2)).then_some(0)
+    }
+
     /// Returns `true` if the time is real, so that the load of the machine affects durations.
     pub fn is_real(&self) -> bool {
         !self.in_memory

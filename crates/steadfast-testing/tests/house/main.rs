@@ -15,6 +15,7 @@ mod layers;
 mod links;
 mod listing;
 mod methods;
+mod model_checked;
 mod modules;
 mod platforms;
 mod prose;
@@ -118,9 +119,10 @@ fn no_files_import_each_other() {
 }
 
 /// Each crate, its allowed dependencies within the project, and the additional ones of its tests.
-const ALLOWED_IMPORTS: [(&str, &[&str], &[&str]); 14] = [
+const ALLOWED_IMPORTS: [(&str, &[&str], &[&str]); 15] = [
     ("steadfast-core", &[], &[]),
-    ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
+    ("steadfast-executor", &[], &[]),
+    ("steadfast", &["steadfast-core", "steadfast-executor"], &["steadfast-apiserver"]),
     // Its tests depend on the crate itself, with the metrics that they check.
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
     (
@@ -159,6 +161,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str], &[&str]); 14] = [
             "steadfast-apiserver",
             "steadfast-bench-controllers",
             "steadfast-controller",
+            "steadfast-executor",
             "steadfast-testing",
         ],
         &[],

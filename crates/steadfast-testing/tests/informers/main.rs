@@ -14,6 +14,7 @@ mod memory;
 mod messages;
 mod metrics;
 mod namespaces;
+mod on_demand;
 mod readers;
 mod reentrant;
 mod scopes;

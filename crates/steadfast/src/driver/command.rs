@@ -14,6 +14,8 @@ pub(crate) enum Command {
     Handlers,
     /// Record that a cached object failed to decode on a read.
     UndecodableRead(DecodeError),
+    /// Schedule the drop of decoded forms that readers made.
+    Decoded,
     /// Stop the watch. If `handlers` is true, the handlers end immediately; otherwise they continue with their queues.
     Stop { handlers: bool },
 }

@@ -20,6 +20,9 @@ impl<K: Cacheable> Driver<K> {
             Some(Command::SeekProof) => self.step(Input::SeekProof),
             Some(Command::Newest(since, reply)) => self.find_newest(since, reply),
             Some(Command::Handlers) => self.process_new_handlers(),
+            Some(Command::Decoded) => {
+                self.decoded_forms.reported(&self.shared.decode_reports, self.shared.environment.now());
+            }
             Some(Command::UndecodableRead(error)) => {
                 if self.unread(&error) {
                     self.flush();

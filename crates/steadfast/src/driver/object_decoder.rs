@@ -36,11 +36,14 @@ impl<K: Cacheable> ObjectDecoder<K> {
         // User code: a panic affects only this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let (kept, beyond) = decoder.decode_with_size(object)?;
-            let kept = match transform {
-                Some(transform) => transform(kept),
-                None => kept,
+            // The result of a transform cannot be made again from the object's bytes, since a transform may be any
+            // function. It is therefore cached decoded.
+            let Some(transform) = transform else {
+                let kept = WithSize::new(kept, beyond);
+                let on_demand = K::on_demand(object, kept.bytes, decoder);
+                return Ok(kept.cached_as(on_demand));
             };
-            Ok(WithSize::new(kept, beyond))
+            Ok(WithSize::new(transform(kept), beyond))
         }));
         match kept {
             Ok(Ok(kept)) => Ok(kept),

@@ -127,6 +127,19 @@ impl<K: Cacheable> Driver<K> {
         disordered
     }
 
+    /// Drops some decoded forms that no reader uses. All edits have been applied.
+    pub(super) fn sweep_decoded(&mut self) {
+        let shared = self.shared.clone();
+        let now = shared.environment.now();
+        // The decoded forms are dropped after the lock is released: this can take long, and their `Drop` is user code.
+        let _before = shared.snapshot();
+        shared.edit(|store| {
+            if self.decoded_forms.step(&shared.decode_reports, store, now) {
+                store.publish();
+            }
+        });
+    }
+
     /// Re-checks failures that were reported before their objects were in the cache. Failures of objects that are still
     /// missing are dropped, unless a list is in progress.
     fn recheck_failures(&mut self) {

@@ -34,6 +34,9 @@ impl<K: Cacheable> Driver<K> {
                 self.diagnostics.extend(self.undecodable(&object.identity, &why));
                 Tainted
             });
+            if let Ok(kept) = &kept {
+                self.decoded_forms.event(&object.identity.key, kept, self.shared.environment.now());
+            }
             self.edits.push(Edit::Apply(kind, object.identity, kept));
         }
     }

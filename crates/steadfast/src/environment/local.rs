@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
+use steadfast_executor::{HelperThreads, HelperWork};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 
-use super::helpers::{HelperThreads, HelperWork};
 use super::random::Random;
 use super::{Environment, Socket, Task, tcp};
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast_core::Instant;
+use steadfast_executor::{
+    BlockingPool, BlockingThreads, HelperPool, HelperThreads, HelperWork, IoExecutor, TokioReactor,
+};
 
 use super::abort_on_drop::AbortOnDrop;
-use super::blocking_pool::{BlockingPool, BlockingThreads};
-use super::helpers::{HelperPool, HelperThreads, HelperWork};
-use super::io_executor::IoExecutor;
 use super::random::Random;
 use super::{Environment, Socket, Task, tcp};
 
@@ -20,7 +20,7 @@ use super::{Environment, Socket, Task, tcp};
 /// Connections and informers run only on these threads. A program that blocks its own runtime therefore delays only its
 /// own handlers, not the sockets. An informer that is blocked by user code does not delay the others (C8).
 pub struct Threads {
-    executor: IoExecutor,
+    executor: IoExecutor<TokioReactor>,
     origin: std::time::Instant,
     random: Random,
     pool: BlockingPool,
@@ -36,7 +36,7 @@ impl Threads {
     pub fn new() -> io::Result<Self> {
         let pool = BlockingPool::named("steadfast-handler");
         Ok(Self {
-            executor: IoExecutor::new(pool.clone())?,
+            executor: IoExecutor::new(TokioReactor::new()?, pool.clone())?,
             origin: std::time::Instant::now(),
             random: Random::from_entropy(),
             pool,
@@ -72,7 +72,7 @@ impl Threads {
     ) -> BoxFuture<'static, io::Result<T>> {
         // Spawned on this environment's runtime, to which the socket must belong. The caller may run on another
         // runtime, or outside any runtime.
-        let running = AbortOnDrop(self.executor.handle().spawn(work));
+        let running = AbortOnDrop(self.executor.handle().runtime().spawn(work));
         Box::pin(async move { running.await.map_err(io::Error::other)? })
     }
 }
@@ -103,7 +103,7 @@ impl Environment for Threads {
     fn sleep_until(&self, at: Instant) -> BoxFuture<'static, ()> {
         match self.origin.checked_add(at.since_zero()) {
             Some(at) => {
-                let _current = self.executor.handle().enter();
+                let _current = self.executor.handle().runtime().enter();
                 Box::pin(tokio::time::sleep_until(at.into()))
             }
             // The deadline exceeds the range of the clock, so it never passes.
@@ -112,16 +112,17 @@ impl Environment for Threads {
     }
 
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Task {
-        let running = self.executor.handle().spawn(task).abort_handle();
+        let running = self.executor.handle().runtime().spawn(task).abort_handle();
         Task::new(move || running.abort())
     }
 
     fn spawn_user_task(&self, task: BoxFuture<'static, ()>) -> Task {
-        self.executor.spawn(task)
+        let task = self.executor.spawn(task);
+        Task::new(move || task.abort())
     }
 
     fn enter(&self, action: &mut dyn FnMut()) {
-        let _current = self.executor.handle().enter();
+        let _current = self.executor.handle().runtime().enter();
         action();
     }
 

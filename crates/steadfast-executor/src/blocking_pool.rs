@@ -1,20 +1,24 @@
 //! Thread pool for blocking code, grown on demand, so that a stuck job delays no other job.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+#[cfg(feature = "shuttle")]
+use crate::injected_fault::InjectedExecutorFault;
+use crate::injected_fault::{Fault, inject};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, spawn_thread};
 
 /// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Run time after which a job counts as stuck.
-pub(super) const STUCK_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-pub(super) type Job = Box<dyn FnOnce() + Send>;
+/// Job for a thread of a [`BlockingPool`].
+pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Statistics of the threads for blocking code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +33,9 @@ pub struct BlockingThreads {
 
 /// Handle of the thread pool; cheap to clone.
 #[derive(Clone)]
-pub(super) struct BlockingPool {
+pub struct BlockingPool {
     name: &'static str,
+    fault: Fault,
     shared: Arc<Shared>,
 }
 
@@ -38,7 +43,7 @@ pub(super) struct BlockingPool {
 ///
 /// Allocators keep memory for each thread. A task that changed threads with each job would spread its memory over many
 /// heaps.
-pub(super) struct ThreadAffinity {
+pub struct ThreadAffinity {
     pool: BlockingPool,
     number: u64,
 }
@@ -103,9 +108,9 @@ impl State {
     }
 
     /// Registers a thread as idle and returns its wake-up condition, or `None` if the thread must end.
-    fn register_idle(&mut self, number: u64) -> Option<Arc<Condvar>> {
+    fn register_idle(&mut self, number: u64, fault: Fault) -> Option<Arc<Condvar>> {
         let thread = self.threads.get(&number).filter(|_| !self.closed)?;
-        if thread.affinity.is_none() {
+        if thread.affinity.is_none() || inject!(fault, ReservedThreadListed) {
             self.idle.push(number);
         }
         Some(thread.called.clone())
@@ -125,22 +130,49 @@ impl State {
 
 impl BlockingPool {
     /// Creates an empty pool with this thread name.
-    pub(super) fn named(name: &'static str) -> Self {
-        Self { name, shared: Arc::default() }
+    pub fn named(name: &'static str) -> Self {
+        Self { name, fault: Fault::default(), shared: Arc::default() }
+    }
+
+    /// Injects a fault into this pool and into the executors that use it.
+    #[cfg(feature = "shuttle")]
+    #[must_use]
+    pub fn with_fault(mut self, fault: Option<InjectedExecutorFault>) -> Self {
+        self.fault.injected = fault;
+        self
+    }
+
+    pub(crate) fn fault(&self) -> Fault {
+        self.fault
     }
 
     /// Runs `job` on an idle thread, or on a new one.
-    pub(super) fn run(&self, job: Job) {
+    pub fn run(&self, job: Job) {
         self.call(self.shared.lock(), QueuedJob { job, affinity: None });
     }
 
     /// Creates an affinity without a thread.
-    pub(super) fn affinity(&self) -> ThreadAffinity {
+    pub fn affinity(&self) -> ThreadAffinity {
         ThreadAffinity { pool: self.clone(), number: self.shared.lock().number() }
     }
 
     fn call(&self, mut state: MutexGuard<'_, State>, call: QueuedJob) {
+        if inject!(self.fault, JobQueuedLate) {
+            return self.call_before_queueing(state, call);
+        }
         state.jobs.push_back(call);
+        self.wake_or_start_thread(&mut state);
+    }
+
+    /// Injected fault: wakes a thread for `call` before `call` is queued.
+    fn call_before_queueing(&self, mut state: MutexGuard<'_, State>, call: QueuedJob) {
+        self.wake_or_start_thread(&mut state);
+        drop(state);
+        self.shared.lock().jobs.push_back(call);
+    }
+
+    /// Wakes an idle thread for the newest job, or starts a thread.
+    fn wake_or_start_thread(&self, state: &mut State) {
         let idle = state.idle.pop();
         if let Some(thread) = idle.and_then(|number| state.threads.get(&number)) {
             thread.called.notify_one();
@@ -148,9 +180,9 @@ impl BlockingPool {
         }
         let number = state.number();
         let pool = self.clone();
-        match thread::Builder::new().name(self.name.to_owned()).spawn(move || pool.work(number)) {
+        match spawn_thread(self.name, move || pool.work(number)) {
             // The lock is held during the spawn, so the new thread finds its entry.
-            Ok(_) => drop(state.threads.insert(number, Thread::default())),
+            Ok(()) => drop(state.threads.insert(number, Thread::default())),
             Err(error) => {
                 state.unserved += 1;
                 let threads = state.threads.len();
@@ -160,7 +192,7 @@ impl BlockingPool {
     }
 
     /// Returns the number of threads by state.
-    pub(super) fn count(&self) -> BlockingThreads {
+    pub fn count(&self) -> BlockingThreads {
         let state = self.shared.lock();
         BlockingThreads {
             threads: state.threads.len(),
@@ -170,11 +202,14 @@ impl BlockingPool {
     }
 
     /// Ends idle threads. Stuck threads end after their job.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.shared.lock();
         // Idle threads check `closed` when they wake, and then end.
         state.closed = true;
         state.idle.clear();
+        if inject!(self.fault, CloseNotNotified) {
+            return;
+        }
         for thread in state.threads.values() {
             thread.called.notify_one();
         }
@@ -193,10 +228,15 @@ impl BlockingPool {
                 state.running.remove(&run);
                 continue;
             }
-            let Some(called) = state.register_idle(number) else { break };
-            called.wait_while_for(&mut state, |state| state.is_idle(number), IDLE);
-            // A job has woken the thread, but another thread may have finished first and taken the job.
-            if state.is_idle(number) && !state.release_thread(number) {
+            let Some(called) = state.register_idle(number, self.fault) else { break };
+            let is_idle = if inject!(self.fault, IdleExitUnchecked) {
+                called.wait_for(&mut state, IDLE).timed_out()
+            } else {
+                called.wait_while_for(&mut state, |state| state.is_idle(number), IDLE);
+                // A job has woken the thread, but another thread may have finished first and taken the job.
+                state.is_idle(number)
+            };
+            if is_idle && !state.release_thread(number) {
                 state.idle.retain(|idle| *idle != number);
                 break;
             }
@@ -205,11 +245,17 @@ impl BlockingPool {
     }
 }
 
+impl fmt::Debug for BlockingPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockingPool").field("name", &self.name).field("threads", &self.count()).finish_non_exhaustive()
+    }
+}
+
 impl ThreadAffinity {
     /// Runs `job` on the thread of the previous job, if the affinity has one.
     ///
     /// The previous job must be at its end, because `job` waits until the previous job returns.
-    pub(super) fn run(&self, job: Job) {
+    pub fn run(&self, job: Job) {
         let mut state = self.pool.shared.lock();
         let affinity = Some(self.number);
         if let Some(thread) = state.threads.values_mut().find(|thread| thread.affinity == affinity) {
@@ -221,12 +267,19 @@ impl ThreadAffinity {
     }
 }
 
+impl fmt::Debug for ThreadAffinity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadAffinity").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

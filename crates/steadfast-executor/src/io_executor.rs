@@ -1,4 +1,4 @@
-//! Thread that serves sockets and timers and runs the informers, and a standby thread that replaces a blocked thread.
+//! Thread that drives the reactor and runs the informers, and a standby thread that replaces a blocked thread.
 //!
 //! Sockets and informers share one thread, so that an event reaches its informer without a thread switch. An informer
 //! also runs user code of unknown duration: `Deserialize` implementations, transforms, index functions, `Drop`. The
@@ -6,24 +6,22 @@
 //! takes over all other work, and leaves the first thread to that step. An informer that blocks repeatedly moves to a
 //! thread of its own until its steps have been short for a while.
 //!
-//! The sockets can change threads because informers run *between* two entries of the runtime, not inside: see
+//! The sockets can change threads because informers run *between* two entries of the reactor, not inside: see
 //! [`Inner::lead`]. The first thread takes the sockets back after its step, so that one thread creates and replaces the
 //! objects. Allocators keep the freed memory of each thread, so a change of threads would double the memory.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use futures::future::BoxFuture;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::Notify;
-
-use super::Task;
-use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK_AFTER, ThreadAffinity};
+use crate::blocking_pool::{BlockingPool, BlockingThreads, STUCK_AFTER};
+use crate::injected_fault::inject;
+use crate::reactor::{Reactor, ReactorHandle};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard, spawn_thread};
+use crate::user_task::{TaskScheduler, UserTask};
 
 /// Interval of the standby thread's checks. A step that lasts from one check to the next is blocking. Such a step
 /// delays the other tasks for at most twice this time.
@@ -34,27 +32,19 @@ const MAX_STEPS: u32 = 16;
 /// Time after which no step starts before the sockets are served again.
 const MAX_TURN_DURATION: Duration = Duration::from_millis(2);
 
-/// Number of blocking steps in close succession after which a task moves to a thread of its own. A single blocking step
-/// may be due to a large list, or to an overloaded machine.
-const MAX_BLOCKING_STEPS: u32 = 4;
-const BLOCKING_STEPS_WINDOW: Duration = Duration::from_secs(1);
-
-/// Maximum duration of a prompt step.
-const MAX_PROMPT_STEP_DURATION: Duration = CHECK_INTERVAL;
-
-/// Time of only prompt steps after which a task returns from a thread of its own.
-const PROMPT_PERIOD_BEFORE_RETURN: Duration = Duration::from_secs(1);
+/// Name of the first thread.
+const FIRST_THREAD: &str = "steadfast-io";
+/// Name of the standby thread, and of a thread that has replaced a blocked one.
+const STANDBY_THREAD: &str = "steadfast-relief";
 
 /// Handle of the threads. The threads end when the handle is dropped.
-pub(super) struct IoExecutor {
-    inner: Arc<Inner>,
+pub struct IoExecutor<R: Reactor> {
+    inner: Arc<Inner<R>>,
 }
 
-struct Inner {
-    handle: Handle,
-    state: Mutex<State>,
-    /// Interrupts the runtime of the leading thread.
-    interrupt: Notify,
+struct Inner<R: Reactor> {
+    handle: R::Handle,
+    state: Mutex<State<R>>,
     /// Wakes the standby thread.
     standby_wake: Condvar,
     /// Wakes the first thread, which waits to lead again.
@@ -62,23 +52,23 @@ struct Inner {
     pool: BlockingPool,
 }
 
-struct State {
+struct State<R: Reactor> {
     /// `None` after the shutdown.
-    runtime: Option<Arc<Runtime>>,
+    reactor: Option<Arc<R>>,
     /// Number of changes of the leading thread so far. Identifies the current leading thread.
     leader_epoch: u64,
-    /// True while the leading thread is inside the runtime.
+    /// True while the leading thread is inside the reactor, or on its way into it, and no step is ready.
     serving: bool,
     first: FirstThread,
     /// Relieved threads that are still in their step, with the time of the change.
     relieved_threads: BTreeMap<u64, Instant>,
     /// Task of the current step.
-    current_task: Option<Arc<UserTask>>,
+    current_task: Option<Arc<UserTask<Inner<R>>>>,
     /// Number of started steps.
     steps: u64,
     /// True while the standby thread sleeps until the next step.
     standby_is_asleep: bool,
-    ready: VecDeque<Arc<UserTask>>,
+    ready: VecDeque<Arc<UserTask<Inner<R>>>>,
     closed: bool,
 }
 
@@ -91,11 +81,16 @@ enum FirstThread {
     WantsToLead,
 }
 
-impl IoExecutor {
-    /// Starts two threads; further threads of `pool` start on demand.
-    pub(super) fn new(pool: BlockingPool) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+impl<R: Reactor> IoExecutor<R> {
+    /// Starts two threads that drive `reactor`; further threads of `pool` start on demand.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the operating system cannot create a thread.
+    pub fn new(reactor: R, pool: BlockingPool) -> io::Result<Self> {
+        let handle = reactor.handle();
         let state = State {
+            reactor: Some(Arc::new(reactor)),
             leader_epoch: 0,
             serving: false,
             first: FirstThread::Working,
@@ -105,73 +100,86 @@ impl IoExecutor {
             standby_is_asleep: false,
             ready: VecDeque::new(),
             closed: false,
-            runtime: None,
         };
         let inner = Arc::new(Inner {
-            handle: runtime.handle().clone(),
+            handle,
             state: Mutex::new(state),
-            interrupt: Notify::new(),
             standby_wake: Condvar::new(),
             first_may_lead: Condvar::new(),
             pool,
         });
-        inner.lock().runtime = Some(Arc::new(runtime));
-        inner.start_thread("steadfast-io", Inner::run_first_thread).inspect_err(|_| shut_down(inner.lock()))?;
+        inner.start_thread(FIRST_THREAD, Inner::run_first_thread).inspect_err(|_| shut_down(inner.lock()))?;
         // If the second thread cannot be created, dropping this handle ends the first.
         let executor = Self { inner };
-        executor.inner.start_thread("steadfast-relief", Inner::relieve_stalls)?;
+        executor.inner.start_thread(STANDBY_THREAD, Inner::relieve_stalls)?;
         Ok(executor)
     }
 
-    /// Returns the runtime of the sockets.
-    pub(super) fn handle(&self) -> &Handle {
+    /// Returns the handle of the reactor.
+    pub fn handle(&self) -> &R::Handle {
         &self.inner.handle
     }
 
     /// Returns the number of threads that were left to a blocked task, apart from the pool's threads.
-    pub(super) fn relieved(&self) -> BlockingThreads {
+    pub fn relieved(&self) -> BlockingThreads {
         let state = self.inner.lock();
         let stuck = state.relieved_threads.values().filter(|since| since.elapsed() > STUCK_AFTER).count();
         BlockingThreads { threads: state.relieved_threads.len(), running: state.relieved_threads.len(), stuck }
     }
 
     /// Spawns a task that may block its thread.
-    pub(super) fn spawn(&self, future: BoxFuture<'static, ()>) -> Task {
-        let step =
-            Mutex::new(UserTaskState { task_state: TaskState::Ready, blocking_steps: None, last_long_step: None });
-        let future = Mutex::new(Some(future));
-        let task =
-            Arc::new(UserTask { executor: self.inner.clone(), affinity: self.inner.pool.affinity(), step, future });
-        let running = Arc::downgrade(&task);
-        self.inner.queue(task, false);
-        Task::new(move || {
-            if let Some(task) = running.upgrade() {
-                task.abort();
-            }
-        })
+    pub fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) -> UserTaskHandle<R> {
+        let task = UserTask::new(self.inner.clone(), future);
+        let handle = UserTaskHandle { task: Arc::downgrade(&task) };
+        self.inner.schedule(task, false);
+        handle
     }
 }
 
-impl Drop for IoExecutor {
+impl<R: Reactor> Drop for IoExecutor<R> {
     fn drop(&mut self) {
+        let fault = self.inner.pool.fault();
         self.inner.lock().closed = true;
-        self.inner.interrupt.notify_one();
+        if !inject!(fault, ShutdownMissesLeader) {
+            self.inner.handle.interrupt();
+        }
         self.inner.standby_wake.notify_all();
-        self.inner.first_may_lead.notify_all();
+        if !inject!(fault, ShutdownMissesFirst) {
+            self.inner.first_may_lead.notify_all();
+        }
     }
 }
 
-impl Inner {
-    fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> io::Result<()> {
-        let inner = self.clone();
-        thread::Builder::new().name(name.to_owned()).spawn(move || run(&inner)).map(drop)
+impl<R: Reactor> fmt::Debug for IoExecutor<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoExecutor").field("relieved", &self.relieved()).finish_non_exhaustive()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+/// Handle of a task. Dropping the handle detaches the task.
+pub struct UserTaskHandle<R: Reactor> {
+    task: Weak<UserTask<Inner<R>>>,
+}
+
+impl<R: Reactor> UserTaskHandle<R> {
+    /// Aborts the task at its next await point. Does nothing if the task has ended.
+    ///
+    /// The task's future is dropped on a thread of the executor, unless the executor was dropped before.
+    pub fn abort(&self) {
+        if let Some(task) = self.task.upgrade() {
+            task.abort();
+        }
     }
+}
 
-    fn queue(self: &Arc<Self>, task: Arc<UserTask>, on_own_thread: bool) {
+impl<R: Reactor> fmt::Debug for UserTaskHandle<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserTaskHandle").finish_non_exhaustive()
+    }
+}
+
+impl<R: Reactor> TaskScheduler for Inner<R> {
+    fn schedule(self: &Arc<Self>, task: Arc<UserTask<Self>>, on_own_thread: bool) {
         let mut state = self.lock();
         if state.closed {
             drop(state);
@@ -181,16 +189,34 @@ impl Inner {
         }
         if on_own_thread {
             drop(state);
-            let next = task.clone();
-            task.affinity.run(Box::new(move || next.step_on_own_thread()));
+            task.schedule_on_own_thread();
             return;
         }
         state.ready.push_back(task);
-        // Outside the runtime, the leading thread checks `ready` before it enters the runtime again.
+        // Outside the reactor, the leading thread checks `ready` before it enters the reactor again.
         if state.serving {
             drop(state);
-            self.interrupt.notify_one();
+            self.handle.interrupt();
         }
+    }
+
+    fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
+        self.handle.enter(poll)
+    }
+
+    fn pool(&self) -> &BlockingPool {
+        &self.pool
+    }
+}
+
+impl<R: Reactor> Inner<R> {
+    fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Arc<Self>) + Send + 'static) -> io::Result<()> {
+        let inner = self.clone();
+        spawn_thread(name, move || run(&inner))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
+        self.state.lock()
     }
 
     /// Main loop of the first thread, which leads unless a step blocks it.
@@ -204,7 +230,7 @@ impl Inner {
             }
             state.first = FirstThread::WantsToLead;
             if state.serving {
-                self.interrupt.notify_one();
+                self.handle.interrupt();
             }
             while state.first == FirstThread::WantsToLead {
                 if state.closed {
@@ -219,10 +245,14 @@ impl Inner {
     /// Serves the sockets and runs ready steps, alternately. Returns when the thread is relieved, when the first thread
     /// wants to lead again, or at shutdown.
     ///
-    /// No thread is inside the runtime during a step, so a relieving thread can enter it.
+    /// No thread is inside the reactor during a step, so a relieving thread can enter it.
     fn lead(self: &Arc<Self>, leader_epoch: u64) {
+        let fault = self.pool.fault();
         let mut steps = 0;
         let mut started_at = Instant::now();
+        // Task of the last step. This may be the last reference to the task, and the `Drop` of its future is user code.
+        // The variable is therefore declared before the guard of the lock, and is emptied only without the lock.
+        let mut last_task: Option<Arc<UserTask<Self>>> = None;
         let mut state = self.lock();
         loop {
             if state.leader_epoch != leader_epoch {
@@ -236,7 +266,9 @@ impl Inner {
             if std::mem::replace(&mut state.first, FirstThread::Working) == FirstThread::WantsToLead {
                 state.leader_epoch += 1;
                 drop(state);
-                self.first_may_lead.notify_one();
+                if !inject!(fault, HandbackNotNotified) {
+                    self.first_may_lead.notify_one();
+                }
                 return;
             }
             // Each turn runs at least one step, so that the steps always progress.
@@ -248,22 +280,29 @@ impl Inner {
                 state.current_task = Some(task.clone());
                 let standby_is_asleep = std::mem::take(&mut state.standby_is_asleep);
                 drop(state);
-                if standby_is_asleep {
+                drop(last_task.take());
+                if standby_is_asleep && !inject!(fault, StandbyNotWoken) {
                     self.standby_wake.notify_one();
                 }
                 task.step();
-                drop(task);
+                if !inject!(fault, TaskDroppedUnderLock) {
+                    last_task = Some(task);
+                }
             } else {
-                let Some(runtime) = state.runtime.clone() else { break };
+                let Some(reactor) = state.reactor.clone() else { break };
                 let idle = state.ready.is_empty();
-                state.serving = idle;
+                state.serving = idle && !inject!(fault, LateServingFlag);
                 drop(state);
-                // With ready steps, the runtime only polls the sockets once. Without ready steps, the runtime sleeps
+                drop(last_task.take());
+                if inject!(fault, LateServingFlag) {
+                    self.lock().serving = idle;
+                }
+                // With ready steps, the reactor only polls the sockets once. Without ready steps, the reactor sleeps
                 // until a socket or a step is ready.
                 if idle {
-                    runtime.block_on(self.interrupt.notified());
+                    reactor.serve_until_interrupted();
                 } else {
-                    runtime.block_on(tokio::task::yield_now());
+                    reactor.serve_ready();
                 }
                 steps = 0;
                 started_at = Instant::now();
@@ -278,6 +317,7 @@ impl Inner {
 
     /// Checks if the leading thread is blocked, and relieves it.
     fn relieve_stalls(self: &Arc<Self>) {
+        let fault = self.pool.fault();
         let mut state = self.lock();
         let mut is_reported = false;
         // Number of steps at the last check that found no step running.
@@ -285,7 +325,7 @@ impl Inner {
         loop {
             if state.closed {
                 // The leading thread handles the shutdown, unless it is in a step, which may never end.
-                if state.current_task.is_some() {
+                if state.current_task.is_some() && !inject!(fault, ShutdownWaitsForStep) {
                     state.leader_epoch += 1;
                     shut_down(state);
                 }
@@ -309,219 +349,74 @@ impl Inner {
             }
             let Some(task) = state.current_task.clone() else { continue };
             drop(state);
-            match self.start_thread("steadfast-relief", Self::relieve_stalls) {
-                Ok(()) => {}
-                Err(error) => {
-                    if !std::mem::replace(&mut is_reported, true) {
-                        tracing::error!(%error, "cannot start a thread; an informer blocks the current thread, and all other tasks wait");
-                    }
-                    state = self.lock();
-                    continue;
+            if let Err(error) = self.start_thread(STANDBY_THREAD, Self::relieve_stalls) {
+                if !std::mem::replace(&mut is_reported, true) {
+                    tracing::error!(%error, "cannot start a thread; an informer blocks the current thread, and all other tasks wait");
                 }
+                drop(task);
+                state = self.lock();
+                continue;
             }
             state = self.lock();
-            // The step may have ended while the lock was released.
-            if state.steps == steps_at_check && state.current_task.take().is_some() && !state.closed {
+            // The step may have ended while the lock was released. After the shutdown, the new standby thread must find
+            // the step, so that it shuts down the reactor.
+            let is_open = !state.closed || inject!(fault, StandbyMissesShutdown);
+            let is_blocked = is_open && state.steps == steps_at_check && state.current_task.take().is_some();
+            if (is_blocked || inject!(fault, TakeoverUnchecked)) && !state.closed {
                 let relieved_epoch = state.leader_epoch;
                 state.relieved_threads.insert(relieved_epoch, Instant::now());
-                state.leader_epoch += 1;
+                if !inject!(fault, EpochNotAdvanced) {
+                    state.leader_epoch += 1;
+                }
                 let leader_epoch = state.leader_epoch;
                 drop(state);
                 task.record_blocking_step();
                 drop(task);
                 self.lead(leader_epoch);
+            } else {
+                // Not under the lock: the `Drop` of the task's future is user code.
+                drop(state);
+                drop(task);
             }
             return;
         }
     }
 }
 
-/// Shuts down the runtime with all sockets, and drops the queued tasks.
-fn shut_down(mut state: MutexGuard<'_, State>) {
-    let (runtime, current_task) = (state.runtime.take(), state.current_task.take());
+/// Shuts down the reactor with all sockets, and drops the queued tasks.
+fn shut_down<R: Reactor>(mut state: MutexGuard<'_, State<R>>) {
+    let (reactor, current_task) = (state.reactor.take(), state.current_task.take());
     let ready = std::mem::take(&mut state.ready);
     drop(state);
     // Outside the lock: the `Drop` of a task's future is user code.
     drop((current_task, ready));
-    if let Some(runtime) = runtime.and_then(Arc::into_inner) {
-        // Waiting for threads that resolve names could take long.
-        runtime.shutdown_background();
+    if let Some(reactor) = reactor.and_then(Arc::into_inner) {
+        reactor.shut_down();
     }
 }
 
-/// A task that may block its thread.
-struct UserTask {
-    executor: Arc<Inner>,
-    /// Selects the thread for the task's steps after it has moved to a thread of its own.
-    affinity: ThreadAffinity,
-    step: Mutex<UserTaskState>,
-    /// `None` after the end. Locked during a step, and only then.
-    future: Mutex<Option<BoxFuture<'static, ()>>>,
-}
-
-struct UserTaskState {
-    task_state: TaskState,
-    /// Number of blocking steps in close succession, and the time of the last.
-    blocking_steps: Option<(u32, Instant)>,
-    /// Time of the last long step, if the task runs on a thread of its own.
-    last_long_step: Option<Instant>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TaskState {
-    /// Waits for a wake-up.
-    Idle,
-    /// Waits for a thread.
-    Ready,
-    Stepping,
-    /// In a step, and woken again during it.
-    SteppingAgain,
-    /// Must end in this step or the next.
-    Aborted,
-    Finished,
-}
-
-impl UserTask {
-    fn lock(&self) -> MutexGuard<'_, UserTaskState> {
-        self.step.lock()
-    }
-
-    /// Records that the task blocks other tasks.
-    fn record_blocking_step(&self) {
-        let now = Instant::now();
-        let mut step = self.lock();
-        let before =
-            step.blocking_steps.filter(|(_, last)| now - *last < BLOCKING_STEPS_WINDOW).map_or(0, |(times, _)| times);
-        step.blocking_steps = Some((before + 1, now));
-        if before + 1 >= MAX_BLOCKING_STEPS {
-            step.last_long_step = Some(now);
-        }
-    }
-
-    fn abort(self: &Arc<Self>) {
-        let (idle, on_own_thread) = {
-            let mut step = self.lock();
-            let idle = step.task_state == TaskState::Idle;
-            if step.task_state != TaskState::Finished {
-                step.task_state = TaskState::Aborted;
-            }
-            (idle, step.last_long_step.is_some())
-        };
-        // A queued or running task ends at its next step. An idle task needs a step to end, because its future must not
-        // be dropped on the caller's thread.
-        if idle {
-            self.executor.queue(self.clone(), on_own_thread);
-        }
-    }
-
-    fn step(self: &Arc<Self>) {
-        {
-            let mut step = self.lock();
-            match step.task_state {
-                TaskState::Ready => step.task_state = TaskState::Stepping,
-                TaskState::Aborted => {}
-                _ => return,
-            }
-        }
-        let is_finished = self.poll();
-        let (is_ready, on_own_thread) = {
-            let mut step = self.lock();
-            // A wake-up during the step must not be lost. An abort needs one more step, which drops the future.
-            let is_ready = match step.task_state {
-                _ if is_finished => false,
-                TaskState::SteppingAgain | TaskState::Aborted => true,
-                _ => false,
-            };
-            if is_finished {
-                step.task_state = TaskState::Finished;
-            } else if step.task_state != TaskState::Aborted {
-                step.task_state = if is_ready { TaskState::Ready } else { TaskState::Idle };
-            }
-            (is_ready, step.last_long_step.is_some())
-        };
-        if is_ready {
-            self.executor.queue(self.clone(), on_own_thread);
-        }
-    }
-
-    /// Runs a step on the task's own thread.
-    fn step_on_own_thread(self: &Arc<Self>) {
-        let started_at = Instant::now();
-        self.step();
-        let ended = Instant::now();
-        let mut step = self.lock();
-        if ended - started_at > MAX_PROMPT_STEP_DURATION {
-            step.last_long_step = Some(ended);
-        } else if step.last_long_step.is_some_and(|last| ended - last > PROMPT_PERIOD_BEFORE_RETURN) {
-            step.last_long_step = None;
-        }
-    }
-
-    /// Runs a step. Returns true if the task has finished.
-    fn poll(self: &Arc<Self>) -> bool {
-        let mut future = self.future.lock();
-        let aborted = self.lock().task_state == TaskState::Aborted;
-        // The future's `Drop` is user code, and its panic must not end the leading thread.
-        let Some(polled) = future.as_mut().filter(|_| !aborted) else {
-            let ended = future.take();
-            drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
-            return true;
-        };
-        let _current = self.executor.handle.enter();
-        let waker = Waker::from(self.clone());
-        let poll_result = catch_unwind(AssertUnwindSafe(|| polled.as_mut().poll(&mut Context::from_waker(&waker))));
-        if matches!(poll_result, Ok(Poll::Pending)) {
-            return false;
-        }
-        if poll_result.is_err() {
-            tracing::error!("a task panicked and has ended");
-        }
-        let ended = future.take();
-        drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
-        true
-    }
-}
-
-impl Wake for UserTask {
-    fn wake(self: Arc<Self>) {
-        let on_own_thread = {
-            let mut step = self.lock();
-            match step.task_state {
-                TaskState::Idle => step.task_state = TaskState::Ready,
-                TaskState::Stepping => {
-                    step.task_state = TaskState::SteppingAgain;
-                    return;
-                }
-                _ => return,
-            }
-            step.last_long_step.is_some()
-        };
-        let executor = self.executor.clone();
-        executor.queue(self, on_own_thread);
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.clone().wake();
-    }
-}
-
+#[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::task::Poll;
+    use std::thread;
 
     use super::*;
+    use crate::tokio_reactor::TokioReactor;
+    use crate::user_task::MAX_BLOCKING_STEPS;
 
     const LONG: Duration = Duration::from_secs(20);
 
     /// Name of a task's own thread.
     const OWN: &str = "of its own";
 
-    fn executor() -> IoExecutor {
-        IoExecutor::new(BlockingPool::named(OWN)).expect("threads")
+    fn executor() -> IoExecutor<TokioReactor> {
+        IoExecutor::new(TokioReactor::new().expect("a runtime"), BlockingPool::named(OWN)).expect("threads")
     }
 
     /// Spawns a task that blocks in its first step until the returned value is dropped.
-    fn hang(executor: &IoExecutor) -> mpsc::Sender<()> {
+    fn hang(executor: &IoExecutor<TokioReactor>) -> mpsc::Sender<()> {
         let (release, held) = mpsc::channel::<()>();
         let (started, hangs) = mpsc::channel();
         let task = async move {
@@ -534,10 +429,10 @@ mod tests {
     }
 
     /// Verifies that both a task and the runtime make progress.
-    fn runs_tasks(executor: &IoExecutor) {
+    fn runs_tasks(executor: &IoExecutor<TokioReactor>) {
         let (done, finished) = mpsc::channel();
         let served = done.clone();
-        executor.handle().spawn(async move {
+        executor.handle().runtime().spawn(async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
             served.send("served").expect("the test waits");
         });
@@ -546,7 +441,7 @@ mod tests {
             done.send("stepped").expect("the test waits");
         }));
         let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)]
-            .map(|result| result.expect("the executor may_step"));
+            .map(|result| result.expect("the executor runs steps"));
         all.sort_unstable();
         assert_eq!(all, ["served", "stepped"]);
     }
@@ -580,7 +475,7 @@ mod tests {
                 loop {
                     let (sender, poll_result) = mpsc::channel();
                     executor.spawn(Box::pin(async move { sender.send(name()).expect("the test waits") }));
-                    let by = poll_result.recv_timeout(LONG).expect("the executor may_step").expect("a thread name");
+                    let by = poll_result.recv_timeout(LONG).expect("the executor runs steps").expect("a thread name");
                     assert!(started_at.elapsed() < LONG, "by {by}");
                     if (by == "steadfast-io") != held {
                         break;
@@ -604,7 +499,7 @@ mod tests {
             }
         }));
         for time in 0.. {
-            let name = threads.recv_timeout(LONG).expect("the executor may_step");
+            let name = threads.recv_timeout(LONG).expect("the executor runs steps");
             if name == OWN {
                 assert!(time >= MAX_BLOCKING_STEPS, "after {time} times");
                 break;
@@ -657,7 +552,7 @@ mod tests {
             let executor = executor();
             let release = hangs.then(|| hang(&executor));
             let (held, dropped) = mpsc::channel::<()>();
-            executor.handle().spawn(async move {
+            executor.handle().runtime().spawn(async move {
                 let _held = held;
                 std::future::pending::<()>().await;
             });
@@ -667,7 +562,7 @@ mod tests {
             drop(release);
             let started_at = Instant::now();
             while inner.strong_count() > 0 {
-                assert!(started_at.elapsed() < LONG, "a thread may_step");
+                assert!(started_at.elapsed() < LONG, "a thread ends");
                 thread::yield_now();
             }
         }

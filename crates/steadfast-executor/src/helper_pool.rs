@@ -1,9 +1,14 @@
 //! Helper threads for CPU-bound work.
 
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::blocking_pool::BlockingPool;
+use crate::blocking_pool::BlockingPool;
+#[cfg(feature = "shuttle")]
+use crate::injected_fault::InjectedExecutorFault;
+use crate::injected_fault::inject;
+use crate::sync::AtomicUsize;
 
 /// Number of helpers for CPU-bound work such as decoding, and the threshold for their use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,40 +27,67 @@ pub type HelperWork = Box<dyn FnMut() -> bool + Send>;
 const MIN_HELPER_BYTES: usize = 64 * 1024;
 
 /// Helper threads with a maximum shared by all callers.
-pub(super) struct HelperPool {
+pub struct HelperPool {
     pool: BlockingPool,
     limit: usize,
     busy: Arc<AtomicUsize>,
 }
 
 impl HelperPool {
-    /// Creates a pool without threads. Threads start on demand and end after some idle time.
-    pub(super) fn new(limit: usize) -> Self {
-        Self { pool: BlockingPool::named("steadfast-helper"), limit, busy: Arc::default() }
+    /// Creates a pool without threads. At most `limit` threads start on demand, and end after some idle time.
+    pub fn new(limit: usize) -> Self {
+        Self { pool: BlockingPool::named("steadfast-helper"), limit, busy: Arc::new(AtomicUsize::new(0)) }
     }
 
-    pub(super) fn threads(&self) -> HelperThreads {
+    /// Injects a fault into this pool.
+    #[cfg(feature = "shuttle")]
+    #[must_use]
+    pub fn with_fault(mut self, fault: Option<InjectedExecutorFault>) -> Self {
+        self.pool = self.pool.clone().with_fault(fault);
+        self
+    }
+
+    /// Returns the limits of this pool.
+    pub fn threads(&self) -> HelperThreads {
         HelperThreads { threads: self.limit, min_bytes: MIN_HELPER_BYTES }
     }
 
-    /// Runs `work` on a helper thread, unless all are busy.
-    pub(super) fn run(&self, mut work: HelperWork) {
-        let more = |busy| (busy < self.limit).then_some(busy + 1);
-        if self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            return;
-        }
+    /// Runs `work` on a helper thread. Drops `work` if all helpers are busy.
+    pub fn run(&self, mut work: HelperWork) {
         // A guard, so that a panicking helper is counted as free again.
-        let busy = Busy(self.busy.clone());
+        let Some(busy) = self.claim_thread() else { return };
         self.pool.run(Box::new(move || {
             let _busy = busy;
             while work() {}
         }));
+    }
+
+    /// Counts one more helper as busy, unless all are.
+    fn claim_thread(&self) -> Option<Busy> {
+        if inject!(self.pool.fault(), HelperLimitUnchecked) {
+            let busy = self.busy.load(Ordering::Relaxed);
+            if busy >= self.limit {
+                return None;
+            }
+            self.busy.store(busy + 1, Ordering::Relaxed);
+            return Some(Busy(self.busy.clone()));
+        }
+        let more = |busy| (busy < self.limit).then_some(busy + 1);
+        // Relaxed: the counter orders no other memory. The lock of the pool passes the work to the thread.
+        self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Busy(self.busy.clone()))
     }
 }
 
 impl Drop for HelperPool {
     fn drop(&mut self) {
         self.pool.close();
+    }
+}
+
+impl fmt::Debug for HelperPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HelperPool").field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -68,6 +100,7 @@ impl Drop for Busy {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
