@@ -122,7 +122,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
                 );
             }
             "visit" => {
-                let (order, reads) = rest.split_once(' ').unwrap_or((rest, ""));
+                let (order, reads) = argument.split_once(' ').unwrap_or((argument, ""));
                 let reads = reads.parse()?;
                 print_response(&tokio::task::block_in_place(|| measure::visit(&*cache, order, reads))?);
             }

@@ -70,7 +70,7 @@ const HOT_ONE_IN: usize = 100;
 
 /// Reads one field of objects, `reads` times. The order `all` reads the whole list in passes and holds one pass at a
 /// time; `hot` reads random ones of a hundredth of the objects, and `random` reads random ones of all objects.
-pub(super) fn visit(cache: &dyn Cache, order: &str, reads: usize) -> Result<Value, BenchError> {
+pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Result<Value, BenchError> {
     let objects = cache.len();
     let candidates: Vec<usize> = match order {
         "all" | "random" => (0..objects).collect(),

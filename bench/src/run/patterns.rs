@@ -60,7 +60,7 @@ type PatternFigures = BTreeMap<(usize, String), Vec<f64>>;
 /// Runs the programs in turn, and prints a table.
 pub(crate) async fn run(args: PatternsArgs) -> Result<(), BenchError> {
     let workspace = Workspace::prepare(&args.out, args.seed, args.earlier.clone()).await?;
-    let variant = client_variant::named(&args.client)?;
+    let variant = client_variant::client_named(&args.client)?;
     let data = workspace.generate(args.objects).await?;
     let kubeconfig = workspace.out.join("kubeconfig-patterns");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
@@ -109,7 +109,7 @@ impl PatternsRun {
     async fn start(&mut self, number: usize, column: &Column) -> Result<Process, BenchError> {
         let mut programs = self.workspace.programs.clone();
         if let Some(program) = &column.program {
-            programs.this.clone_from(program);
+            programs.current.clone_from(program);
         }
         let mut command: Command = self.variant.command(&programs, &self.kubeconfig, self.objects)?;
         command.args(&column.extra);
