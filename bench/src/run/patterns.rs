@@ -54,7 +54,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// Orders of reads. Each has three steps, because the first two passes decode objects: reads in tenths of the objects.
 const ORDERS: [(&str, [usize; 3]); 3] = [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
 
-/// PatternFigures of all runs, by program and figure.
+/// Figures of all runs, by program and figure.
 type PatternFigures = BTreeMap<(usize, String), Vec<f64>>;
 
 /// Runs the programs in turn, and prints a table.
