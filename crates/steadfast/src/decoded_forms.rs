@@ -160,7 +160,7 @@ struct Form {
     origin: FormOrigin,
 }
 
-/// FormOrigin of a decoded form.
+/// Origin of a decoded form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FormOrigin {
     /// A reader decoded the object.

@@ -917,7 +917,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             }
         };
         let (own, reports) = (commands.downgrade(), shared.decode_reports.clone());
-        let decoded = move |key: &ObjectKey, bytes: usize| {
+        let report = move |key: &ObjectKey, bytes: usize| {
             if reports.add(key, bytes)
                 && let Some(commands) = own.upgrade()
             {
@@ -928,7 +928,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         let decoder = Decoder::new(options).on_undecodable(Arc::new(unread));
         // `Lazy` is encoded in any case.
         let decoder = match on_demand_from.filter(|_| K::is_costly()) {
-            Some(min_bytes) => decoder.on_demand(min_bytes, Arc::new(decoded)),
+            Some(min_bytes) => decoder.on_demand(min_bytes, Arc::new(report)),
             None if packed => decoder.packed(),
             None => decoder,
         };

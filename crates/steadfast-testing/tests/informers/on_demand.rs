@@ -90,7 +90,7 @@ macro_rules! count {
     };
 }
 
-async fn synced<K: steadfast::Cacheable>(fixture: &InformerFixture) -> Result<Informer<K>, TestError>
+fn start_informer<K: steadfast::Cacheable>(fixture: &InformerFixture) -> Result<Informer<K>, TestError>
 where
     steadfast::DynamicType<K>: Default,
 {
@@ -107,7 +107,7 @@ count!(Handled);
 #[tokio::test(start_paused = true)]
 async fn handlers_receive_object_decoded_on_arrival() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = synced::<Counted<Handled>>(&fixture).await?;
+    let informer = start_informer::<Counted<Handled>>(&fixture)?;
     let events = EventLog::default();
     let log = events.clone();
     let _handler = informer.on_event(move |event| {
@@ -139,7 +139,7 @@ count!(Read);
 #[tokio::test(start_paused = true)]
 async fn unused_decoded_form_is_dropped() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = synced::<Counted<Read>>(&fixture).await?;
+    let informer = start_informer::<Counted<Read>>(&fixture)?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = informer.lister()?;
     let get = || lister.get("default", "a").map(|found| found.expect("the object exists"));
@@ -172,7 +172,7 @@ count!(Indexed);
 #[tokio::test(start_paused = true)]
 async fn indexes_and_selectors_decode_nothing() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = synced::<Counted<Indexed>>(&fixture).await?;
+    let informer = start_informer::<Counted<Indexed>>(&fixture)?;
     let by_value = informer.index(|object: &Counted<Indexed>| Some(object.value().to_owned()));
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
@@ -202,7 +202,7 @@ count!(Filtered);
 #[tokio::test(start_paused = true)]
 async fn filters_keep_nothing_decoded() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = synced::<Counted<Filtered>>(&fixture).await?;
+    let informer = start_informer::<Counted<Filtered>>(&fixture)?;
     let events = EventLog::default();
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
@@ -223,7 +223,7 @@ count!(Looped);
 #[tokio::test(start_paused = true)]
 async fn memory_falls_after_last_pass() -> Result<(), TestError> {
     let fixture = InformerFixture::new().await?;
-    let informer = synced::<Counted<Looped>>(&fixture).await?;
+    let informer = start_informer::<Counted<Looped>>(&fixture)?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let (memory, lister) = (informer.memory().objects, informer.lister()?);

@@ -36,9 +36,9 @@ impl CacheModel {
     fn new(objects: usize) -> Self {
         let (reports, is_woken, decodes) =
             (Arc::<DecodeReports>::default(), Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let (added, woken, decoded) = (reports.clone(), is_woken.clone(), decodes.clone());
+        let (added, woken, counter) = (reports.clone(), is_woken.clone(), decodes.clone());
         let report = move |key: &ObjectKey, bytes: usize| {
-            decoded.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::Relaxed);
             woken.fetch_or(added.add(key, bytes), Ordering::Relaxed);
         };
         let mut model = Self {
