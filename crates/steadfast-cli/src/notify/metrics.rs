@@ -81,35 +81,32 @@ impl Collector for NotifyMetrics {
             .iter()
             .map(|(rule, &value)| Sample { labels: vec![("rule", rule.clone())], value: value as f64 });
         write(("failed", None, "Changes for which a rule could not be evaluated", Counter), failed.collect())?;
-        let sink_samples = |value: fn(&steadfast_notify::SinkStats) -> f64| {
+        let per_sink = |value: fn(&steadfast_notify::SinkStats) -> f64| {
             let sinks = stats.sinks.iter();
             sinks
                 .map(|(name, sink)| Sample { labels: vec![("sink", name.clone())], value: value(sink) })
                 .collect::<Vec<_>>()
         };
-        write(
-            ("delivered", None, "Messages that were delivered", Counter),
-            sink_samples(|sink| sink.delivered as f64),
-        )?;
+        write(("delivered", None, "Messages that were delivered", Counter), per_sink(|sink| sink.delivered as f64))?;
         let help = "Messages that became dead letters";
-        write(("dead_letters", None, help, Counter), sink_samples(|sink| sink.dead_letters as f64))?;
-        write(("waiting", None, "Messages that are not settled", Gauge), sink_samples(|sink| sink.waiting as f64))?;
+        write(("dead_letters", None, help, Counter), per_sink(|sink| sink.dead_letters as f64))?;
+        write(("waiting", None, "Messages that are not settled", Gauge), per_sink(|sink| sink.waiting as f64))?;
         let help = "Changes that wait because their namespace has reached its share of the sink's queue";
         write(
             ("throttled_changes", None, help, Gauge),
-            sink_samples(|sink| sink.throttled.values().sum::<usize>() as f64),
+            per_sink(|sink| sink.throttled.values().sum::<usize>() as f64),
         )?;
         let help = "Changes that have waited because their namespace had reached its share of the sink's queue";
-        write(("throttled", None, help, Counter), sink_samples(|sink| sink.throttled_total as f64))?;
+        write(("throttled", None, help, Counter), per_sink(|sink| sink.throttled_total as f64))?;
         let help = "Waiting time of the oldest message that is not settled; 0 without one";
-        let oldest = sink_samples(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
+        let oldest = per_sink(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
         write(("oldest_waiting", Some(Unit::Seconds), help, Gauge), oldest)?;
         let help = "Attempts to deliver messages that failed";
-        write(("failed_attempts", None, help, Counter), sink_samples(|sink| sink.failed_attempts as f64))?;
+        write(("failed_attempts", None, help, Counter), per_sink(|sink| sink.failed_attempts as f64))?;
         let help = "Whether the last attempt of a sink failed";
-        write(("sink_failing", None, help, Gauge), sink_samples(|sink| f64::from(u8::from(sink.failing.is_some()))))?;
+        write(("sink_failing", None, help, Gauge), per_sink(|sink| f64::from(u8::from(sink.failing.is_some()))))?;
         let help = "Remaining time that a sink pauses because its receiver limits requests (HTTP 429)";
-        let paused = sink_samples(|sink| sink.paused.map_or(0.0, |paused| paused.as_secs_f64()));
+        let paused = per_sink(|sink| sink.paused.map_or(0.0, |paused| paused.as_secs_f64()));
         write(("sink_paused", Some(Unit::Seconds), help, Gauge), paused)?;
         let mirror_samples = |value: fn(&MirrorSinkStatus) -> f64| {
             let mirrors = mirrors.iter();

@@ -194,7 +194,7 @@ impl StatusReporter {
     fn status_json(&self) -> Value {
         let components = self.components();
         let Some(components) = &*components else { return json!({"starting": true}) };
-        let stats = components.engine.stats();
+        let engine_stats = components.engine.stats();
         let source_json = |source: &SourceReport| {
             let doubt = source.doubt();
             let (state, reason) = doubt.unwrap_or_else(|| (source.informer.freshness().name(), String::new()));
@@ -215,7 +215,7 @@ impl StatusReporter {
                 "missing": missing.collect::<Vec<Value>>(),
             })
         });
-        let sinks = stats.sinks.iter().map(|(name, sink)| {
+        let sinks = engine_stats.sinks.iter().map(|(name, sink)| {
             json!({
                 "sink": name, "delivered": sink.delivered, "dead_letters": sink.dead_letters, "waiting": sink.waiting,
                 "throttled": sink.throttled, "throttled_total": sink.throttled_total,
@@ -252,8 +252,8 @@ impl StatusReporter {
             })
         });
         json!({
-            "replica": role, "changes": stats.changes, "messages": stats.messages, "unchanged": stats.unchanged,
-            "failed": stats.failed,
+            "replica": role, "changes": engine_stats.changes, "messages": engine_stats.messages, "unchanged": engine_stats.unchanged,
+            "failed": engine_stats.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
             "sources": source_reports(&components.clusters).iter().map(source_json).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),

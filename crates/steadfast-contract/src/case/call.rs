@@ -16,9 +16,9 @@ pub(crate) struct Call<'a> {
     pub(crate) end: Option<CallEnd>,
     /// Last delivered state of this name before the call. `None` after a delivered deletion, or without a delivery.
     pub(crate) last_delivered: Option<DeliveredState<'a>>,
-    /// Index of the handler's previous call for this name. `next_call` is the index of the following call.
-    pub(crate) previous_call: Option<usize>,
-    pub(crate) next_call: Option<usize>,
+    /// Index of the handler's previous call for this name. `next_for_name` is the index of the following call.
+    pub(crate) previous_for_name: Option<usize>,
+    pub(crate) next_for_name: Option<usize>,
     /// Time at which the event was skipped, if this call was its last attempt.
     pub(crate) skipped_at: Option<TracePosition>,
     /// True if this call repeats the previous event and is marked as a retry.

@@ -246,7 +246,7 @@ impl<'a> TraceParser<'a> {
         };
         let previous = knowledge.last_call.replace(handler.calls.len());
         if let Some(previous) = previous {
-            handler.calls[previous].next_call = Some(handler.calls.len());
+            handler.calls[previous].next_for_name = Some(handler.calls.len());
         }
         // The content of the store at the start of a call is a read like any other.
         informer.add_read(start, event.key(), store);
@@ -258,8 +258,8 @@ impl<'a> TraceParser<'a> {
             store,
             end: None,
             last_delivered,
-            previous_call: previous,
-            next_call: None,
+            previous_for_name: previous,
+            next_for_name: None,
             skipped_at: None,
             is_retry,
             timeline_position,

@@ -107,7 +107,7 @@ fn check_retry(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if call.retry == 0 {
         return None;
     }
-    let Some(previous) = call.previous_call.filter(|_| call.is_retry) else {
+    let Some(previous) = call.previous_for_name.filter(|_| call.is_retry) else {
         return Some(format!("retry {} of an event that was not delivered before", call.retry));
     };
     let previous = &handler.calls[previous];
@@ -136,7 +136,7 @@ fn check_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Vio
     }
     for call in &handler.calls {
         let Some(end) = call.end.filter(|end| end.has_panicked) else { continue };
-        if call.next_call.is_none() && call.skipped_at.is_none() {
+        if call.next_for_name.is_none() && call.skipped_at.is_none() {
             let description = format!("{} panicked, and was neither retried nor counted as skipped", call.event);
             violations.push(case.handler_violation(
                 Clause::C3,

@@ -153,6 +153,6 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosit
 fn is_finished(handler: &Handler<'_>, call: &Call<'_>, synced: TracePosition) -> bool {
     let Some(end) = call.end.filter(|end| end.position < synced) else { return false };
     // The next call is checked on its own.
-    let is_followed = call.next_call.is_some_and(|next| handler.calls[next].start < synced);
+    let is_followed = call.next_for_name.is_some_and(|next| handler.calls[next].start < synced);
     !end.has_panicked || is_followed || call.skipped_at.is_some_and(|skipped_at| skipped_at < synced)
 }

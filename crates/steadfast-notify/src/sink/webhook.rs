@@ -34,7 +34,7 @@ use crate::delivery_outcome::DeliveryOutcome;
 use crate::expression::{Expression, Purpose};
 use crate::message::Message;
 use crate::server::ServerConfigError;
-use body::Content;
+use body::RequestBody;
 use redirect::MAX_REDIRECTS;
 use response::{ResponseAction, classify, excerpt};
 pub use signature::SIGNATURE;
@@ -120,7 +120,7 @@ impl Webhook {
         target
     }
 
-    fn content(&self, messages: &[Arc<Message>], target: &WebhookTarget) -> Result<Content, String> {
+    fn content(&self, messages: &[Arc<Message>], target: &WebhookTarget) -> Result<RequestBody, String> {
         let is_batched = self.settings.mode == WebhookMode::Batched;
         match &self.body {
             None => Ok(body::cloud_events(messages, is_batched)),

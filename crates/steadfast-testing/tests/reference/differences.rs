@@ -67,11 +67,11 @@ async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
     let recorder = reference.recorder();
     let writer = Writer::new(reference.connection().await?.client(), "default");
     for start in (0..OBJECTS).step_by(50) {
-        let writes = (start..start + 50).map(|number| {
+        let creations = (start..start + 50).map(|number| {
             let writer = &writer;
             async move { writer.create(&format!("object-{number}"), "1").await }
         });
-        try_join_all(writes).await?;
+        try_join_all(creations).await?;
     }
     let connection = reference.connection_by(reference.address(second_server)).await?;
     let settings = ReflectorSettings {

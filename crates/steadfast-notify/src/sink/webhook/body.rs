@@ -11,7 +11,7 @@ use crate::secret::Secret;
 
 /// Body of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Content {
+pub(super) struct RequestBody {
     pub(super) body: String,
     /// Content type.
     pub(super) content_type: String,
@@ -20,13 +20,13 @@ pub(super) struct Content {
 }
 
 /// Returns the body in the format of `CloudEvents` 1.0.
-pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Content {
+pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> RequestBody {
     let events: Vec<Value> = messages.iter().map(|message| cloud_event(message)).collect();
     let (body, content_type) = match (is_batched, &events[..]) {
         (false, [event]) => (event.to_string(), "application/cloudevents+json; charset=utf-8"),
         _ => (Value::Array(events).to_string(), "application/cloudevents-batch+json; charset=utf-8"),
     };
-    Content { body, content_type: content_type.to_owned(), is_secret: false }
+    RequestBody { body, content_type: content_type.to_owned(), is_secret: false }
 }
 
 /// Evaluates the `body` of a sink for the messages. Text is sent verbatim, other values as JSON.
@@ -36,7 +36,7 @@ pub(super) fn evaluate_body(
     is_batched: bool,
     secrets: &BTreeMap<String, Secret>,
     content_type: Option<&str>,
-) -> Result<Content, String> {
+) -> Result<RequestBody, String> {
     let mut values: Vec<Value> = messages.iter().map(|message| message_fields(message)).collect();
     let message_variable =
         if is_batched { ("messages", Value::Array(values)) } else { ("message", values.pop().unwrap_or_default()) };
@@ -49,7 +49,11 @@ pub(super) fn evaluate_body(
             Value::String(text) => (text, "text/plain; charset=utf-8"),
             value => (value.to_string(), "application/json"),
         };
-    Ok(Content { body, content_type: content_type.unwrap_or(default_type).to_owned(), is_secret: !secrets.is_empty() })
+    Ok(RequestBody {
+        body,
+        content_type: content_type.unwrap_or(default_type).to_owned(),
+        is_secret: !secrets.is_empty(),
+    })
 }
 
 /// Returns a message as a variable of `body`, with the time as numbers.
