@@ -83,7 +83,7 @@ pub(crate) struct WatchArgs {
     pub(crate) resources: Vec<ResourceArg>,
 
     /// Print the tree of owners and children of the named objects, then follow all of them with their services,
-    /// EndpointSlices and Events. `--until` considers the named objects only.
+    /// endpoints and events. `--until` considers the named objects only.
     #[arg(long, conflicts_with_all = ["wait_for_kind", "labels", "fields"])]
     pub(crate) related: bool,
 

@@ -36,7 +36,7 @@ fn judge(resource: &CheckedResource, result: &Result<WatchSample, CheckError>, l
         );
     }
     if let Some(first) = watched.bookmarks.first() {
-        let period = watched.bookmarks.windows(2).map(|pair| pair[1] - pair[0]).max();
+        let period = watched.bookmarks.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
         let period = period.map(|period| format!(", then every {:.1} s", period.as_secs_f64())).unwrap_or_default();
         return Finding::ok(CHECK, resource, format!("first bookmark after {:.1} s{period}", first.as_secs_f64()));
     }

@@ -17,7 +17,7 @@ const WARNING_SKEW: SignedDuration = SignedDuration::from_secs(5);
 const FAILURE_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// Compares the header `Date` of a response with the local time.
-pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+pub(super) fn check(context: &CheckContext) -> Vec<Finding> {
     let server = context.connection.server();
     let date = context.version.as_ref().and_then(|version| {
         let date = version.reply.headers.get(DATE)?.to_str().ok()?;

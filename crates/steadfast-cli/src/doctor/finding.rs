@@ -1,5 +1,7 @@
 //! Result of a check: one statement about one subject, with its reason and remedy.
 
+use std::fmt::Display;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -53,28 +55,28 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    fn new(severity: FindingSeverity, check: &'static str, subject: impl ToString, message: impl ToString) -> Self {
+    fn new(severity: FindingSeverity, check: &'static str, subject: impl Display, message: impl Display) -> Self {
         let (subject, message) = (subject.to_string(), message.to_string());
         Self { severity, check, subject, message, why: None, remedy: None, manifest: None, data: None }
     }
 
     /// Creates the result of a check without a problem.
-    pub(super) fn ok(check: &'static str, subject: impl ToString, message: impl ToString) -> Self {
+    pub(super) fn ok(check: &'static str, subject: impl Display, message: impl Display) -> Self {
         Self::new(FindingSeverity::Ok, check, subject, message)
     }
 
     /// Creates the result of a check that could not be made, with the reason.
-    pub(super) fn not_checked(check: &'static str, subject: impl ToString, reason: impl ToString) -> Self {
+    pub(super) fn not_checked(check: &'static str, subject: impl Display, reason: impl Display) -> Self {
         Self::new(FindingSeverity::NotChecked, check, subject, reason)
     }
 
     /// Creates a warning.
     pub(super) fn warning(
         check: &'static str,
-        subject: impl ToString,
-        message: impl ToString,
+        subject: impl Display,
+        message: impl Display,
         why: &'static str,
-        remedy: impl ToString,
+        remedy: impl Display,
     ) -> Self {
         let finding = Self::new(FindingSeverity::Warning, check, subject, message);
         Self { why: Some(why), remedy: Some(remedy.to_string()), ..finding }
@@ -83,10 +85,10 @@ impl Finding {
     /// Creates a failure.
     pub(super) fn failure(
         check: &'static str,
-        subject: impl ToString,
-        message: impl ToString,
+        subject: impl Display,
+        message: impl Display,
         why: &'static str,
-        remedy: impl ToString,
+        remedy: impl Display,
     ) -> Self {
         Self { severity: FindingSeverity::Failure, ..Self::warning(check, subject, message, why, remedy) }
     }

@@ -9,7 +9,7 @@ use super::finding::Finding;
 pub(super) const CHECK: &str = "protocol";
 
 /// Reports the protocol of the open connections.
-pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+pub(super) fn check(context: &CheckContext) -> Vec<Finding> {
     let server = context.connection.server();
     let protocol = context.connection.connections().iter().find_map(|connection| connection.protocol);
     vec![match protocol {

@@ -28,7 +28,7 @@ const IDLE_REMEDY: &str = "set the proxy's idle timeouts for the API server abov
                            and let it use HTTP/2 on both sides";
 
 /// Reports the proxies on the way, as far as they are visible.
-pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+pub(super) fn check(context: &CheckContext) -> Vec<Finding> {
     let server = context.connection.server();
     let mut findings = Vec::new();
     if let Some(proxy) = proxy_name(&context.config) {

@@ -45,7 +45,7 @@ impl CheckError {
 
     /// Returns whether the server has no such API, or forbids the request.
     pub(super) fn is_missing_or_forbidden(&self) -> bool {
-        matches!(self.status(), Some(403 | 404 | 405))
+        matches!(self.status(), Some(403..=405))
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
                 seen.push(record["a"].as_u64());
                 if seen.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
-            take_records(&mut pending, &Bytes::from(data), &mut read).expect("JSON");
+            let _ = take_records(&mut pending, &Bytes::from(data), &mut read).expect("JSON");
         }
         assert_eq!(seen, [Some(1), Some(2), Some(3)]);
         let broken = take_records(&mut Vec::new(), &Bytes::from("<html>\n"), &mut |_| ControlFlow::Continue(()));

@@ -200,7 +200,7 @@ impl Relatives {
         depth > 0 && node.owners.iter().any(|owner| owner == uid || above(owner))
     }
 
-    /// Returns whether the object is an EndpointSlice with a related pod, or the service of one.
+    /// Returns whether the object is an `EndpointSlice` with a related pod, or the service of one.
     fn serves_relatives(&self, uid: &str) -> bool {
         let Some(node) = self.nodes.get(uid) else { return false };
         let serves = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));

@@ -40,7 +40,7 @@ fn pod(name: &str, owner: Option<&Value>) -> Value {
     object("v1", "Pod", name, owner, json!({"spec": {"containers": [{"name": "app", "image": "shop/app:1"}]}}))
 }
 
-/// A Deployment with a ReplicaSet, a ready Pod and a Service, next to a Pod of another owner.
+/// A deployment with a replica set, a ready pod and a service, next to a pod without an owner.
 struct Workload {
     server: ApiServer,
     deployment: Value,

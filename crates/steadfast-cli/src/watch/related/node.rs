@@ -14,7 +14,7 @@ pub(super) struct TreeNode {
     pub(super) name: String,
     /// UIDs of the owners.
     pub(super) owners: Vec<String>,
-    /// UIDs of the pods behind an EndpointSlice.
+    /// UIDs of the pods behind an `EndpointSlice`.
     pub(super) targets: Vec<String>,
     /// Whether the object is ready; `None` for kinds without readiness.
     is_ready: Option<bool>,

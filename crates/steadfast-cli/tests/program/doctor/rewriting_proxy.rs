@@ -51,18 +51,15 @@ async fn respond(
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let mut response = match (rewrites.respond)(head.uri.path(), &sent) {
-        Some(object) => {
-            let body = Full::new(Bytes::from(object.to_string())).map_err(|never| match never {});
-            Response::builder().header(CONTENT_TYPE, "application/json").body(body.boxed())?
-        }
-        None => {
-            let socket = TokioIo::new(TcpStream::connect(upstream).await?);
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(socket).await?;
-            tokio::spawn(connection);
-            let response = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
-            response.map(BodyExt::boxed)
-        }
+    let mut response = if let Some(object) = (rewrites.respond)(head.uri.path(), &sent) {
+        let body = Full::new(Bytes::from(object.to_string())).map_err(|never| match never {});
+        Response::builder().header(CONTENT_TYPE, "application/json").body(body.boxed())?
+    } else {
+        let socket = TokioIo::new(TcpStream::connect(upstream).await?);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(socket).await?;
+        tokio::spawn(connection);
+        let response = sender.send_request(Request::from_parts(head, Full::new(body))).await?;
+        response.map(BodyExt::boxed)
     };
     response.headers_mut().remove(DATE);
     for (name, value) in &rewrites.headers {
