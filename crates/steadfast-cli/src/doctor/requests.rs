@@ -132,8 +132,8 @@ async fn send(
 fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Result<Request<Body>, CheckError> {
     let request = Request::builder().method(method).uri(path).header("accept", "application/json");
     let request = request.header("content-type", "application/json");
-    // A watch may be silent, so its body has no deadline of progress.
-    let deadlines = Deadlines { headers: Some(deadline), progress: None };
+    // A watch may be silent, so its body has no deadline of progress. The deadline of the check expires first.
+    let deadlines = Deadlines { headers: Some(deadline * 2), progress: None };
     request.extension(deadlines).body(Body::from(body)).map_err(|error| CheckError::NoResponse(error.to_string()))
 }
 
