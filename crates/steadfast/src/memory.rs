@@ -42,11 +42,15 @@ pub(crate) fn cached_bytes<K: Cacheable>(objects: &[Value], packed: bool) -> Opt
     let decoder = Decoder::new(DecodeOptions::default());
     let mut decoder = if packed { decoder.packed() } else { decoder };
     let mut bytes = 0;
+    // The objects are kept until the end: a dictionary without users is dropped, and would not count.
+    let mut kept = Vec::new();
     for object in objects {
-        let (_, heap) = decoder.decode_with_size::<K>(&raw_object(object)?).ok()?;
+        let (object, heap) = decoder.decode_with_size::<K>(&raw_object(object)?).ok()?;
         bytes += size_of::<K>() + heap;
+        kept.push(object);
     }
     let dictionaries = decoder.dictionary_bytes().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
+    drop(kept);
     Some(bytes + dictionaries)
 }
 

@@ -30,7 +30,7 @@ pub(super) fn findings(samples: &ListSamples) -> Vec<Finding> {
     let large: Vec<Finding> = all.iter().filter(|(bytes, _, _)| *bytes >= LARGE_BYTES).map(finding).collect();
     match (all.first(), large.is_empty()) {
         (Some((bytes, subject, _)), true) => {
-            let message = format!("the largest object of the sample has {} KiB", bytes >> 10);
+            let message = format!("the largest object of the sample has {bytes} bytes");
             vec![Finding::ok(CHECK, subject, message).with_data(json!({"bytes": bytes}))]
         }
         (None, _) => vec![Finding::ok(CHECK, "sample", "the sample has no objects")],
