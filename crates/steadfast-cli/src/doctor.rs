@@ -81,7 +81,7 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<ExitCode, Failure> {
             (Output::Json, _) => print(&format!("{:#}\n", report.json())),
             (Output::Text, None) => print(&report.text()),
             (Output::Text, Some(earlier)) => {
-                let time = Clock::choose(false).of_day(report.time);
+                let time = Clock::choose(false).format_time_of_day(report.time);
                 let changes = report.changes_since(earlier);
                 print(&changes.map_or_else(String::new, |changes| format!("\n{time}\n{changes}")))
             }

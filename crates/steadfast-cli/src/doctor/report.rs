@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, FindingSeverity};
 use crate::changes::text::{escape, plural};
-use crate::clock::precise;
+use crate::clock::format_micros;
 
 /// Width of the column with the name of a check.
 const CHECK_COLUMNS: usize = 19;
@@ -88,7 +88,7 @@ impl CheckReport {
     /// Returns the report as JSON.
     pub(super) fn json(&self) -> Value {
         json!({
-            "time": precise(self.time), "server": self.server, "source": self.source, "namespace": self.namespace,
+            "time": format_micros(self.time), "server": self.server, "source": self.source, "namespace": self.namespace,
             "durationSeconds": self.duration.as_secs_f64(), "severity": self.worst(),
             "failures": self.count(FindingSeverity::Failure), "warnings": self.count(FindingSeverity::Warning),
             "notChecked": self.count(FindingSeverity::NotChecked), "ok": self.count(FindingSeverity::Ok),
