@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_testing::CachedForm;
 
+use crate::duration;
 use crate::failure::EXIT_CODES;
 use crate::names::{ResourceArg, not_empty, token};
 use crate::output_format::OutputFormat;
@@ -38,6 +40,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Watch resources and print every change; reconnects until it is stopped.
     Watch(WatchArgs),
+    /// Check what informers need from a cluster: reachability, permissions, streamed lists, bookmarks, sizes; not workloads.
+    Doctor(DoctorArgs),
     /// Act on changes: the rules of a configuration define which messages are sent, when, and to which sinks.
     Notify(NotifyArgs),
     /// Run fault scenarios against this library over real sockets, and check the results against the contract.
@@ -77,6 +81,11 @@ pub(crate) struct WatchArgs {
     /// the argument or separate with commas: `pods`, `deploy,svc`, `deployments.v1.apps`, `deploy/web`.
     #[arg(value_name = "RESOURCE[/NAME]", required_unless_present = "embedded", value_delimiter = ',')]
     pub(crate) resources: Vec<ResourceArg>,
+
+    /// Print the tree of owners and children of the named objects, then follow all of them with their services,
+    /// endpoints and events. `--until` considers the named objects only.
+    #[arg(long, conflicts_with_all = ["wait_for_kind", "labels", "fields"])]
+    pub(crate) related: bool,
 
     /// Wait for a kind that the server does not serve yet, instead of ending with an error. Kinds that exist are watched
     /// in the meantime. `--wait` limits the wait.
@@ -193,6 +202,7 @@ Examples:
   steadfast watch deploy/web pods -n shop
   steadfast watch deploy,rs,po -n shop -l app=web -o json
   steadfast watch deploy/web --diff
+  steadfast watch deploy/web --related
   steadfast watch pods -l app=web --until condition=Ready --until 2m
   steadfast watch deploy/web --until \"object.status.readyReplicas == object.spec.replicas\"
   steadfast watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase
@@ -200,6 +210,89 @@ Examples:
   steadfast watch deploy -A --context east,west
   steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";
+
+/// `steadfast doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = DOCTOR_HELP)]
+pub(crate) struct DoctorArgs {
+    /// Resources to check: plural, singular, kind or short name, with version and group if needed. Repeat the argument or
+    /// separate with commas. Defaults to pods, services, endpointslices, deployments, configmaps, events, nodes and
+    /// namespaces.
+    #[arg(value_name = "RESOURCE", value_parser = not_empty, value_delimiter = ',')]
+    pub(crate) resources: Vec<String>,
+
+    /// Check informers of this namespace only. Defaults to all namespaces.
+    #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty)]
+    pub(crate) namespace: Option<String>,
+
+    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The context within the kubeconfig. Defaults to the current context.
+    #[arg(long, value_name = "NAME", value_parser = not_empty)]
+    pub(crate) context: Option<String>,
+
+    /// Act as this user, for example as a service account: `system:serviceaccount:NAMESPACE:NAME`. The user of the
+    /// kubeconfig needs the right to impersonate.
+    #[arg(long = "as", value_name = "USER", value_parser = not_empty)]
+    pub(crate) impersonated_user: Option<String>,
+
+    /// Act as a member of this group. Can be repeated.
+    #[arg(long = "as-group", value_name = "GROUP", value_parser = not_empty, requires = "impersonated_user")]
+    pub(crate) impersonated_groups: Vec<String>,
+
+    /// Duration of the watches that observe bookmarks and changes.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = sample)]
+    pub(crate) sample: Duration,
+
+    /// Output format.
+    #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+
+    /// Exit with code 1 for warnings too.
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Repeat the checks until stopped. Text output then shows new and resolved findings only; JSON has one line for each
+    /// round.
+    #[arg(short = 'w', long)]
+    pub(crate) watch: bool,
+
+    /// Pause between two rounds of `--watch`.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = pause, requires = "watch")]
+    pub(crate) interval: Duration,
+}
+
+/// Parses the value of `--sample`.
+fn sample(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_secs(1)..=Duration::from_secs(600);
+    let parsed = duration::parse(text).filter(|time| range.contains(time));
+    parsed.ok_or_else(|| "a duration from 1s to 10m, such as 10s".to_owned())
+}
+
+/// Parses the value of `--interval`.
+fn pause(text: &str) -> Result<Duration, String> {
+    let parsed = duration::parse(text).filter(|time| *time >= Duration::from_secs(1));
+    parsed.ok_or_else(|| "a duration of at least 1s, such as 1m".to_owned())
+}
+
+const DOCTOR_HELP: &str = "\
+Each finding has a severity (ok, not checked, warning, failure), a subject, its effect on informers, and a remedy. All \
+requests are reads or reviews, with deadlines and limits: a few for each resource, and at most 100 objects of each. Sizes \
+and memory are estimates from these objects. Secrets are neither requested, unless they are named, nor printed.
+
+This command checks the way from the cluster to a cache. It does not check workloads and their manifests.
+
+Exit codes: 0 without a failure (with --strict: without a failure and a warning), 1 otherwise. 2 and 3 are the usual codes \
+for an invalid command line and an unusable kubeconfig.
+
+Examples:
+  steadfast doctor
+  steadfast doctor deploy,widgets.example.com -n shop
+  steadfast doctor --as system:serviceaccount:shop:controller
+  steadfast doctor --strict -o json
+  steadfast doctor --watch --interval 5m";
 
 /// `steadfast notify`.
 #[derive(Args, Debug)]

@@ -45,8 +45,7 @@ pub(crate) async fn connect_as(
 ) -> Result<Connection, Failure> {
     // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
-        let (mut config, context) = configuration(kubeconfig.as_deref(), context)?;
-        impersonation.apply(&mut config);
+        let (config, context) = settings(kubeconfig.as_deref(), context, &impersonation)?;
         let loader = move || {
             let config = reload(kubeconfig.as_deref(), context.as_deref()).map(|mut config| {
                 impersonation.apply(&mut config);
@@ -62,6 +61,18 @@ pub(crate) async fn connect_as(
 /// Returns the kubeconfig that `file` names, or else the kubeconfigs that kubectl reads.
 pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError> {
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::from_path(file)))
+}
+
+/// Returns the connection settings with the impersonated user, and the name of their context; inside a cluster there is no
+/// context. Blocks while files are read.
+pub(crate) fn settings(
+    kubeconfig: Option<&Path>,
+    context: Option<String>,
+    impersonation: &Impersonation,
+) -> Result<(Config, Option<String>), Failure> {
+    let (mut config, context) = configuration(kubeconfig, context)?;
+    impersonation.apply(&mut config);
+    Ok((config, context))
 }
 
 /// Returns the connection settings and the name of their context; inside a cluster there is no context.

@@ -17,6 +17,7 @@
 //! | `watch` | prints every change of some resources |
 //! | `output_format` | output formats of `watch` |
 //! | `until` | end of a watch: a number, a duration, or a condition |
+//! | `doctor` | checks what informers need from a cluster |
 //! | `notify` | acts on changes, as a configuration specifies |
 //! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |
@@ -29,6 +30,7 @@ mod clock;
 mod connect;
 mod console;
 mod discovery;
+mod doctor;
 mod duration;
 mod endpoint;
 mod exchange;
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Watch(args) => watch::run(args).await,
+            Command::Doctor(args) => doctor::run(args).await,
             Command::Notify(args) => notify::run(args).await,
             Command::Lab(args) => lab::run(args).await,
             Command::Serve(args) => serve::run(args).await,

@@ -5,6 +5,7 @@
 //! | `watched` | the watched resource, and the decoding of its events |
 //! | `line` | formats an event, or a change of freshness, as one line |
 //! | `text_line`, `json_line` | the two formats |
+//! | `related` | the tree of owners and children of `--related` |
 //! | `selection` | the watched resources, namespaces and objects |
 //! | `ends` | the values of `--until` |
 //! | `event_printer` | prints the events of one informer |
@@ -32,6 +33,7 @@ mod owners;
 mod printer;
 mod readiness;
 mod recreated;
+mod related;
 mod selection;
 mod status_line;
 mod tally;
@@ -71,6 +73,7 @@ use object_format::ObjectFormat;
 use owners::Owners;
 use printer::{OutputEnd, Printer, StatusDisplay};
 use readiness::WatchReadiness;
+use related::{Related, Root};
 use selection::{RequestedResources, scopes};
 use status_line::StatusBoard;
 use tally::Tallies;
@@ -81,9 +84,13 @@ use watched::{CachedObject, Subject};
 /// merged.
 const MAX_PENDING_EVENTS: usize = 1024;
 
+/// Maximum wait of the tree of `--related` for a resource that cannot be listed.
+const TREE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Watches until requested to stop.
 pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     selection::reject_selectors_of_named_object(&args)?;
+    selection::reject_unnamed_relatives(&args)?;
     reject_unused_flags(&args)?;
     let mut stop = StopSignal::listen()?;
     // Kept until after the last line: dropping the guard erases the status line.
@@ -204,6 +211,7 @@ fn reject_unused_flags(args: &WatchArgs) -> Result<(), Failure> {
     }
     let flags = [
         ("--diff", args.diff),
+        ("--related", args.related),
         ("--show-labels", args.show_labels),
         ("--label-columns", !args.label_columns.is_empty()),
     ];
@@ -277,6 +285,8 @@ struct WatchSession {
     /// Owners of the objects, if the format shows them.
     owners: Option<Owners>,
     output: WatchOutput,
+    /// With `--related`, the relatives of the named objects.
+    related: Option<Related>,
     /// Resources that are watched already, so that repeated arguments have no effect.
     known: Vec<(ServedResource, Option<String>)>,
 }
@@ -286,7 +296,7 @@ impl WatchSession {
         let factory = InformerFactory::new(&cluster.connection);
         // Unknown owners are requested from the server.
         let owners = output.style.has_owners().then(|| Owners::start(&cluster.connection));
-        Self { factory, cluster, owners, output, known: Vec::new() }
+        Self { factory, cluster, owners, output, related: None, known: Vec::new() }
     }
 
     /// Starts to watch all requested resources of the cluster with this `number`, also those that the server serves
@@ -301,7 +311,16 @@ impl WatchSession {
         let (connection, patience) = (self.cluster.connection.clone(), args.wait.map(Duration::from_secs));
         let catalog = discovery::catalog(&connection, patience).await?;
         ends.connected();
-        let RequestedResources { found, missing } = selection::requested_resources(args, &catalog)?;
+        let RequestedResources { mut found, missing } = selection::requested_resources(args, &catalog)?;
+        if args.related {
+            let roots = found.iter().filter_map(|(wanted, resource)| {
+                Some(Root { resource: resource.to_string(), name: wanted.object.clone()? })
+            });
+            let roots = roots.collect();
+            found = selection::with_relatives(found, &catalog);
+            let scopes = found.iter().map(|(_, resource)| scopes(args, resource, None, &connection).len());
+            self.related = Some(self.start_tree(Related::new(roots, scopes.sum())));
+        }
         for (wanted, resource) in found {
             self.begin(args, &wanted, resource).await?;
         }
@@ -314,6 +333,17 @@ impl WatchSession {
         };
         discovery::await_kinds(&connection, missing, patience, arrived).await?;
         Ok(self)
+    }
+
+    /// Prints the tree of `related` after a time even if a resource cannot be listed.
+    fn start_tree(&self, related: Related) -> Related {
+        let (delayed, printer) = (related.clone(), self.output.printer.clone());
+        tokio::spawn(async move {
+            sleep(TREE_TIMEOUT).await;
+            // Blocks while the reader is slow.
+            tokio::task::spawn_blocking(move || delayed.print_incomplete(|line| printer.print_aside(line)));
+        });
+        related
     }
 
     /// Starts to watch the `wanted` objects of `resource`, unless they are watched already.
@@ -353,7 +383,9 @@ impl WatchSession {
             owners: self.owners.clone(),
             goals: output.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
             deletions: Mutex::default(),
+            related: self.related.clone(),
         };
+        let related = self.related.clone();
         let goals = output.goals.clone();
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
         let events = Arc::new(registration.map_err(Failure::run)?);
@@ -366,8 +398,10 @@ impl WatchSession {
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
             // Printed after the initial objects: the handler calls for all of them have returned.
             tokio::task::spawn_blocking(move || {
-                if let Some(synced) = synced {
-                    lines.print(synced);
+                match (&related, synced) {
+                    (Some(related), _) => related.synced(|line| lines.print_aside(line)),
+                    (None, Some(synced)) => lines.print(synced),
+                    (None, None) => {}
                 }
                 // `count` instead of `any`: each goal must record the sync, even if an earlier goal is reached.
                 if goals.iter().filter(|goal| goal.synced()).count() > 0 {

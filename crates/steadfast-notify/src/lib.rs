@@ -93,6 +93,8 @@ pub mod sink_queue;
 pub mod state_folder;
 mod supervise;
 mod template;
+#[doc(hidden)]
+pub mod validity;
 mod wake;
 mod watermark;
 mod worker;

@@ -52,6 +52,7 @@ pub use layers::RequestService;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
 use request_decorator::RequestDecorator;
+pub(crate) use route::proxy_name;
 pub use secret_filter::WithheldResponse;
 use transfer_limiter::TransferLimiter;
 pub(crate) use transfer_limiter::TransferSlot;

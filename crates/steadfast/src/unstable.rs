@@ -6,6 +6,7 @@ use std::path::Path;
 pub use steadfast_core::{cause, hash, random};
 use tokio::sync::watch;
 
+use crate::Cacheable;
 #[cfg(feature = "checkpoint")]
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::connection::Connection;
@@ -13,6 +14,19 @@ use crate::connection::Connection;
 /// Lookup of a resource by any name that kubectl takes.
 pub mod catalog {
     pub use crate::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};
+}
+
+/// Returns the proxy through which requests to the server of `config` pass, without credentials; `None` without a proxy.
+///
+/// The proxy of the variable `HTTPS_PROXY` does not apply to loopback addresses and to servers in `NO_PROXY`.
+pub fn proxy_name(config: &kube::Config) -> Option<String> {
+    crate::connection::proxy_name(config)
+}
+
+/// Returns the memory in bytes that `objects` take in a cache of the form `K`, without keys and indexes; packed if
+/// requested. Returns `None` if an object cannot be decoded as `K`.
+pub fn cached_bytes<K: Cacheable>(objects: &[serde_json::Value], packed: bool) -> Option<usize> {
+    crate::memory::cached_bytes::<K>(objects, packed)
 }
 
 /// Returns the number of connections ever dialled.

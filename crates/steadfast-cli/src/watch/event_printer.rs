@@ -11,8 +11,10 @@ use super::line::Style;
 use super::owners::Owners;
 use super::printer::Printer;
 use super::recreated::Deletions;
+use super::related::{Admission, Related};
 use super::tally::Tally;
-use super::watched::{CachedObject, Subject};
+use super::watched::{CachedObject, DecodedEvent, Subject};
+use crate::changes::state::state;
 use crate::console;
 
 /// Handler that prints the events of one informer.
@@ -28,9 +30,45 @@ pub(super) struct EventPrinter {
     /// Conditions of `--until`, each with the number that the condition has assigned to this resource.
     pub(super) goals: Vec<(Goal, usize)>,
     pub(super) deletions: Mutex<Deletions>,
+    /// With `--related`, the relatives of the named objects. Other objects have no line.
+    pub(super) related: Option<Related>,
 }
 
 impl EventPrinter {
+    /// Records the event for `--related`, and decides about its line.
+    fn admission(&self, event: &DecodedEvent<'_>) -> Admission {
+        let Some(related) = &self.related else { return Admission::Related(Vec::new()) };
+        let state = state(&self.subject.kind, &self.subject.columns, &event.object);
+        related.record(&self.subject.name, &event.object, state, event.deletion.is_some())
+    }
+
+    /// Prints the line of an admitted event.
+    fn print(&self, event: &DecodedEvent<'_>, replacement: Option<&str>, admission: Admission, is_initial: bool) {
+        if admission == Admission::Unrelated {
+            return;
+        }
+        let line = self.style.event(&self.subject, event, replacement);
+        // The initial objects do not count as changes.
+        if !is_initial {
+            self.tally.count(line.counted);
+        }
+        let Some(text) = line.text else { return };
+        match (admission, &self.related) {
+            (Admission::Unknown(owner), Some(related)) => {
+                related.keep(owner, text).into_iter().for_each(|line| self.printer.print(line));
+            }
+            (Admission::Related(children), _) => {
+                [text].into_iter().chain(children).for_each(|line| self.printer.print(line));
+            }
+            _ => self.printer.print(text),
+        }
+    }
+
+    /// Returns whether `--until` considers the object: with `--related`, only the named objects.
+    fn has_goal(&self, name: &str) -> bool {
+        self.related.as_ref().is_none_or(|related| related.is_root(&self.subject.name, name))
+    }
+
     /// Returns the description of a new object that replaces an object of the same name.
     fn replacement(&self, event: &Event<CachedObject>) -> Option<String> {
         let (key, now) = (event.object().key(), Instant::now());
@@ -54,15 +92,13 @@ impl Handler<CachedObject> for EventPrinter {
             owners.record(&decoded.object);
             decoded.owners = owners.chain(&decoded.object);
         }
-        let line = self.style.event(&self.subject, &decoded, replacement.as_deref());
-        // The initial objects do not count as changes.
-        if !matches!(event, Event::Added { initial: true, .. }) {
-            self.tally.count(line.counted);
-        }
-        if let Some(text) = line.text {
-            self.printer.print(text);
-        }
+        let is_initial = matches!(event, Event::Added { initial: true, .. });
+        let admission = self.admission(&decoded);
+        self.print(&decoded, replacement.as_deref(), admission, is_initial);
         let key = event.object().key();
+        if !self.has_goal(key.name()) {
+            return;
+        }
         let is_reached = |(goal, number): &&(Goal, usize)| match event {
             Event::Deleted { .. } => goal.deleted(*number, key),
             _ => goal.updated(*number, key, &decoded.object),

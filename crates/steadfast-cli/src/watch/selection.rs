@@ -3,6 +3,7 @@
 use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Connection, Scope};
 
+use super::related::RELATED_RESOURCES;
 use crate::cli::WatchArgs;
 use crate::console;
 use crate::failure::Failure;
@@ -17,6 +18,33 @@ pub(super) fn reject_selectors_of_named_object(args: &WatchArgs) -> Result<(), F
         ))),
         _ => Ok(()),
     }
+}
+
+/// Rejects `--related` for resources without the name of an object.
+pub(super) fn reject_unnamed_relatives(args: &WatchArgs) -> Result<(), Failure> {
+    match args.resources.iter().find(|wanted| args.related && wanted.object.is_none()) {
+        Some(ResourceArg { resource, .. }) => Err(Failure::usage(format!(
+            "--related needs the name of an object; write it as in {resource}/web, or leave out --related"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the resources of the named objects and of their possible relatives, each once and without a name.
+pub(super) fn with_relatives(
+    found: Vec<(ResourceArg, ServedResource)>,
+    catalog: &Catalog,
+) -> Vec<(ResourceArg, ServedResource)> {
+    let mut all: Vec<(ResourceArg, ServedResource)> = Vec::new();
+    let named = found.into_iter().map(|(wanted, resource)| (wanted.resource, resource));
+    // A server may lack some of these resources.
+    let relatives = RELATED_RESOURCES.iter().filter_map(|name| Some(((*name).to_owned(), catalog.find(name).ok()?)));
+    for (name, resource) in named.chain(relatives) {
+        if !all.iter().any(|(_, known)| *known == resource) {
+            all.push((ResourceArg { resource: name, object: None }, resource));
+        }
+    }
+    all
 }
 
 /// Requested resources, split by whether the server serves them.

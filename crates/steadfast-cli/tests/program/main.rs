@@ -12,6 +12,7 @@ mod deploy;
 mod dns_process;
 #[cfg(unix)]
 mod dns_server;
+mod doctor;
 mod endpoint;
 #[cfg(unix)]
 mod etcd_tls;
@@ -62,5 +63,7 @@ mod watch;
 #[cfg(unix)]
 mod watch_changes;
 mod watch_formats;
+#[cfg(unix)]
+mod watch_related;
 #[cfg(target_os = "linux")]
 mod watch_terminal;

@@ -79,6 +79,14 @@ pub(super) fn route(
     Ok(Route::secure(tls, name).through(proxy))
 }
 
+/// Returns the proxy through which requests to the server of `config` pass, without credentials.
+pub(crate) fn proxy_name(config: &kube::Config) -> Option<String> {
+    let target = target(config).ok()?;
+    let proxy = ProxyEnvironment::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port)?.clone();
+    let scheme = proxy.scheme_str().unwrap_or("http");
+    Some(format!("{scheme}://{}", without_credentials(proxy.authority()?.as_str())))
+}
+
 fn certificate(config: &kube::Config, plugin: Option<&PluginCredentials>) -> Result<Option<Arc<CertifiedKey>>, String> {
     let own = identity::of_user(&config.auth_info, &*tls::provider()?)?;
     // As in client-go, a certificate of the kubeconfig takes precedence over that of the plugin.
@@ -104,6 +112,13 @@ mod tests {
             config.disable_compression = true;
             assert!(!takes_gzip(&config, &target), "{url}");
         }
+    }
+
+    #[test]
+    fn proxy_name_contains_no_credentials() {
+        let mut config = kube::Config::new("https://api.example".parse().expect("a URL"));
+        config.proxy_url = Some("http://admin:hunter2@proxy.example:3128".parse().expect("a URL"));
+        assert_eq!(proxy_name(&config).as_deref(), Some("http://proxy.example:3128"));
     }
 
     #[test]

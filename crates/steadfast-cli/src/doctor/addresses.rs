@@ -1,0 +1,113 @@
+//! Check `reachability`: resolves the name of the server, and connects to each of its addresses.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use steadfast::unstable::proxy_name;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use super::context::CheckContext;
+use super::finding::Finding;
+
+/// Name of the check.
+pub(super) const CHECK: &str = "reachability";
+
+/// Deadline of a name resolution, and of a connection to one address.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
+
+/// Duration above which a name resolution or a connection is reported as slow.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Maximum number of addresses that are tried.
+const MAX_ADDRESSES: usize = 16;
+
+/// Checks the name and all addresses of the server.
+pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+    let (host, port) = context.host_and_port();
+    let server = format!("{host}:{port}");
+    if let Some(proxy) = proxy_name(&context.config) {
+        // The proxy resolves the name, so the addresses as seen from here mean nothing.
+        let message = format!("the proxy {proxy} connects to the server, so its addresses are not visible from here");
+        return vec![Finding::ok(CHECK, server, message)];
+    }
+    let started = Instant::now();
+    let addresses = match resolve(&host, port).await {
+        Ok(addresses) => addresses,
+        Err(reason) => {
+            return vec![Finding::failure(
+                CHECK,
+                server,
+                format!("the name {host} cannot be resolved: {reason}"),
+                "without an address, no request reaches the server",
+                "correct the server's URL in the kubeconfig, or the DNS server of this machine",
+            )];
+        }
+    };
+    let mut findings = Vec::new();
+    if started.elapsed() > SLOW {
+        findings.push(Finding::warning(
+            CHECK,
+            &server,
+            format!("resolving the name {host} took {}", seconds(started.elapsed())),
+            "each reconnect waits for the name resolution",
+            "check the DNS servers of this machine, for example with `getent hosts`",
+        ));
+    }
+    let results = join_all(addresses.iter().map(|address| dial(*address))).await;
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    for (address, result) in addresses.iter().zip(results) {
+        findings.push(match result {
+            Ok(time) if time > SLOW => Finding::warning(
+                CHECK,
+                address,
+                format!("a TCP connection took {}", seconds(time)),
+                "each reconnect takes as long, and the cache is stale until then",
+                "check the network path to this address: packet loss, overloaded firewalls or load balancers",
+            ),
+            Ok(time) => Finding::ok(CHECK, address, format!("TCP connection in {}", seconds(time))),
+            Err(reason) if failed == addresses.len() => Finding::failure(
+                CHECK,
+                address,
+                format!("no TCP connection: {reason}"),
+                "no request reaches the server",
+                "check that the API server runs, and that routes, firewalls and the VPN permit this address and port",
+            ),
+            Err(reason) => Finding::warning(
+                CHECK,
+                address,
+                format!("no TCP connection: {reason}; other addresses of {host} respond"),
+                "a client that tries this address first loses time at each reconnect, or fails",
+                "remove this address from DNS, or repair the API server or load balancer behind it",
+            ),
+        });
+    }
+    findings
+}
+
+/// Returns the addresses of `host`.
+///
+/// # Errors
+///
+/// Returns the reason if there is no address, or if the resolution exceeds its deadline.
+pub(super) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found = timeout(CONNECT_DEADLINE, lookup_host((host, port))).await;
+    let found = found.map_err(|_| format!("no result within {} s", CONNECT_DEADLINE.as_secs()))?;
+    let mut addresses: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.take(MAX_ADDRESSES).collect();
+    addresses.dedup();
+    if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
+}
+
+async fn dial(address: SocketAddr) -> Result<Duration, String> {
+    let started = Instant::now();
+    match timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => Ok(started.elapsed()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no response within {} s", CONNECT_DEADLINE.as_secs())),
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    if time < SLOW { format!("{:.1} ms", time.as_secs_f64() * 1e3) } else { format!("{:.1} s", time.as_secs_f64()) }
+}

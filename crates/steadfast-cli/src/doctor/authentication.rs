@@ -1,0 +1,164 @@
+//! Check `authentication`: source of the credentials, expiry of a token, and the user that the server recognizes.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use steadfast::kube::config::AuthInfo;
+
+use super::context::CheckContext;
+use super::finding::Finding;
+use super::requests::post_json;
+
+/// Name of the check.
+pub(super) const CHECK: &str = "authentication";
+
+const WHY: &str = "the server rejects lists and watches of a client that it cannot authenticate";
+
+/// Asks the server for the user of the credentials.
+pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+    let credentials = Credentials::of(&context.config.auth_info);
+    let subject = &context.source;
+    let mut findings: Vec<Finding> = token_finding(&context.config.auth_info, Timestamp::now()).into_iter().collect();
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    findings.push(match post_json(&context.connection, path, &review).await {
+        Ok(response) => identified(subject, &credentials, &response),
+        Err(error) if error.status() == Some(401) => Finding::failure(
+            CHECK,
+            subject,
+            format!("the server rejects the credentials ({}): {error}", credentials.kind),
+            WHY,
+            credentials.remedy,
+        ),
+        // Before Kubernetes 1.28 the server has no such review, and works nevertheless.
+        Err(error) if error.is_missing_or_forbidden() => {
+            let message = format!("{}; the server does not report the user ({error})", credentials.kind);
+            Finding::ok(CHECK, subject, message)
+        }
+        Err(error) => Finding::not_checked(CHECK, subject, error),
+    });
+    findings
+}
+
+fn identified(source: &str, credentials: &Credentials, response: &Value) -> Finding {
+    let user = response.pointer("/status/userInfo/username").and_then(Value::as_str).unwrap_or_default();
+    let groups = response.pointer("/status/userInfo/groups").and_then(Value::as_array);
+    let groups: Vec<&str> = groups.into_iter().flatten().filter_map(Value::as_str).collect();
+    let data = json!({"user": user, "groups": groups, "credentials": credentials.kind});
+    if user == "system:anonymous" {
+        return Finding::failure(
+            CHECK,
+            source,
+            format!("the server treats requests as anonymous; credentials: {}", credentials.kind),
+            "an anonymous user may usually list and watch nothing",
+            credentials.remedy,
+        )
+        .with_data(data);
+    }
+    let in_groups = if groups.is_empty() { String::new() } else { format!(" in {}", groups.join(", ")) };
+    Finding::ok(CHECK, source, format!("user {user}{in_groups}; credentials: {}", credentials.kind)).with_data(data)
+}
+
+/// Returns the user name that the server reported in `findings`.
+pub(super) async fn user_name(context: &CheckContext) -> Option<String> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let response = post_json(&context.connection, path, &review).await.ok()?;
+    response.pointer("/status/userInfo/username").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// Kind of credentials, without any secret.
+struct Credentials {
+    kind: String,
+    remedy: &'static str,
+}
+
+impl Credentials {
+    fn of(user: &AuthInfo) -> Self {
+        let (kind, remedy) = if let Some(exec) = &user.exec {
+            let command = exec.command.as_deref().unwrap_or("without a command");
+            (
+                format!("exec plugin {command}"),
+                "run the plugin's login again, and check its output with `kubectl get ns`",
+            )
+        } else if let Some(file) = &user.token_file {
+            (format!("token file {file}"), "check that the file has a current token of this cluster")
+        } else if user.token.is_some() {
+            ("token".to_owned(), "put a current token into the kubeconfig; tokens expire or are revoked")
+        } else if user.client_certificate.is_some() || user.client_certificate_data.is_some() {
+            let remedy = "renew the client certificate, and check that the server trusts its issuer (--client-ca-file)";
+            ("client certificate".to_owned(), remedy)
+        } else if user.username.is_some() {
+            let remedy = "use a token or a client certificate; Kubernetes has no passwords since 1.19";
+            ("user name and password".to_owned(), remedy)
+        } else if user.auth_provider.is_some() {
+            ("auth-provider".to_owned(), "replace the auth-provider by an exec plugin; kubectl removed it in 1.26")
+        } else {
+            ("none".to_owned(), "add a user with a token, certificate or exec plugin to the context of the kubeconfig")
+        };
+        Self { kind, remedy }
+    }
+}
+
+/// Judges the expiry of a token in the kubeconfig, if the token is a JWT.
+fn token_finding(user: &AuthInfo, now: Timestamp) -> Option<Finding> {
+    // A file and a plugin are read again before the expiry.
+    let token = user.token.as_ref().filter(|_| user.token_file.is_none() && user.exec.is_none())?;
+    let expires = token_expiry(secrecy::ExposeSecret::expose_secret(token))?;
+    let remedy = "use a token file or an exec plugin, which renew the token, or request a longer-lived token";
+    Some(if expires <= now {
+        Finding::failure(CHECK, "token", format!("the token expired at {expires}"), WHY, remedy)
+    } else {
+        let minutes = expires.duration_since(now).as_mins();
+        let message =
+            format!("the token in the kubeconfig expires at {expires}, in {minutes} min, and cannot be renewed");
+        if minutes < 60 {
+            Finding::warning(CHECK, "token", message, WHY, remedy)
+        } else {
+            Finding::ok(CHECK, "token", message)
+        }
+    })
+}
+
+/// Returns the expiry of a JWT (RFC 7519, `exp`); `None` for other tokens. The signature is not verified.
+fn token_expiry(token: &str) -> Option<Timestamp> {
+    let claims = token.split('.').nth(1)?;
+    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?).ok()?;
+    Timestamp::from_second(claims.get("exp")?.as_i64()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::FindingSeverity;
+    use super::*;
+
+    fn jwt(expires: i64) -> String {
+        let claims = URL_SAFE_NO_PAD.encode(json!({"exp": expires}).to_string());
+        format!("e30.{claims}.c2lnbmF0dXJl")
+    }
+
+    #[test]
+    fn token_expiry_is_judged() {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        for (offset, severity) in
+            [(-1, FindingSeverity::Failure), (600, FindingSeverity::Warning), (90_000, FindingSeverity::Ok)]
+        {
+            let user = AuthInfo { token: Some(jwt(1_800_000_000 + offset).into()), ..AuthInfo::default() };
+            let finding = token_finding(&user, now).expect("a finding");
+            assert_eq!(finding.severity, severity, "{finding:?}");
+            assert!(!format!("{finding:?}").contains("c2lnbmF0dXJl"), "{finding:?}");
+        }
+        let opaque = AuthInfo { token: Some("hunter2".to_owned().into()), ..AuthInfo::default() };
+        assert_eq!(token_finding(&opaque, now), None);
+    }
+
+    #[test]
+    fn credentials_name_their_source() {
+        let user = AuthInfo { token_file: Some("/run/token".to_owned()), ..AuthInfo::default() };
+        assert_eq!(Credentials::of(&user).kind, "token file /run/token");
+        let user = AuthInfo { token: Some("hunter2".to_owned().into()), ..AuthInfo::default() };
+        assert_eq!(Credentials::of(&user).kind, "token");
+        assert_eq!(Credentials::of(&AuthInfo::default()).kind, "none");
+    }
+}

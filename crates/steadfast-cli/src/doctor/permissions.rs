@@ -1,0 +1,139 @@
+//! Check `permissions`: the verbs `get`, `list` and `watch` of each resource.
+
+use futures::StreamExt;
+use futures::stream;
+use serde_json::{Value, json};
+
+use super::authentication::user_name;
+use super::context::{CheckContext, CheckedResource};
+use super::finding::Finding;
+use super::requests::{CheckError, post_json};
+
+/// Name of the check.
+pub(super) const CHECK: &str = "permissions";
+
+/// Verbs that are checked. An informer needs the last two.
+const VERBS: [&str; 3] = ["get", "list", "watch"];
+
+/// Maximum number of concurrent requests.
+const MAX_CONCURRENT_REVIEWS: usize = 8;
+
+/// Asks the server for the permissions of all resources.
+pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+    let questions = context.resources.len() * VERBS.len();
+    // Results arrive in the order of the questions.
+    let results: Vec<Result<bool, CheckError>> = stream::iter(0..questions)
+        .map(|number| review(context, &context.resources[number / VERBS.len()], VERBS[number % VERBS.len()]))
+        .buffered(MAX_CONCURRENT_REVIEWS)
+        .collect()
+        .await;
+    let denied = results.iter().any(|result| matches!(result, Ok(false)));
+    let user = if denied { user_name(context).await } else { None };
+    let of_resources = context.resources.iter().zip(results.chunks(VERBS.len()));
+    of_resources.map(|(resource, results)| judge(context, resource, results, user.as_deref())).collect()
+}
+
+async fn review(context: &CheckContext, resource: &CheckedResource, verb: &str) -> Result<bool, CheckError> {
+    let mut attributes = json!({"group": resource.group, "resource": resource.plural, "verb": verb});
+    if let Some(namespace) = context.namespace.as_deref().filter(|_| resource.namespaced) {
+        attributes["namespace"] = json!(namespace);
+    }
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    });
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let response = post_json(&context.connection, path, &review).await?;
+    Ok(response.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
+}
+
+fn judge(
+    context: &CheckContext,
+    resource: &CheckedResource,
+    results: &[Result<bool, CheckError>],
+    user: Option<&str>,
+) -> Finding {
+    let scope = match context.namespace.as_deref().filter(|_| resource.namespaced) {
+        Some(namespace) => format!(" in the namespace {namespace}"),
+        None if resource.namespaced => " in all namespaces".to_owned(),
+        None => String::new(),
+    };
+    if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
+        return Finding::not_checked(CHECK, resource, format!("the server does not report permissions: {error}"));
+    }
+    let missing: Vec<&str> =
+        VERBS.iter().zip(results).filter(|(_, result)| **result == Ok(false)).map(|(verb, _)| *verb).collect();
+    if missing.is_empty() {
+        return Finding::ok(CHECK, resource, format!("get, list and watch are permitted{scope}"));
+    }
+    let message =
+        format!("{} {} not permitted{scope}", missing.join(" and "), if missing.len() > 1 { "are" } else { "is" });
+    let namespace = context.namespace.as_deref().filter(|_| resource.namespaced);
+    let manifest = manifest(resource, namespace, &missing, user);
+    let finding = if missing == ["get"] {
+        let why = "informers need only list and watch; reads of single objects outside of the cache fail";
+        Finding::warning(CHECK, resource, message, why, "apply this role and binding")
+    } else {
+        let why = "an informer of this resource never syncs: it needs list and watch";
+        let elsewhere = if context.namespace.is_none() && resource.namespaced {
+            ", or check and watch one namespace only (-n)"
+        } else {
+            ""
+        };
+        Finding::failure(CHECK, resource, message, why, format!("apply this role and binding{elsewhere}"))
+    };
+    finding.with_manifest(manifest)
+}
+
+/// Returns the missing role with its binding to `user`.
+fn manifest(resource: &CheckedResource, namespace: Option<&str>, verbs: &[&str], user: Option<&str>) -> String {
+    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+    let name = format!("watch-{resource}");
+    let in_namespace = namespace.map(|namespace| format!(", namespace: {namespace}")).unwrap_or_default();
+    let account =
+        user.and_then(|user| user.strip_prefix("system:serviceaccount:")).and_then(|name| name.split_once(':'));
+    let subject = match (account, user) {
+        (Some((namespace, name)), _) => format!("{{kind: ServiceAccount, namespace: {namespace}, name: {name}}}"),
+        // JSON is valid YAML, and quotes each special character.
+        (None, user) => format!(
+            "{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {}}}",
+            Value::from(user.unwrap_or("USER"))
+        ),
+    };
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}{in_namespace}}}\nrules:\n\
+         - apiGroups: [\"{}\"]\n  resources: [{}]\n  verbs: [{}]\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: {name}{in_namespace}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\nsubjects:\n- {subject}\n",
+        resource.group,
+        resource.plural,
+        verbs.join(", "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifest_grants_missing_verbs() {
+        let deployments = CheckedResource {
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            plural: "deployments".to_owned(),
+            namespaced: true,
+        };
+        let text = manifest(&deployments, Some("shop"), &["list", "watch"], Some("system:serviceaccount:ops:informer"));
+        for part in [
+            "kind: Role\n",
+            "{name: watch-deployments.apps, namespace: shop}",
+            "- apiGroups: [\"apps\"]\n  resources: [deployments]\n  verbs: [list, watch]\n",
+            "- {kind: ServiceAccount, namespace: ops, name: informer}",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in {text}");
+        }
+        let text = manifest(&deployments, None, &["watch"], Some("a\"b"));
+        assert!(text.contains("kind: ClusterRoleBinding") && text.contains("name: \"a\\\"b\"}"), "{text}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Check `streamed lists`: whether the server sends initial objects as a stream (`sendInitialEvents`).
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::context::{CheckContext, CheckedResource};
+use super::finding::Finding;
+use super::requests::{CheckError, watch};
+
+/// Name of the check.
+pub(super) const CHECK: &str = "streamed lists";
+
+/// Maximum wait for the end of the initial objects.
+const MARKER_DEADLINE: Duration = Duration::from_secs(4);
+
+/// Name that selects no object: only the end marker of the stream matters.
+pub(super) const NO_OBJECT: &str = "steadfast-doctor-selects-no-object";
+
+const WHY: &str =
+    "informers list pages instead: they start slower, and a large list takes more memory in the API server";
+
+/// Requests an empty streamed list of the first resource.
+pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
+    match context.resources.first() {
+        Some(resource) => vec![of_resource(context, resource).await],
+        None => Vec::new(),
+    }
+}
+
+async fn of_resource(context: &CheckContext, resource: &CheckedResource) -> Finding {
+    let path = format!(
+        "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5\
+         &fieldSelector=metadata.name%3D{NO_OBJECT}",
+        context.path(resource)
+    );
+    let mut marker = Marker::Missing;
+    let ended = watch(&context.connection, &path, MARKER_DEADLINE, |record| {
+        marker = Marker::of(&record);
+        if marker == Marker::Missing { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    let rejected = |reason: &str| {
+        Finding::warning(
+            CHECK,
+            resource,
+            format!("the server rejects streamed lists: {reason}"),
+            WHY,
+            "use Kubernetes 1.34 or later, or enable the feature gate WatchList of the API server",
+        )
+    };
+    match ended.await {
+        Ok(()) => match marker {
+            Marker::Found => Finding::ok(CHECK, resource, "the server streams lists"),
+            Marker::Rejected(reason) => rejected(&reason),
+            Marker::Missing => Finding::warning(
+                CHECK,
+                resource,
+                format!("the server did not end a streamed list of no objects within {} s", MARKER_DEADLINE.as_secs()),
+                WHY,
+                "use Kubernetes 1.34 or later; check whether a proxy removes the parameter sendInitialEvents",
+            ),
+        },
+        Err(CheckError::Status(400 | 422, reason)) => rejected(&reason),
+        Err(error) => Finding::not_checked(CHECK, resource, error),
+    }
+}
+
+/// End marker of a streamed list.
+#[derive(Debug, PartialEq)]
+enum Marker {
+    Found,
+    Missing,
+    Rejected(String),
+}
+
+impl Marker {
+    fn of(record: &Value) -> Self {
+        let is_end = record.pointer("/object/metadata/annotations/k8s.io~1initial-events-end").is_some();
+        match record["type"].as_str() {
+            Some("BOOKMARK") if is_end => Self::Found,
+            Some("ERROR") => Self::Rejected(
+                record
+                    .pointer("/object/message")
+                    .map_or_else(String::new, |message| message.as_str().unwrap_or_default().to_owned()),
+            ),
+            _ => Self::Missing,
+        }
+    }
+}

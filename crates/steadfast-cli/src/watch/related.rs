@@ -1,0 +1,375 @@
+//! `--related`: the tree of owners and children of the named objects, and which further objects belong to it.
+//!
+//! The handlers of all informers record each object here. When all existing objects are known, the tree is printed once.
+//! From then on, only the lines of related objects are printed.
+
+mod node;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::changes::text::{escape, plural};
+use node::TreeNode;
+
+/// Resources in which relatives are searched, besides the resources of the named objects.
+pub(super) const RELATED_RESOURCES: [&str; 10] = [
+    "deployments.apps",
+    "replicasets.apps",
+    "statefulsets.apps",
+    "daemonsets.apps",
+    "jobs.batch",
+    "cronjobs.batch",
+    "pods",
+    "services",
+    "endpointslices.discovery.k8s.io",
+    "events",
+];
+
+/// Maximum number of owners above an object that are followed. References can form a cycle.
+const MAX_DEPTH: usize = 8;
+
+/// Maximum number of deleted relatives whose later Events are shown.
+const MAX_DELETED: usize = 10_000;
+
+/// Maximum number of lines that wait for the owner of their object.
+const MAX_WAITING_LINES: usize = 1_000;
+
+/// A named object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Root {
+    /// Resource with its group: `deployments.apps`.
+    pub(super) resource: String,
+    pub(super) name: String,
+}
+
+/// The relatives of the named objects of one cluster and namespace. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Related(Arc<Mutex<Relatives>>);
+
+#[derive(Debug, Default)]
+struct Relatives {
+    roots: Vec<Root>,
+    /// All known objects of the watched resources, by UID. Events are not recorded.
+    nodes: HashMap<String, TreeNode>,
+    /// UIDs of the existing named objects.
+    root_uids: HashSet<String>,
+    /// UIDs of deleted relatives, the oldest first.
+    deleted: VecDeque<String>,
+    /// Lines whose object has an unknown owner, with the owner's UID.
+    waiting: VecDeque<(String, String)>,
+    /// Number of resources whose existing objects are not all known.
+    pending: usize,
+    is_printed: bool,
+}
+
+/// Decision about the line of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// The line is printed, and then these lines of its children, which arrived earlier.
+    Related(Vec<String>),
+    /// The line is dropped.
+    Unrelated,
+    /// The object has an owner that is not known yet, with this UID.
+    Unknown(String),
+}
+
+impl Related {
+    /// Creates the relatives of `roots`. The tree is printed after `resources` calls of [`synced`](Self::synced).
+    pub(super) fn new(roots: Vec<Root>, resources: usize) -> Self {
+        Self(Arc::new(Mutex::new(Relatives { roots, pending: resources, ..Relatives::default() })))
+    }
+
+    /// Returns whether the object is one of the named objects.
+    pub(super) fn is_root(&self, resource: &str, name: &str) -> bool {
+        self.0.lock().roots.iter().any(|root| root.resource == resource && root.name == name)
+    }
+
+    /// Records an added or changed object, or its deletion, and decides about its line.
+    pub(super) fn record(&self, resource: &str, object: &Value, state: String, is_deleted: bool) -> Admission {
+        let mut relatives = self.0.lock();
+        let is_related = if resource == "events" || resource.starts_with("events.") {
+            node::event_subject(object).is_some_and(|uid| relatives.is_subject(uid))
+        } else {
+            let Some(node) = TreeNode::of(resource, object, state) else { return Admission::Unrelated };
+            let uid = node.uid.clone();
+            let owner = node.owners.iter().find(|owner| !relatives.nodes.contains_key(*owner)).cloned();
+            relatives.insert(node);
+            // The tree evaluates all objects once.
+            if !relatives.is_printed && !is_deleted {
+                return Admission::Unrelated;
+            }
+            let is_related = relatives.is_related(&uid);
+            if is_deleted {
+                relatives.remove(&uid, is_related);
+            } else if is_related {
+                return Admission::Related(relatives.take_waiting(&uid));
+            } else if let Some(owner) = owner {
+                return Admission::Unknown(owner);
+            }
+            is_related
+        };
+        // The tree contains all earlier events.
+        if is_related && relatives.is_printed { Admission::Related(Vec::new()) } else { Admission::Unrelated }
+    }
+
+    /// Keeps a line until the object with the UID `owner` is known to be related. Returns the line if this is known by now.
+    pub(super) fn keep(&self, owner: String, line: String) -> Option<String> {
+        let mut relatives = self.0.lock();
+        // The handler of another informer may have recorded the owner in the meantime.
+        if relatives.is_related(&owner) {
+            return Some(line);
+        }
+        relatives.waiting.push_back((owner, line));
+        if relatives.waiting.len() > MAX_WAITING_LINES {
+            relatives.waiting.pop_front();
+        }
+        None
+    }
+
+    /// Records that all existing objects of a resource are known. After the last resource, passes the lines of the tree to
+    /// `print`, which may block: later lines wait for it.
+    pub(super) fn synced(&self, print: impl FnMut(String)) {
+        let mut relatives = self.0.lock();
+        relatives.pending = relatives.pending.saturating_sub(1);
+        if relatives.pending == 0 {
+            relatives.print_tree(print);
+        }
+    }
+
+    /// Passes the lines of the tree to `print`, unless it was printed, although some resources are not listed.
+    pub(super) fn print_incomplete(&self, mut print: impl FnMut(String)) {
+        let mut relatives = self.0.lock();
+        if !relatives.is_printed {
+            let pending = relatives.pending;
+            print(format!("# the tree is incomplete: {} not listed yet", plural(pending, "resource")));
+            relatives.print_tree(print);
+        }
+    }
+}
+
+impl Relatives {
+    fn insert(&mut self, node: TreeNode) {
+        if self.is_root(&node) {
+            self.root_uids.insert(node.uid.clone());
+        }
+        self.nodes.insert(node.uid.clone(), node);
+    }
+
+    fn remove(&mut self, uid: &str, is_related: bool) {
+        self.nodes.remove(uid);
+        self.root_uids.remove(uid);
+        if is_related {
+            self.deleted.push_back(uid.to_owned());
+            if self.deleted.len() > MAX_DELETED {
+                self.deleted.pop_front();
+            }
+        }
+    }
+
+    fn print_tree(&mut self, print: impl FnMut(String)) {
+        if !self.is_printed {
+            self.is_printed = true;
+            self.tree().into_iter().for_each(print);
+        }
+    }
+
+    fn is_root(&self, node: &TreeNode) -> bool {
+        self.roots.iter().any(|root| root.resource == node.resource && root.name == node.name)
+    }
+
+    /// Returns whether the object is a root, a child or an owner of one, or serves their pods.
+    fn is_related(&self, uid: &str) -> bool {
+        self.is_below_root(uid, MAX_DEPTH) || self.is_above_root(uid) || self.serves_relatives(uid)
+    }
+
+    fn is_below_root(&self, uid: &str, depth: usize) -> bool {
+        let Some(node) = self.nodes.get(uid).filter(|_| depth > 0) else { return false };
+        self.is_root(node) || node.owners.iter().any(|owner| self.is_below_root(owner, depth - 1))
+    }
+
+    fn is_above_root(&self, uid: &str) -> bool {
+        let mut roots = self.root_uids.iter().filter_map(|root| self.nodes.get(root));
+        roots.any(|root| self.has_owner(root, uid, MAX_DEPTH))
+    }
+
+    fn has_owner(&self, node: &TreeNode, uid: &str, depth: usize) -> bool {
+        let above = |owner: &String| self.nodes.get(owner).is_some_and(|owner| self.has_owner(owner, uid, depth - 1));
+        depth > 0 && node.owners.iter().any(|owner| owner == uid || above(owner))
+    }
+
+    /// Returns whether the object is an `EndpointSlice` with a related pod, or the service of one.
+    fn serves_relatives(&self, uid: &str) -> bool {
+        let Some(node) = self.nodes.get(uid) else { return false };
+        let serves = |node: &TreeNode| node.targets.iter().any(|target| self.is_below_root(target, MAX_DEPTH));
+        let is_slice_of_service = |slice: &TreeNode| slice.owners.iter().any(|owner| owner == uid) && serves(slice);
+        serves(node) || (node.resource == "services" && self.nodes.values().any(is_slice_of_service))
+    }
+
+    fn is_subject(&self, uid: &str) -> bool {
+        self.is_related(uid) || self.deleted.iter().any(|deleted| deleted == uid)
+    }
+
+    /// Removes and returns the lines that wait for `owner`.
+    fn take_waiting(&mut self, owner: &str) -> Vec<String> {
+        let (taken, left): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(of, _)| of == owner);
+        self.waiting = left.into();
+        taken.into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Returns the lines of the tree: objects without a known owner first, each followed by its children.
+    fn tree(&self) -> Vec<String> {
+        let related: Vec<&TreeNode> = self.nodes.values().filter(|node| self.is_related(&node.uid)).collect();
+        let known: HashSet<&str> = related.iter().map(|node| node.uid.as_str()).collect();
+        let mut children: HashMap<&str, Vec<&TreeNode>> = HashMap::new();
+        let mut tops = Vec::new();
+        for node in &related {
+            match node.owners.iter().find(|owner| known.contains(owner.as_str())) {
+                Some(owner) => children.entry(owner).or_default().push(node),
+                None => tops.push(*node),
+            }
+        }
+        let mut lines = Vec::new();
+        // The tree of the named objects comes before the services of their pods.
+        tops.sort_by_key(|node| (!node.targets.is_empty() || node.resource == "services", node.sort_key()));
+        for top in tops {
+            add_subtree(&mut lines, &children, top, "", "");
+        }
+        for root in &self.roots {
+            if !related.iter().any(|node| node.resource == root.resource && node.name == root.name) {
+                lines.push(format!("? {} {}: does not exist; waiting for it", root.resource, escape(&root.name)));
+            }
+        }
+        lines
+    }
+}
+
+/// Adds the line of `node` with the branch `first`, and the lines of its children with the indentation `rest`.
+fn add_subtree(
+    lines: &mut Vec<String>,
+    children: &HashMap<&str, Vec<&TreeNode>>,
+    node: &TreeNode,
+    first: &str,
+    rest: &str,
+) {
+    let line = format!("{first}{}", node.line());
+    lines.push(line.trim_end().to_owned());
+    // A cycle of owners has no top, so the recursion ends.
+    let mut below = children.get(node.uid.as_str()).cloned().unwrap_or_default();
+    below.sort_by_key(|child| child.sort_key());
+    let last = below.len().saturating_sub(1);
+    for (number, child) in below.into_iter().enumerate() {
+        let (branch, indentation) = if number == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        add_subtree(lines, children, child, &format!("{rest}{branch}"), &format!("{rest}{indentation}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, owner: Option<&str>) -> Value {
+        let owners: Vec<Value> = owner.iter().map(|owner| json!({"uid": format!("u-{owner}")})).collect();
+        json!({"metadata": {"namespace": "shop", "name": name, "uid": format!("u-{name}"), "ownerReferences": owners}})
+    }
+
+    fn related() -> Related {
+        Related::new(vec![Root { resource: "deployments.apps".to_owned(), name: "web".to_owned() }], 1)
+    }
+
+    /// Returns the lines of the tree, if it is printed now.
+    fn tree(related: &Related) -> Vec<String> {
+        let mut lines = Vec::new();
+        related.synced(|line| lines.push(line));
+        lines
+    }
+
+    fn add(related: &Related, resource: &str, object: &Value) -> Admission {
+        related.record(resource, object, "state".to_owned(), false)
+    }
+
+    #[test]
+    fn tree_shows_owners_children_and_services() {
+        let related = related();
+        // Children arrive before their owners.
+        add(&related, "pods", &object("web-1-b", Some("web-1")));
+        add(&related, "pods", &object("web-1-a", Some("web-1")));
+        add(&related, "pods", &object("other", None));
+        add(&related, "replicasets.apps", &object("web-1", Some("web")));
+        add(&related, "deployments.apps", &object("web", None));
+        add(&related, "services", &object("front", None));
+        let mut slice = object("front-x", Some("front"));
+        slice["endpoints"] = json!([{"targetRef": {"uid": "u-web-1-a"}}]);
+        add(&related, "endpointslices.discovery.k8s.io", &slice);
+        let tree = tree(&related);
+        let expected = [
+            "· deployments.apps shop/web state",
+            "└─ · replicasets.apps shop/web-1 state",
+            "   ├─ · pods shop/web-1-a state",
+            "   └─ · pods shop/web-1-b state",
+            "· services shop/front state",
+            "└─ · endpointslices.discovery.k8s.io shop/front-x state",
+        ];
+        assert_eq!(tree, expected);
+        related.synced(|line| panic!("the tree is printed twice: {line}"));
+    }
+
+    #[test]
+    fn named_child_shows_its_owners_without_siblings() {
+        let roots = vec![Root { resource: "pods".to_owned(), name: "web-1-a".to_owned() }];
+        let related = Related::new(roots, 1);
+        add(&related, "deployments.apps", &object("web", None));
+        add(&related, "replicasets.apps", &object("web-1", Some("web")));
+        add(&related, "pods", &object("web-1-a", Some("web-1")));
+        add(&related, "pods", &object("web-1-b", Some("web-1")));
+        let tree = tree(&related);
+        assert_eq!(tree.len(), 3, "{tree:?}");
+        assert_eq!(tree[2], "   └─ · pods shop/web-1-a state");
+    }
+
+    #[test]
+    fn line_waits_for_unknown_owner() {
+        let related = related();
+        add(&related, "deployments.apps", &object("web", None));
+        tree(&related);
+        let Admission::Unknown(owner) = add(&related, "pods", &object("web-2-a", Some("web-2"))) else {
+            panic!("the owner is not known")
+        };
+        assert_eq!(related.keep(owner, "pod line".to_owned()), None);
+        assert_eq!(
+            add(&related, "replicasets.apps", &object("other-1", Some("web-2"))),
+            Admission::Unknown("u-web-2".to_owned())
+        );
+        let admission = add(&related, "replicasets.apps", &object("web-2", Some("web")));
+        assert_eq!(admission, Admission::Related(vec!["pod line".to_owned()]));
+        assert_eq!(add(&related, "pods", &object("web-2-a", Some("web-2"))), Admission::Related(Vec::new()));
+        assert_eq!(add(&related, "pods", &object("stranger", None)), Admission::Unrelated);
+    }
+
+    #[test]
+    fn events_of_deleted_relatives_are_related() {
+        let related = related();
+        add(&related, "deployments.apps", &object("web", None));
+        add(&related, "pods", &object("web-1-a", Some("web")));
+        tree(&related);
+        let event = |about: &str| json!({"involvedObject": {"uid": format!("u-{about}")}, "metadata": {"name": "e"}});
+        assert_eq!(
+            related.record("pods", &object("web-1-a", Some("web")), String::new(), true),
+            Admission::Related(Vec::new())
+        );
+        assert_eq!(add(&related, "events", &event("web-1-a")), Admission::Related(Vec::new()));
+        assert_eq!(add(&related, "events", &event("other")), Admission::Unrelated);
+    }
+
+    #[test]
+    fn missing_root_and_cycle_are_bounded() {
+        let related = related();
+        add(&related, "pods", &object("a", Some("b")));
+        add(&related, "pods", &object("b", Some("a")));
+        assert_eq!(tree(&related), ["? deployments.apps web: does not exist; waiting for it"]);
+    }
+}
