@@ -55,6 +55,10 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::new("protobuf/watch/scan", 200, |meter, count| decoding::scan_event(meter, Protobuf, count)),
     Stage::new("protobuf/decode", 100, |meter, count| decoding::decode(meter, Protobuf, count)),
     Stage::new("protobuf/event, whole", 100, |meter, count| event_path::event(meter, Protobuf, count)),
+    Stage::new("json/event on demand, whole", 100, |meter, count| event_path::event_on_demand(meter, Json, count)),
+    Stage::new("protobuf/event on demand, whole", 100, |meter, count| {
+        event_path::event_on_demand(meter, Protobuf, count)
+    }),
     Stage::new("json/pack", 100, |meter, count| decoding::pack(meter, Json, count)),
     Stage::new("protobuf/pack", 100, |meter, count| decoding::pack(meter, Protobuf, count)),
     Stage::new("pod/drop", 100, decoding::drop_pod),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::WithSize;
-use steadfast_core::decode::{self, Cacheable, Encoding, WatchRecord};
+use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, WatchRecord};
 use steadfast_core::frame::{StreamFramer, StreamRecord};
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
@@ -16,10 +16,18 @@ use super::store::{WATCHED, filled};
 use crate::meter::Meter;
 use crate::sample;
 
-/// Performs the steps of the driver.
+/// Performs the steps of the driver, with the default settings.
 pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
+    measure(meter, encoding, Decoder::new(DecodeOptions::default()), count);
+}
+
+/// Performs the steps of the driver, in a cache that decodes on demand.
+pub(super) fn event_on_demand(meter: &mut Meter, encoding: Encoding, count: usize) {
+    measure(meter, encoding, super::decoding::decoder_on_demand(), count);
+}
+
+fn measure(meter: &mut Meter, encoding: Encoding, mut decoder: Decoder, count: usize) {
     let mut store = filled(&Arc::new(Pod::default()));
-    let mut decoder = super::decoding::decoder_on_demand();
     let mut queue = DeliveryQueue::new();
     let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
     let (mut reflector, watch) = watching();
