@@ -306,13 +306,14 @@ mod tests {
         slice["endpoints"] = json!([{"targetRef": {"uid": "u-web-1-a"}}]);
         add(&related, "endpointslices.discovery.k8s.io", &slice);
         let tree = tree(&related);
+        // Objects without a status are not ready; a slice without conditions is.
         let expected = [
-            "· deployments.apps shop/web state",
-            "└─ · replicasets.apps shop/web-1 state",
-            "   ├─ · pods shop/web-1-a state",
-            "   └─ · pods shop/web-1-b state",
+            "✗ deployments.apps shop/web state",
+            "└─ ✗ replicasets.apps shop/web-1 state",
+            "   ├─ ✗ pods shop/web-1-a state",
+            "   └─ ✗ pods shop/web-1-b state",
             "· services shop/front state",
-            "└─ · endpointslices.discovery.k8s.io shop/front-x state",
+            "└─ ✓ endpointslices.discovery.k8s.io shop/front-x state",
         ];
         assert_eq!(tree, expected);
         related.synced(|line| panic!("the tree is printed twice: {line}"));
@@ -328,7 +329,7 @@ mod tests {
         add(&related, "pods", &object("web-1-b", Some("web-1")));
         let tree = tree(&related);
         assert_eq!(tree.len(), 3, "{tree:?}");
-        assert_eq!(tree[2], "   └─ · pods shop/web-1-a state");
+        assert_eq!(tree[2], "   └─ ✗ pods shop/web-1-a state");
     }
 
     #[test]
