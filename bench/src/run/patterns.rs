@@ -51,10 +51,11 @@ pub(crate) struct PatternsArgs {
 /// Time for memory to settle, which includes the drop of unused objects.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Orders of reads. Each has three steps, because the first two passes decode objects: reads in tenths of the objects.
+/// Orders of reads, each with the numbers of reads in three steps, in tenths of the number of objects. Three steps are
+/// necessary because the first two passes decode objects.
 const ORDERS: [(&str, [usize; 3]); 3] = [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
 
-/// Figures of all runs, by program and figure.
+/// Figures of all runs, by number of the column and name of the figure.
 type PatternFigures = BTreeMap<(usize, String), Vec<f64>>;
 
 /// Runs the programs in turn, and prints a table.

@@ -19,13 +19,13 @@ use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
 
-/// Maximum number of writes. It does not exceed the number of objects.
+/// Maximum number of writes. With fewer objects, the number of objects is the maximum.
 const MAX_WRITES: usize = 1_000;
 const WRITES_PER_SECOND: usize = 200;
 /// Time for a filled server to settle.
 const SERVER_SETTLE_TIME: Duration = Duration::from_secs(5);
 
-/// Fills a real server with the same objects, and runs all clients in turn, once per round.
+/// Fills a real server with generated objects, and runs all clients in turn, once per round.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
     let program = program(workspace).await?;
     let folder = workspace.out.join("reference");

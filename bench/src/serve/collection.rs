@@ -91,7 +91,7 @@ pub(super) enum ChangesAfter {
 }
 
 impl Collection {
-    /// Loads `count` objects: the generated data in `folder`. If there are fewer generated objects, copies follow.
+    /// Loads `count` objects from the generated data in `folder`. If the data have fewer objects, copies follow.
     pub(super) fn load(folder: &Path, count: usize) -> Result<Self, BenchError> {
         // Each object has its own version, as if all were created one after the other.
         let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, exists: true };
@@ -124,7 +124,7 @@ impl Collection {
         self.state.lock()
     }
 
-    /// Returns the maximum number of objects. All indexes are lower.
+    /// Returns the number of objects, including deleted ones. All indexes are lower.
     pub(super) fn count(&self) -> usize {
         self.count
     }

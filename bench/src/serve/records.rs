@@ -14,7 +14,7 @@ pub(super) const SENT_DIGITS: usize = 19;
 /// Length of a UID.
 const UID_BYTES: usize = 36;
 
-/// Position of a copy's number in its UID, and its number of hexadecimal digits.
+/// Position of the number of a copy in the UID of the copy, and the length of the number in hexadecimal digits.
 const COPY_OFFSET_IN_UID: usize = 9;
 const COPY_DIGITS: usize = 4;
 
@@ -110,7 +110,7 @@ impl Records {
         Ok(Self { bytes, layouts, by_name: OnceLock::new() })
     }
 
-    /// Returns the record of the object `index`, and the number of its copy.
+    /// Returns the layout of the object `index`, and the number of the copy. The number is 0 for a generated object.
     fn layout_and_copy(&self, index: usize) -> (&RecordLayout, usize) {
         (&self.layouts[index % self.layouts.len()], index / self.layouts.len())
     }

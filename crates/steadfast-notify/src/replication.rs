@@ -23,16 +23,16 @@ pub fn position_name(source: &RuleSource, sink: &str) -> String {
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
 }
 
-/// Suffix of the name of an instant.
+/// Suffix of the names whose value is an instant instead of a version.
 const INSTANT_SUFFIX: &str = " until";
 
-/// Returns the name of the published instant up to which messages caused by time or lookups are settled. The value is
-/// in nanoseconds since 1970.
+/// Returns the name under which the leader publishes an instant for `position`. Up to this instant, messages caused by
+/// time or lookups are settled. The value is in nanoseconds since 1970.
 pub(crate) fn recheck_name(position: &str) -> String {
     format!("{position}{INSTANT_SUFFIX}")
 }
 
-/// Returns rule and sink of a position with a version. `None` for the name of an instant.
+/// Returns the rule and the sink of the position with the name `position`. Returns `None` for the name of an instant.
 pub fn position_owner(position: &str) -> Option<(&str, &str)> {
     if position.ends_with(INSTANT_SUFFIX) {
         return None;
@@ -61,8 +61,8 @@ pub(crate) enum DeliveryDecision {
     Settled,
     /// This process is the leader.
     Deliver {
-        /// True if an object of the initial list was changed after the last settled version. The change is not an
-        /// initial state.
+        /// True if an object of the initial list was changed after the last settled version. Such an object is
+        /// delivered as a missed change, not as an initial state.
         is_missed: bool,
     },
 }
@@ -87,7 +87,7 @@ impl Replication {
     /// Applies the versions published by the leader.
     pub fn set_settled(&self, settled: SettledVersions) {
         let Some(shared) = &self.shared else { return };
-        // Known before settled: a task that wakes up must see the position.
+        // The positions are recorded before the versions: a task that a version wakes up must find its position.
         shared.known_positions.lock().extend(settled.keys().cloned());
         shared.settled.send_if_modified(|previous| {
             let has_changed = previous.as_ref() != Some(&settled);
@@ -191,7 +191,7 @@ mod tests {
         let replication = Replication::new(gate);
         replication.set_settled(versions(7));
         keeper.open(Arc::new(OpenTerm));
-        // The cache lags behind the published version, so listed changes may be settled.
+        // The cache lags behind the published version, so an earlier leader may have settled the listed changes.
         replication.forget_passed(&versions(6));
         assert_eq!(replication.wait_for_decision("a", Some(7)).await, DeliveryDecision::Settled);
         replication.forget_passed(&versions(9));

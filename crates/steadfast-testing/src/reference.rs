@@ -352,7 +352,7 @@ impl Reference {
 
     async fn end_history(&mut self) -> Result<(), TestkitError> {
         if let Some(mut history_process) = self.history_process.take() {
-            // The historian writes all changes up to now, and then exits.
+            // The history process writes all changes up to now, and then exits.
             history_process.close_input();
             history_process.until_ended(WAIT_TIMEOUT).await?;
         }

@@ -34,7 +34,7 @@ fn manager(name: &str, force: bool) -> FieldManager {
     FieldManager { name: name.to_owned(), subresource: "", force }
 }
 
-/// Applies a config map. `second` is the second of the time of the apply.
+/// Applies a config map, `second` seconds after the start of 2026.
 fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Value) -> Result<Value, Status> {
     let mut applied = fields.clone();
     applied["apiVersion"] = "v1".into();

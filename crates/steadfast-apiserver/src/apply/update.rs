@@ -43,7 +43,7 @@ pub(super) struct FieldUpdate<'a> {
     pub(super) type_ref: &'a TypeRef,
     /// Fields that this write cannot change.
     pub(super) ignored: &'a FieldSet,
-    /// Fields that this write cannot change, for managers that own fields in other versions.
+    /// Fields to ignore in comparisons for managers that own fields in other versions.
     pub(super) ignored_in_other_versions: &'a FieldSet,
     pub(super) manager: Manager,
     pub(super) api_version: &'a str,
@@ -100,8 +100,8 @@ impl FieldUpdate<'_> {
         Ok(())
     }
 
-    /// Returns the object with the applied fields, and without the fields that were applied before and are no longer
-    /// applied.
+    /// Returns the object with the applied fields. Fields of the last apply that this apply omits are removed, unless
+    /// another manager owns them.
     pub(super) fn apply(
         &self,
         live: &Value,
@@ -154,8 +154,7 @@ impl FieldUpdate<'_> {
         for managed_fields in managers.0.values() {
             managed.extend(&managed_fields.fields);
         }
-        // Only fields of the last apply may disappear. Members of other managers keep their
-        // containers.
+        // Only fields of the last apply may disappear. A container stays while another manager owns a field in it.
         let all = fields_of(merged);
         let mut kept = fields_of(&pruned);
         kept.extend(&parents(&managed));

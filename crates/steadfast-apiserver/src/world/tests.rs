@@ -103,7 +103,7 @@ async fn rollback_reuses_replica_set() -> Outcome {
     }
     wait(30).await;
     let sets = live(&server, "replicasets.apps");
-    // The rollback to the first template created no set, and the oldest two of five were deleted.
+    // The rollback to the first template created no replica set, and the two oldest of the five sets were deleted.
     assert_eq!(sets.len(), 3, "{sets:#?}");
     let deployment = server.get("deployments", "default", "web")?;
     assert_eq!(deployment["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "6");
@@ -285,7 +285,7 @@ async fn finalizers_select_treatment_of_dependents() -> Outcome {
     let rest: Vec<String> =
         live(&server, "pods").iter().map(|pod| text(pod, "/metadata/labels/app").to_owned()).collect();
     assert_eq!(rest, ["orphan", "orphan"]);
-    // A new deployment of the same template adopts neither the set nor its pods by name, but may select the pods.
+    // The orphaned replica set has no owner any more.
     assert!(live(&server, "replicasets.apps").iter().all(|set| owners(set).next().is_none()));
     Ok(())
 }
@@ -315,8 +315,8 @@ async fn endpoints_follow_ready_pods() -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn rejected_writes_are_repeated_slowly() -> Outcome {
     let server = start(13).await?;
-    // The template has no containers with names, so its pods are invalid only for a real server. An invalid label is
-    // invalid here too.
+    // Unlike a real server, this server accepts containers without names. It rejects an invalid label, so the template
+    // has one.
     let labels = json!({"app": "bad", "not valid!": "x"});
     server.create(&workload(
         "ReplicaSet",

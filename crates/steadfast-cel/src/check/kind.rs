@@ -50,7 +50,7 @@ impl Kind {
         Self::Map(Arc::new(Self::STRING), Arc::new(values))
     }
 
-    /// Returns the type of an expression that is the name of the type `cel_type`, such as `int`.
+    /// Returns the type of the name of `cel_type` as an expression. The expression `int` has the type `type(int)`.
     pub(super) fn type_of(cel_type: Type) -> Self {
         Self::TypeOf(Arc::new(match cel_type {
             Type::List => Self::list(Self::Any),
@@ -104,8 +104,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` is a type of
-    /// its own here. A type parameter may be `dyn`, since the items of an empty literal fit any type.
+    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), an item of type `dyn`
+    /// only fits other items of type `dyn`. The exception is a type parameter, such as the `dyn` of an empty list.
     pub(super) fn can_share_literal(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any | Self::Plain(_), _) | (_, Self::Any | Self::Plain(_)) => self == other,

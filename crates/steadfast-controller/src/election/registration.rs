@@ -195,7 +195,8 @@ impl Registration {
     }
 }
 
-/// Returns the update to write at the server's `time`, if a ping is pending, or the last confirmation is wrong or old.
+/// Returns the update to write at the server's `time`. Returns `None` if the last confirmation is correct and recent,
+/// and no ping is pending.
 fn confirmation(mut entry: LeaseCandidate, time: Timestamp) -> Option<LeaseCandidate> {
     let [pinged, confirmed] = [&entry.spec.ping_time, &entry.spec.renew_time].map(|at| at.as_ref().map(|at| at.0));
     let is_confirmed = confirmed.is_some_and(|confirmed| {

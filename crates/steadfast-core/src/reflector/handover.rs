@@ -67,7 +67,7 @@ impl Handover {
     }
 
     /// Plans a move after a short random delay, so that not all watches move at the same time. `is_watch` is set if
-    /// `id` is the watch, or the list that becomes it.
+    /// `id` is the watch, or the streamed list that continues as the watch.
     pub(super) fn request_move(
         &mut self,
         now: Instant,
@@ -203,8 +203,8 @@ impl Handover {
     }
 
     /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
-    /// another connection. If no proof arrived since the request of the successor, the cache is also in doubt: the
-    /// connection of the watch will end and accepts no further requests.
+    /// another connection. If no proof arrived since the request of the successor, the cache is also in doubt. No proof
+    /// can be requested on the connection of the watch, which will end and accepts no further requests.
     pub(super) fn successor_without_response(
         &mut self,
         now: Instant,

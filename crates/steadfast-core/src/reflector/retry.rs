@@ -18,7 +18,7 @@ pub(super) struct Retry {
 impl Retry {
     /// Creates the backoffs without failures.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
-        // Backoff for lists after a watch that could not resume. Only jitter delays the first of them (R5).
+        // Only jitter delays the first list after a watch that could not resume (R5).
         let relists =
             BackoffSettings { first: settings.relist_jitter, ceiling: settings.period / 2, ..settings.backoff };
         Self {

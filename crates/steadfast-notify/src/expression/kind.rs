@@ -51,7 +51,7 @@ impl Kind {
         ) && (self.is_time_or_duration() || other.is_time_or_duration())
     }
 
-    /// Returns the kind of a sum. A sum of times and durations can be either.
+    /// Returns the kind of a sum. A sum with a time or a duration can be a time or a duration.
     pub(super) fn sum_kind(self) -> Self {
         if self.is_time_or_duration() { Self::Any } else { self }
     }

@@ -158,7 +158,7 @@ pub fn delete(builder: &mut ScriptBuilder) {
         _ => step = step.label("plain"),
     }
     let step = builder.push(step);
-    // An object that its finalizers keep may be used again.
+    // Finalizers may keep the object, so some later steps use the object again.
     if is_deleted && builder.rng.percent(60) {
         builder.objects.remove(&(kind, name));
     }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::protobuf_types::sample::{Error, Sample};
 
-/// Compares a sample as its type.
+/// Decodes both encodings of a sample as one type, and compares the values.
 pub(crate) type Compare = fn(&Sample<'_>) -> Result<bool, Error>;
 
 fn entry<T: Resource + DeserializeOwned + PartialEq>() -> ((&'static str, &'static str), Compare) {
