@@ -9,7 +9,7 @@
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | like `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
-//! | `visit ORDER READS` | reads one field of objects: `all` in passes, of a `hot` hundredth, or `random` ones | processor time, memory |
+//! | `visit ORDER READS` | reads one field of objects: of all in passes (`all`), of a hundredth (`hot`), or of random ones (`random`) | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |

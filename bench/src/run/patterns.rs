@@ -51,7 +51,8 @@ pub(crate) struct PatternsArgs {
 /// Time for memory to settle, which includes the drop of unused objects.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Orders of reads. Each has three steps, because the first two passes decode objects: reads in tenths of the objects.
+/// Orders of reads, each with three steps, because the first two passes decode objects. The numbers are the reads of
+/// each step, in tenths of the number of objects.
 const ORDERS: [(&str, [usize; 3]); 3] = [("all", [10, 10, 90]), ("hot", [1, 1, 100]), ("random", [10, 10, 90])];
 
 /// Figures of all runs, by program and figure.

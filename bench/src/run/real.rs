@@ -19,7 +19,7 @@ use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
 
-/// Maximum number of writes. It does not exceed the number of objects.
+/// Maximum number of writes. With fewer objects, the number of writes is the number of objects.
 const MAX_WRITES: usize = 1_000;
 const WRITES_PER_SECOND: usize = 200;
 /// Time for a filled server to settle.

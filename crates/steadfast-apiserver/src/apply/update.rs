@@ -13,7 +13,7 @@ use super::merge::merged;
 use super::validate;
 use crate::merging::types::TypeRef;
 
-/// Fields that the server owns and no manager manages.
+/// Fields that only the server sets. No manager owns them.
 static SERVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::from_names(&[
         &["apiVersion"],
@@ -43,7 +43,7 @@ pub(super) struct FieldUpdate<'a> {
     pub(super) type_ref: &'a TypeRef,
     /// Fields that this write cannot change.
     pub(super) ignored: &'a FieldSet,
-    /// Fields that this write cannot change, for managers that own fields in other versions.
+    /// Fields that are ignored for managers that own fields in other versions.
     pub(super) ignored_in_other_versions: &'a FieldSet,
     pub(super) manager: Manager,
     pub(super) api_version: &'a str,
@@ -154,8 +154,8 @@ impl FieldUpdate<'_> {
         for managed_fields in managers.0.values() {
             managed.extend(&managed_fields.fields);
         }
-        // Only fields of the last apply may disappear. Members of other managers keep their
-        // containers.
+        // Only fields of the last apply may disappear. A map or list stays if another manager owns a field
+        // within it.
         let all = fields_of(merged);
         let mut kept = fields_of(&pruned);
         kept.extend(&parents(&managed));

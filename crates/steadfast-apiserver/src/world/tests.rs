@@ -285,7 +285,7 @@ async fn finalizers_select_treatment_of_dependents() -> Outcome {
     let rest: Vec<String> =
         live(&server, "pods").iter().map(|pod| text(pod, "/metadata/labels/app").to_owned()).collect();
     assert_eq!(rest, ["orphan", "orphan"]);
-    // A new deployment of the same template adopts neither the set nor its pods by name, but may select the pods.
+    // The remaining set, which was orphaned, has no owner.
     assert!(live(&server, "replicasets.apps").iter().all(|set| owners(set).next().is_none()));
     Ok(())
 }
@@ -315,8 +315,7 @@ async fn endpoints_follow_ready_pods() -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn rejected_writes_are_repeated_slowly() -> Outcome {
     let server = start(13).await?;
-    // The template has no containers with names, so its pods are invalid only for a real server. An invalid label is
-    // invalid here too.
+    // The invalid label makes each creation of a pod fail.
     let labels = json!({"app": "bad", "not valid!": "x"});
     server.create(&workload(
         "ReplicaSet",

@@ -104,8 +104,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` is a type of
-    /// its own here. A type parameter may be `dyn`, since the items of an empty literal fit any type.
+    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` equals only
+    /// `dyn` here. As a type parameter, as in `list(dyn)`, it still fits any type: an empty literal has such a type.
     pub(super) fn can_share_literal(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any | Self::Plain(_), _) | (_, Self::Any | Self::Plain(_)) => self == other,

@@ -203,8 +203,8 @@ impl Handover {
     }
 
     /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
-    /// another connection. If no proof arrived since the request of the successor, the cache is also in doubt: the
-    /// connection of the watch will end and accepts no further requests.
+    /// another connection. If no proof has arrived since the successor was requested, the cache is also in doubt. The
+    /// connection of the watch will end, and accepts no further requests.
     pub(super) fn successor_without_response(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The types of `k8s-openapi` that are kinds.
+//! The types of `k8s-openapi` with an `apiVersion` and a `kind`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::protobuf_types::sample::{Error, Sample};
 
-/// Compares a sample as its type.
+/// Decodes both encodings of a sample as one type, and compares the two values.
 pub(crate) type Compare = fn(&Sample<'_>) -> Result<bool, Error>;
 
 fn entry<T: Resource + DeserializeOwned + PartialEq>() -> ((&'static str, &'static str), Compare) {
