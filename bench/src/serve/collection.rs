@@ -14,7 +14,7 @@ use super::served::Served;
 use crate::BenchError;
 use crate::checksum::Checksum;
 
-/// Version before all objects. It has the same number of digits as all versions.
+/// Version before the first object. All versions have the same number of digits.
 const INITIAL_VERSION: u64 = 1_000_000_000;
 
 /// Distance between the indexes of two objects that change one after the other.
@@ -40,8 +40,9 @@ pub(super) struct Collection {
 
 struct State {
     objects: Vec<Object>,
-    /// Recorded changes, followed by the number of earlier changes that were dropped.
+    /// Recorded changes, the oldest first.
     log: VecDeque<Change>,
+    /// Number of earlier changes that were dropped.
     dropped_count: usize,
     /// Changes before this version have expired.
     oldest_version: u64,

@@ -1,7 +1,7 @@
 //! The two encodings of lists and watches: the bytes around the objects.
 //!
 //! Protobuf is written by hand, with the field numbers of the API's published definitions: `k8s.io/apimachinery`'s
-//! `runtime` and `meta/v1`, and `k8s.io/api`'s `core/v1`. A JSON message contains the text of an object.
+//! `runtime` and `meta/v1`, and `k8s.io/api`'s `core/v1`. In JSON, the text of each object is copied into the message.
 
 use std::io::Write;
 
@@ -39,7 +39,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the part of a list before its objects. The objects have these indexes.
+    /// Returns the part of a list before its objects. `objects` contains the indexes of the objects in the list.
     pub(super) fn list_start(
         self,
         collection: &Collection,

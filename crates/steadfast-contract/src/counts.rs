@@ -47,7 +47,7 @@ fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
     counts
 }
 
-/// Returns the change of the history that a call delivers.
+/// Returns the index, in the timeline, of the change that a call delivers.
 fn delivered_change(call: &Call<'_>) -> Option<usize> {
     match (call.event, call.timeline_position) {
         (HandlerEvent::Deleted { .. }, _) => call.exit_state,

@@ -66,7 +66,7 @@ pub struct Reference {
     folder: Folder,
     /// Histories that restores have undone, the oldest first.
     undone: Vec<UndoneHistory>,
-    /// Start of all recorded times, as read from both clocks.
+    /// Origin of the recorded times: one instant, on the wall clock and on the monotonic clock.
     started: (SystemTime, Instant),
 }
 
@@ -134,8 +134,8 @@ impl Reference {
         self.start_another_with_flags(&[], None).await
     }
 
-    /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at the address `etcd_proxy`, for
-    /// example through a proxy.
+    /// Starts one more API server with `flags` of kube-apiserver. If `etcd_proxy` is given, the server connects to the
+    /// etcd at this address, for example through a proxy.
     ///
     /// # Errors
     ///

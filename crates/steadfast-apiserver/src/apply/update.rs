@@ -13,7 +13,7 @@ use super::merge::merged;
 use super::validate;
 use crate::merging::types::TypeRef;
 
-/// Fields that the server owns and no manager manages.
+/// Fields that only the server sets. No manager owns them.
 static SERVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::from_names(&[
         &["apiVersion"],

@@ -56,8 +56,8 @@ pub(super) async fn respond(
     }
 }
 
-/// Interprets a request for custom resources as a real server's handler for them does. The handler uses the verb of the
-/// method: it serves `HEAD` like `GET`, and accepts a creation at the path of an object.
+/// Adapts a request for custom resources, for which a real server has a separate handler. The handler derives the verb
+/// from the method alone: it serves `HEAD` like `GET`, and accepts a creation at the path of an object.
 fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext) {
     let Route::Resource(path) = &mut context.route else { return };
     let is_head = context.method == Method::HEAD;
@@ -68,7 +68,7 @@ fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext
     {
         return;
     }
-    // The handler of custom resources serves HEAD as GET and ignores the name of a creation.
+    // A creation ignores the name in the path.
     if is_head {
         context.set_method(Method::GET);
     } else {
@@ -76,7 +76,7 @@ fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext
     }
 }
 
-/// Returns whether a resource has a subresource with methods of its own.
+/// Returns whether the resource of `target` has the subresource `name`.
 fn has_subresource(target: &Target, name: &str) -> bool {
     match name {
         "status" => target.resource.has_status(&target.version),

@@ -62,7 +62,7 @@ pub(super) struct Registration {
     period: Duration,
     clock: ServerClock,
     due: Instant,
-    /// True if the last request had no response.
+    /// True if the last call of `maintain` failed.
     last_request_unanswered: bool,
     is_known: bool,
 }
@@ -103,7 +103,7 @@ impl Registration {
     pub(super) async fn maintain(&mut self, wall_clock: &WallClock) {
         self.due = self.now() + self.period;
         let result = self.update(wall_clock).await;
-        // After a lost response the next request uses another connection.
+        // After a failure, the next request uses a new or recent connection, since the response may be lost.
         self.last_request_unanswered = result.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         match result {

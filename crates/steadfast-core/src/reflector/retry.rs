@@ -3,13 +3,13 @@
 use super::settings::ReflectorSettings;
 use crate::backoff::{Backoff, BackoffSettings};
 
-/// Backoffs between attempts. Different evidence resets each of them.
+/// Backoffs between attempts. Each has its own condition for a reset.
 #[derive(Debug)]
 pub(super) struct Retry {
     /// Backoff for failures. Any proof resets it.
     pub(super) failures: Backoff,
     /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list is a
-    /// proof, but does not reset this backoff: its watch may end in another `410` (R5).
+    /// proof, but does not reset this backoff: the watch after the list may end in another `410` (R5).
     pub(super) relists: Backoff,
     /// Backoff for watches that end immediately, whether or not they delivered records.
     pub(super) short_watches: Backoff,

@@ -218,8 +218,8 @@ impl Authorizer {
         Ok(generation)
     }
 
-    /// Returns the credentials of `plugin`. Runs the plugin for credentials newer than the generation `rejected`, or after
-    /// their expiry.
+    /// Returns the credentials of `plugin`. Runs the plugin if its last credentials have expired, or are not newer than
+    /// the generation `rejected`.
     async fn run_plugin(
         &self,
         plugin: &Arc<Plugin>,
