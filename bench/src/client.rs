@@ -4,12 +4,12 @@
 //! |---|---|---|
 //! | `memory` | | current and maximum resident memory |
 //! | `reset-peak` | resets the maximum | |
-//! | `until VERSION` | waits until the client's handler has seen it | time since the first event, and the cost |
+//! | `until VERSION` | waits until the client's handler has seen `VERSION` | time since the first event, and the cost |
 //! | `stall`, `go-on` | blocks or unblocks its handler | |
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | like `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
-//! | `visit ORDER READS` | reads one field of objects: `all` in passes, of a `hot` hundredth, or `random` ones | processor time, memory |
+//! | `visit ORDER READS` | reads a field READS times: of `all` objects in passes, of a `hot` hundredth, or of `random` objects | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |

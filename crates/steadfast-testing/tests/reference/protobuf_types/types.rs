@@ -1,4 +1,4 @@
-//! The types of `k8s-openapi` that are kinds.
+//! The types of `k8s-openapi` that have an `apiVersion` and a `kind`.
 
 use std::collections::BTreeMap;
 
