@@ -75,8 +75,8 @@ async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     Ok(if outcomes[0].passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
-/// Runs `selected`, the slow ones first, and reports each result when the scenario ends. The results are in the order of
-/// `selected`.
+/// Runs `selected`, the slow ones first, and reports each result when the scenario ends. The results are in the order
+/// of `selected`.
 async fn run_all(selected: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
     let mut start_order: Vec<usize> = (0..selected.len()).collect();
     // The longest scenarios start first: the total duration is then close to that of the longest one.

@@ -66,12 +66,12 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Possible ends of a stay in a scope, apart from the object's deletion.
+/// Ways in which an object can leave a scope without being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitRule {
     /// No change can end a stay: the scope has no selector, or a selector of `metadata.name` only.
     Never,
-    /// In practice no change can end a stay, but the contract does not specify if this selector counts:
+    /// In practice no change can end a stay, but the contract does not specify whether this selector can end one:
     /// `metadata.namespace`.
     NeverInFact,
     /// A change of the object can end a stay.

@@ -26,7 +26,7 @@ use crate::scan::ScanError;
 /// Error after which a body cannot be read further. It states the position, not the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A member of the list exceeds the limit. Overlong items do not cause this error.
+    /// A member of the list document other than its items exceeds the limit. An overlong item is skipped instead.
     #[error("a member of the list is longer than the limit of {limit} bytes")]
     TooLarge {
         /// Limit in bytes.

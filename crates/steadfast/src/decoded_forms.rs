@@ -3,15 +3,17 @@
 //! A reader that decodes an object keeps the result in the cache for the next reader. The driver drops unused decoded
 //! forms in *sweeps*. Each form belongs to one of three generations:
 //!
-//! - *reported*: decoded since the last sweep. The next sweep marks the form as unread, so that later reads show.
+//! - *reported*: decoded since the last sweep. The next sweep marks the form as unread, so that the following sweep
+//!   detects reads.
 //! - *fresh*: seen by one sweep. The following sweep drops the form, unless a reader has used it since.
 //! - *kept*: used again, or decoded again after a drop. Such a form stays for 15 s after its last use; a form that was
 //!   decoded again stays for 60 s. A repeated pass over all objects therefore decodes each object twice at most, and
 //!   then costs as much as in a cache of decoded objects.
 //!
-//! A timed sweep visits all generations, every 15 s. An additional sweep runs after each 32 MB of decoded objects, so that one pass
-//! over all objects needs little memory. Such a sweep omits the kept forms: otherwise, one pass over n objects would
-//! cause n² visits. A sweep runs in steps between the events of the watch, so that it delays none of them noticeably.
+//! A timed sweep visits all generations, every 15 s. An additional sweep runs after each 32 MB of decoded objects, so
+//! that one pass over all objects needs little memory. Such a sweep omits the kept forms: otherwise, one pass over n
+//! objects would cause n² visits. A sweep runs in steps between the events of the watch, so that it delays none of them
+//! noticeably.
 //!
 //! If readers use many objects soon after their events, as controllers do, the decoded objects of events become fresh
 //! forms too.
@@ -30,7 +32,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(15);
 /// Time from the first decode by a reader to the next sweep.
 const FIRST_SWEEP_DELAY: Duration = Duration::from_secs(1);
 
-/// Divisor of the number of events: if readers use this share of their objects, decoded objects stay until the next
+/// If readers use at least one in this number of the objects of events, decoded objects of events stay until the next
 /// sweep.
 const USEFUL_ONE_IN: usize = 4;
 
@@ -273,8 +275,8 @@ impl DecodedForms {
     }
 
     fn finish(&mut self, sweep: &Sweep, reports: &DecodeReports, now: Instant) {
-        // Without kept objects of events, readers decode what they need; their number shows the need. With them, the
-        // number of objects that readers used shows it.
+        // If decoded objects of events are kept, the number of objects that readers used shows the need for them.
+        // Otherwise, the number of objects that readers decoded shows the need.
         self.keeps_recent = if self.keeps_recent && sweep.recent > 0 {
             sweep.recent_read * USEFUL_ONE_IN >= sweep.recent
         } else {
@@ -309,7 +311,7 @@ impl DecodedForms {
         let origin = match usage {
             DecodedUse::New { again: true } => FormOrigin::Again,
             DecodedUse::New { again: false } => FormOrigin::Reader,
-            // A visit of the key's earlier form has seen this one.
+            // A sweep has already visited the key, because of an earlier form.
             DecodedUse::Read | DecodedUse::Idle => self.forms.get(&key).map_or(FormOrigin::Reader, |form| form.origin),
         };
         let form = self.insert(key, bytes, now, origin);
@@ -337,7 +339,7 @@ impl DecodedForms {
                 self.remove(&queued.key);
                 return true;
             }
-            // The form of a newer state. Its report follows, and finds this visit's knowledge.
+            // The form belongs to a newer state. The report of this form follows, and uses the origin that is set here.
             DecodedUse::New { again: true } => form.origin = FormOrigin::Again,
             DecodedUse::New { again: false } | DecodedUse::Read => {}
         }

@@ -1,10 +1,10 @@
-//! Log of fault switches.
+//! Log of the faults that were switched on and off.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Switch of a fault.
+/// Record of a fault that was switched on or off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FaultRecord {
@@ -18,7 +18,7 @@ pub struct FaultRecord {
     pub on: Option<bool>,
 }
 
-/// All switches, in order.
+/// All records, in order.
 #[derive(Debug, Default)]
 pub(crate) struct FaultLog(Mutex<Vec<FaultRecord>>);
 

@@ -105,8 +105,8 @@ impl Kubelet {
         }
     }
 
-    /// Returns whether the current stage of a pod has ended, and removes its time. `default` is its end if it has none
-    /// yet: for example, a client wrote the status.
+    /// Returns whether the current stage of a pod has ended, and removes its time. `default` is the end of a stage
+    /// without a recorded end, for example after a client wrote the status.
     fn is_due(&mut self, context: &Context<'_>, pod: &Value, default: Option<Duration>, plan: &mut Plan) -> bool {
         let Some(due) = *self.due.entry(uid(pod)).or_insert(default) else { return false };
         if due > context.now {
@@ -126,7 +126,8 @@ impl Kubelet {
         Some(context.now + delay)
     }
 
-    /// Returns a delay within the configured bounds. It only depends on the UID, so that runs with equal seeds are equal.
+    /// Returns a delay within the configured bounds. It only depends on the UID, so that runs with equal seeds are
+    /// equal.
     fn start_delay(&self, uid: &str) -> Duration {
         let bounds = &self.world.pod_start;
         let spread = bounds.end.saturating_sub(bounds.start).as_millis().max(1);
@@ -293,8 +294,8 @@ fn uid(pod: &Value) -> String {
     metadata::text(pod, "uid").to_owned()
 }
 
-/// Parses a number of seconds, with or without the suffix `s`. Returns `None` if it is no number from 0 to a year, so that
-/// the stage never ends.
+/// Parses a number of seconds, with or without the suffix `s`. Returns `None` if it is no number from 0 to a year, so
+/// that the stage never ends.
 fn parse_seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().ok()?;
     (0.0..=MAX_SECONDS).contains(&seconds).then(|| Duration::from_secs_f64(seconds))

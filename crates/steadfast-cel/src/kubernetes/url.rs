@@ -30,7 +30,7 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// Returns whether a text is a URL or an absolute path. A fragment is not part of the syntax.
+    /// Returns whether a text is a URL or an absolute path. A `#` does not start a fragment here.
     pub(crate) fn is_valid(text: &str) -> bool {
         Self::parse_part(text, true).is_some()
     }

@@ -40,11 +40,11 @@ pub struct Staging<K> {
     staged: Vec<Staged<K>>,
     /// Memory of all listed objects in bytes, including those that the store already has.
     listed: usize,
-    /// Memory of the decoded forms next to encoded ones, in bytes.
+    /// Memory of the decoded forms that are kept in addition to encoded ones, in bytes.
     decoded: usize,
 }
 
-/// Maximum memory of the decoded forms of a list, next to the encoded ones, in bytes.
+/// Maximum memory of the decoded forms of a list that are kept in addition to the encoded ones, in bytes.
 const MAX_DECODED_BYTES: usize = 32 * 1024 * 1024;
 
 enum Staged<K> {
@@ -76,8 +76,8 @@ impl<K> Staging<K> {
         })
     }
 
-    /// Stages the object if the store has its listed version, for lists without content. An undecodable object stays
-    /// unchanged, since another transfer of the same version would not decode either.
+    /// Stages the object if the store has its listed version, for lists of metadata. An undecodable object is not
+    /// requested, since another transfer of the same version would not decode either.
     pub fn offer_unseen(&mut self, identity: &Identity) -> OfferResult {
         self.offer_if(identity, |held| *held.uid() == identity.uid)
     }
@@ -108,7 +108,8 @@ impl<K> Staging<K> {
     }
 
     /// Prepares an object whose decoded form is not cached. The first decoded forms are kept, up to a limit: handlers
-    /// and indexes then read a short list without another decode. For other objects, the index values are returned.
+    /// and indexes then read a short list without another decode. Beyond the limit, the index values of the object are
+    /// returned.
     fn prepare(&mut self, object: &WithSize<K>) -> Option<Box<[Values]>> {
         let decoded = object.uncached()?;
         if self.decoded + object.bytes <= MAX_DECODED_BYTES {

@@ -1,6 +1,6 @@
-//! Freshness, calibrated by the behaviour of each stream (C10, R2), and the audit (R12), with the cost of each. The
-//! tests run in virtual time on a server in memory. For each bound, the scenario must fail for a library with an
-//! injected fault.
+//! Tests of the freshness (C10, R2) and of the audit (R12), with the cost of each. The freshness is calibrated by the
+//! behaviour of each stream. The tests run in virtual time on a server in memory. For each bound, the scenario must
+//! fail for a library with an injected fault.
 
 mod audit;
 mod bookmarks;
@@ -152,7 +152,7 @@ async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration)
     observed
 }
 
-/// Returns all diagnostics of `informer`.
+/// Records all further diagnostics of `informer` in the returned list.
 fn record_diagnostics(informer: &Informer<ConfigMapInForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let captured_notes = notes.clone();

@@ -139,8 +139,9 @@ impl InformerCounters {
             Diagnostic::ListingAll { .. } => 16,
             Diagnostic::Undecodable { .. } => return self.unread[0].count(),
             Diagnostic::Unidentified { .. } => return self.unread[1].count(),
-            // The end of a doubt is not counted as a diagnostic: the freshness shows it. An endless record is counted
-            // by the diagnostic about its object after the record has ended. All other kinds are rare, and are logged.
+            // The end of a doubt is not counted as a diagnostic: the freshness shows it. The record of an `Endless`
+            // diagnostic is counted when it ends, by the diagnostic about its object. All other kinds are rare, and are
+            // logged.
             _ => return,
         };
         self.diagnostics[place].count();

@@ -25,7 +25,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SWITCHING_PROTOCOLS: &str =
     "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
 
-/// Returns an HTTP/1.1 connection to a peer with this behaviour after a request head.
+/// Returns a connection to HTTP/1.1 peers. Each peer reads one request head and then runs `respond`.
 async fn connection_to_http1_peer<F>(
     sockets: &Sockets,
     respond: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
@@ -171,7 +171,7 @@ async fn only_body_readers_are_allowed_slow() {
     assert_eq!(sockets.dialled(), 1);
 }
 
-/// API servers and kubelets send this response head together with the first byte.
+/// API servers and kubelets send the response head of a log together with its first byte.
 #[tokio::test(start_paused = true)]
 async fn followed_log_can_be_silent_for_hours() {
     let connection = connection_to_http1_peer(&Sockets::default(), |mut server_end| async move {

@@ -16,7 +16,7 @@ use super::disturbance::Disturbance;
 /// User of the program, with revocable permissions.
 const USER: &str = "story";
 
-/// Number of the second API server.
+/// Index of the second API server.
 const STALE_SERVER: usize = 1;
 
 pub(super) struct Real {
