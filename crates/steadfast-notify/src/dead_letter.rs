@@ -99,8 +99,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Takes all letters for another attempt. Without a call of [`done`](TakenLetters::done) or
-    /// [`keep`](TakenLetters::keep), the next call takes the same letters again.
+    /// Takes all letters for another attempt. Without a call of [`remove`](TakenLetters::remove) or
+    /// [`replace`](TakenLetters::replace), the next call takes the same letters again.
     ///
     /// # Errors
     ///
