@@ -5,7 +5,7 @@
 //!
 //! Readers wait for no other reader. Two threads that read one object for the first time may both decode it; all
 //! readers share the first result. The decoded form stays with the entry. To drop it, the writer of the store replaces
-//! the entry by a copy without it ([`OnDemand::without_decoded`]), as it replaces entries by newer states. Handles and
+//! the entry by a copy without it (`OnDemand::without_decoded`), as it replaces entries by newer states. Handles and
 //! snapshots with the previous entry keep their decoded form, so a borrowed object never disappears.
 
 use std::collections::BTreeMap;
