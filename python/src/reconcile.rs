@@ -41,7 +41,7 @@ impl Message {
         match self {
             Self::Call(mut pending) => {
                 let object = pending.object.take().map(|object| Py::new(py, Object::new(object, pending.kind.clone())));
-                let call = Call { bridge, object: object.transpose()?, call: pending };
+                let call = Call { bridge, object: object.transpose()?, pending };
                 ("call", call.into_py_any(py)?).into_py_any(py)
             }
             Self::Cancel(id) => ("cancel", id).into_py_any(py),
@@ -203,29 +203,29 @@ pub(crate) struct Call {
     bridge: Bridge,
     /// State of the object at the start, decoded at most once.
     object: Option<Py<Object>>,
-    call: PendingCall,
+    pending: PendingCall,
 }
 
 #[pymethods]
 impl Call {
     #[getter]
     fn id(&self) -> u64 {
-        self.call.id
+        self.pending.id
     }
 
     #[getter]
     fn key(&self) -> String {
-        self.call.key.to_string()
+        self.pending.key.to_string()
     }
 
     #[getter]
     fn namespace(&self) -> Option<&str> {
-        self.call.key.namespace()
+        self.pending.key.namespace()
     }
 
     #[getter]
     fn name(&self) -> &str {
-        self.call.key.name()
+        self.pending.key.name()
     }
 
     /// State of the object at the start; `None` after its deletion.
@@ -237,13 +237,13 @@ impl Call {
     /// True if the object is being deleted and its finalizer is removed after this call.
     #[getter]
     fn cleanup(&self) -> bool {
-        self.call.cleanup
+        self.pending.cleanup
     }
 
     /// Fencing token of the leader's term.
     #[getter]
     fn fencing_token(&self) -> Option<u64> {
-        self.call.fencing_token
+        self.pending.fencing_token
     }
 
     /// Ends the reconcile: with an error, with a delay until the next one in seconds, or until a change.
@@ -254,7 +254,7 @@ impl Call {
             (None, Some(seconds)) => Ok(Action::requeue(seconds_to_duration(seconds))),
             (None, None) => Ok(Action::await_change()),
         };
-        if let Some(sender) = self.call.outcome_sender.lock().take() {
+        if let Some(sender) = self.pending.outcome_sender.lock().take() {
             // The reconcile may have timed out.
             drop(sender.send(outcome));
         }
@@ -272,8 +272,8 @@ impl Call {
         let (response_sender, response_receiver) = oneshot::channel();
         let description = format!("{method} {path}");
         let request = ApiRequest { method, path, body, content_type };
-        let was_sent = self.call.requests.send(PendingRequest { request, response_sender }).is_ok();
-        let key = self.call.key.to_string();
+        let was_sent = self.pending.requests.send(PendingRequest { request, response_sender }).is_ok();
+        let key = self.pending.key.to_string();
         let work = async move {
             match response_receiver.await {
                 Ok(result) if was_sent => result,
