@@ -299,7 +299,7 @@ fn has_template(set: &Value, template: &Value) -> bool {
     if let Some(labels) = own.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.remove(HASH);
     }
-    own == *template
+    template::normalized(&own) == template::normalized(template)
 }
 
 fn annotation_patch(revision: u64) -> Value {

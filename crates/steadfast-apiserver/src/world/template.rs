@@ -47,11 +47,31 @@ pub(super) fn label<'a>(object: &'a Value, label: &str) -> &'a str {
     object["metadata"]["labels"].get(label).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Returns a template without null and empty fields. Clients that decode a template and write it again, such as
+/// `kubectl rollout undo`, add such fields, and a real server ignores them in its comparison.
+pub(super) fn normalized(template: &Value) -> Value {
+    let is_set = |value: &Value| match value {
+        Value::Null => false,
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        _ => true,
+    };
+    match template {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (name.clone(), normalized(value)));
+            Value::Object(fields.filter(|(_, value)| is_set(value)).collect())
+        }
+        // Items keep their positions, even if they are empty.
+        Value::Array(items) => items.iter().map(normalized).collect(),
+        other => other.clone(),
+    }
+}
+
 /// Returns a short hash of a template, for names and labels. `attempt` distinguishes templates with equal hashes.
 pub(super) fn hash(template: &Value, attempt: u64) -> String {
     // FNV-1a of 32 bits. Names need no stronger hash, since templates are compared too.
     let mut hash = 0x811c_9dc5_u32;
-    for byte in template.to_string().bytes().chain(attempt.to_le_bytes()) {
+    for byte in normalized(template).to_string().bytes().chain(attempt.to_le_bytes()) {
         hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     }
     letters(hash)

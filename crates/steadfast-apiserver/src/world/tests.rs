@@ -99,7 +99,10 @@ async fn rollback_reuses_replica_set() -> Outcome {
     server.create(&workload("Deployment", "web", json!({"replicas": 2, "revisionHistoryLimit": 2})))?;
     for version in ["main:2", "main:1", "main:3", "main:4", "main:5"] {
         wait(30).await;
-        set_image(&server, "deployments", "web", version)?;
+        // `kubectl rollout undo` writes empty fields that the template did not have.
+        let containers = json!([{"name": "main", "image": version, "resources": {}}]);
+        let template = json!({"spec": {"template": {"spec": {"containers": containers, "volumes": []}}}});
+        server.merge_patch("deployments", "default", "web", template)?;
     }
     wait(30).await;
     let sets = live(&server, "replicasets.apps");
