@@ -57,7 +57,7 @@ pub(crate) const STAGES: &[Stage] = &[
     Stage::new("protobuf/event, whole", 100, |meter, count| event_path::event(meter, Protobuf, count)),
     Stage::new("json/event on demand, whole", 100, |meter, count| event_path::event_on_demand(meter, Json, count)),
     Stage::new("protobuf/event on demand, whole", 100, |meter, count| {
-        event_path::event_on_demand(meter, Protobuf, count)
+        event_path::event_on_demand(meter, Protobuf, count);
     }),
     Stage::new("json/pack", 100, |meter, count| decoding::pack(meter, Json, count)),
     Stage::new("protobuf/pack", 100, |meter, count| decoding::pack(meter, Protobuf, count)),
