@@ -101,6 +101,7 @@ mod builder;
 mod cause;
 mod clock;
 mod cluster;
+mod conditions;
 mod connections;
 mod direct;
 mod documents;
@@ -111,6 +112,7 @@ mod faults;
 mod go;
 mod group_resource;
 mod http;
+mod int_or_percent;
 mod issued_tokens;
 #[cfg(feature = "crd")]
 mod jsonpath;

@@ -5,7 +5,7 @@
 pub(crate) struct Random(u64);
 
 /// Letters of generated names in Kubernetes: without vowels and letters that look alike.
-const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+pub(crate) const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Random {
     pub(crate) fn seeded(seed: u64) -> Self {

@@ -6,9 +6,11 @@ use crate::resources::ServedResource;
 use crate::status::Status;
 
 mod labels;
+mod object;
 mod text;
 
 pub(crate) use labels::LabelSelector;
+pub(crate) use object::matches;
 pub(crate) use text::text;
 
 /// Selection of a resource's objects in a list or a watch.

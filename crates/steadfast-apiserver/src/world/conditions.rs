@@ -1,17 +1,8 @@
-//! Conditions of a status.
+//! New conditions of a status.
 
 use serde_json::{Value, json};
 
-/// Returns the condition with this type.
-pub(super) fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().find(|condition| condition["type"] == kind)
-}
-
-/// Returns whether the condition with this type is true.
-pub(super) fn is_true(object: &Value, kind: &str) -> bool {
-    find(object, kind).is_some_and(|condition| condition["status"] == "True")
-}
+use crate::conditions::find;
 
 /// Returns a condition. If the status of the existing condition is the same, its transition time stays.
 pub(super) fn condition(object: &Value, kind: &str, is_true: bool, reason: &str, message: &str, now: &str) -> Value {

@@ -26,8 +26,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mu
         }
         desired += 1;
         let Some((pod_key, pod)) = pods.iter().find(|(_, pod)| text(pod, "/spec/nodeName") == node.name) else {
-            let mut pod = template::pod(Kind::DaemonSet, set, &set["spec"]["template"]);
-            metadata::set(&mut pod, "generateName", Some(format!("{}-", key.name).into()));
+            let mut pod = template::generated_pod(Kind::DaemonSet, set);
             template::set_label(&mut pod, REVISION, &revision);
             pod["spec"]["nodeName"] = node.name.as_str().into();
             plan.create(pod);

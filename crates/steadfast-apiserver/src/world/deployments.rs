@@ -6,16 +6,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::conditions;
+use super::conditions::condition;
 use super::context::Context;
 use super::kind::Kind;
 use super::plan::Plan;
 use super::template;
 use super::view::{Key, number, text};
+use crate::conditions;
+use crate::int_or_percent::{self, Rounding};
 use crate::metadata;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";
+
+/// Default of `maxSurge` and `maxUnavailable`.
+const DEFAULT_LIMIT: &str = "25%";
+
+/// Maximum number of replicas: the API has 32 bits with a sign.
+const MAX_REPLICAS: u64 = i32::MAX as u64;
 
 /// Number of unused `ReplicaSets` that are kept by default.
 const HISTORY_LIMIT: u64 = 10;
@@ -65,10 +73,10 @@ struct Rollout<'a> {
 
 impl<'a> Rollout<'a> {
     fn of(context: &Context<'a>, deployment: &Value) -> Self {
-        let replicas = number(deployment, "/spec/replicas").unwrap_or(1);
+        let replicas = desired(deployment);
         let limits = |field: &str| &deployment["spec"]["strategy"]["rollingUpdate"][field];
-        let max_surge = share(limits("maxSurge"), replicas, true);
-        let mut max_unavailable = share(limits("maxUnavailable"), replicas, false);
+        let max_surge = limit(limits("maxSurge"), replicas, Rounding::Up);
+        let mut max_unavailable = limit(limits("maxUnavailable"), replicas, Rounding::Down);
         if max_surge == 0 && max_unavailable == 0 {
             // Otherwise no pod could be replaced.
             max_unavailable = 1;
@@ -89,7 +97,7 @@ impl<'a> Rollout<'a> {
 
     fn create_replica_set(&self, context: &Context<'_>, key: &Key, deployment: &Value, plan: &mut Plan) {
         let template = &deployment["spec"]["template"];
-        let is_taken = |name: &str| context.view.get(&template::key_beside(key, Kind::ReplicaSet, name)).is_some();
+        let is_taken = |name: &str| context.view.get(&Key::new(Kind::ReplicaSet, &key.namespace, name)).is_some();
         // Another template may have the same hash.
         let name_of = |attempt| {
             let hash = template::hash(template, attempt);
@@ -118,7 +126,7 @@ impl<'a> Rollout<'a> {
         if !annotations.is_object() {
             annotations = json!({});
         }
-        annotations[REVISION] = (self.max_revision() + 1).to_string().into();
+        annotations[REVISION] = self.max_revision().saturating_add(1).to_string().into();
         plan.create(json!({
             "apiVersion": "apps/v1", "kind": "ReplicaSet",
             "metadata": {
@@ -139,7 +147,7 @@ impl<'a> Rollout<'a> {
         let highest_old = self.old.iter().map(|(_, set)| revision(set)).max().unwrap_or_default();
         let mut number = revision(current.1);
         if number <= highest_old || number == 0 {
-            number = highest_old + 1;
+            number = highest_old.saturating_add(1);
             plan.patch(current.0, current.1, annotation_patch(number));
         }
         plan.patch(key, deployment, annotation_patch(number));
@@ -225,8 +233,7 @@ impl<'a> Rollout<'a> {
         } else {
             ("MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
         };
-        let mut available_condition =
-            conditions::condition(deployment, "Available", is_available, reason, message, &now);
+        let mut available_condition = condition(deployment, "Available", is_available, reason, message, &now);
         available_condition["lastUpdateTime"] = available_condition["lastTransitionTime"].clone();
         let progressing = self.progress(context, deployment, is_complete, has_progressed, plan);
         plan.patch_status(
@@ -272,25 +279,21 @@ impl<'a> Rollout<'a> {
             _ => ("ReplicaSetUpdated", format!("ReplicaSet \"{set}\" is progressing.")),
         };
         if !is_complete && !is_late {
-            plan.run_again_at(context.now + Duration::from_secs(deadline.saturating_sub(age).max(1)));
+            plan.run_again_after(context.now, Duration::from_secs(deadline.saturating_sub(age).max(1)));
         }
-        let mut condition = conditions::condition(deployment, "Progressing", !is_late, reason, &message, &now);
+        let mut progressing = condition(deployment, "Progressing", !is_late, reason, &message, &now);
         let is_same_reason = existing.is_some_and(|existing| existing["reason"] == reason);
-        condition["lastUpdateTime"] = if is_same_reason { last_update.into() } else { now.into() };
-        condition
+        progressing["lastUpdateTime"] = if is_same_reason { last_update.into() } else { now.into() };
+        progressing
     }
 }
 
-/// Returns the number of pods of a limit: a number, or a percentage of `replicas`. The default is 25 %.
-fn share(limit: &Value, replicas: u64, round_up: bool) -> u64 {
-    if let Some(number) = limit.as_u64() {
-        return number;
-    }
-    let percent =
-        limit.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse().ok()).unwrap_or(25);
-    // Replicas fit 32 bits, and percentages above 100 are as good as 100.
-    let hundredths = replicas.saturating_mul(std::cmp::min(percent, 100_u64));
-    if round_up { hundredths.div_ceil(100) } else { hundredths / 100 }
+/// Returns the number of pods of a limit: a number, or a percentage of `replicas`.
+fn limit(value: &Value, replicas: u64, rounding: Rounding) -> u64 {
+    let total = i64::try_from(replicas).unwrap_or(i64::MAX);
+    let resolved = int_or_percent::resolve(value, total, rounding);
+    let resolved = resolved.or_else(|| int_or_percent::resolve(&DEFAULT_LIMIT.into(), total, rounding));
+    u64::try_from(resolved.unwrap_or_default()).unwrap_or_default().min(MAX_REPLICAS)
 }
 
 /// Returns whether a `ReplicaSet` has this template, apart from the label of its hash.
@@ -314,8 +317,9 @@ fn scale(plan: &mut Plan, (key, set): Listed<'_>, replicas: u64) {
     plan.patch(key, set, json!({"spec": {"replicas": replicas}}));
 }
 
-fn desired(set: &Value) -> u64 {
-    number(set, "/spec/replicas").unwrap_or(1)
+/// Returns the number of replicas in the specification of a deployment or a set.
+fn desired(object: &Value) -> u64 {
+    number(object, "/spec/replicas").unwrap_or(1).min(MAX_REPLICAS)
 }
 
 fn actual(set: &Value) -> u64 {

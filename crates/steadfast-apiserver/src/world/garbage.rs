@@ -8,10 +8,7 @@ use super::view::{Key, owner_uid, owners};
 use crate::metadata;
 use crate::storage::Dependents;
 
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
-
-/// Plans the deletion of an object whose owners are gone, and of the dependents of a terminating object. Returns true if
+/// Plans the deletion of an object whose owners no longer exist, and of the dependents of a terminating object. Returns true if
 /// no controller must reconcile the object, because it is ending.
 pub(super) fn collect(context: &Context<'_>, key: &Key, object: &Value, plan: &mut Plan) -> bool {
     if metadata::is_terminating(object) {
@@ -47,7 +44,9 @@ fn sort_owners<'a>(context: &Context<'_>, object: &'a Value) -> (Vec<&'a str>, V
             Some((key, _)) if !key.namespace.is_empty() && key.namespace != metadata::text(object, "namespace") => {
                 absent.push(uid);
             }
-            Some((_, found)) if metadata::is_terminating(found) && has_finalizer(found, FOREGROUND) => {
+            Some((_, found))
+                if metadata::is_terminating(found) && has_finalizer(found, Dependents::FOREGROUND_FINALIZER) =>
+            {
                 waiting.push(uid);
             }
             Some(_) => solid += 1,
@@ -60,21 +59,21 @@ fn sort_owners<'a>(context: &Context<'_>, object: &'a Value) -> (Vec<&'a str>, V
 /// Plans the end of a terminating object with a finalizer of the garbage collector.
 fn end_dependents(context: &Context<'_>, key: &Key, object: &Value, plan: &mut Plan) {
     let uid = metadata::text(object, "uid");
-    if has_finalizer(object, ORPHAN) {
+    if has_finalizer(object, Dependents::ORPHAN_FINALIZER) {
         let mut orphans = context.view.dependents(uid).peekable();
         if orphans.peek().is_none() {
-            plan.patch(key, object, without_finalizer(object, ORPHAN));
+            plan.patch(key, object, without_finalizer(object, Dependents::ORPHAN_FINALIZER));
         }
         for (dependent_key, dependent) in orphans {
             plan.patch(dependent_key, dependent, without_owners(dependent, &[uid]));
         }
-    } else if has_finalizer(object, FOREGROUND) {
+    } else if has_finalizer(object, Dependents::FOREGROUND_FINALIZER) {
         // Each change of a dependent reconciles its owner again. The dependents delete themselves in `collect`.
         let is_blocked = context.view.dependents(uid).any(|(_, dependent)| {
             owners(dependent).any(|owner| owner_uid(owner) == uid && owner["blockOwnerDeletion"] == true)
         });
         if !is_blocked {
-            plan.patch(key, object, without_finalizer(object, FOREGROUND));
+            plan.patch(key, object, without_finalizer(object, Dependents::FOREGROUND_FINALIZER));
         }
     }
 }

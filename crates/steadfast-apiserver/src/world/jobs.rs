@@ -5,12 +5,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::conditions::{condition, is_true};
+use super::conditions::condition;
 use super::context::Context;
 use super::kind::Kind;
 use super::plan::Plan;
 use super::template;
 use super::view::{Key, number, text};
+use crate::conditions;
 use crate::metadata;
 use crate::storage::Dependents;
 
@@ -58,28 +59,28 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, job: &Value, plan: &mu
         "active": count, "ready": ready, "succeeded": succeeded, "failed": failed, "terminating": 0,
         "startTime": started, "uncountedTerminatedPods": {},
     });
+    let end = |kinds: [&str; 2], reason: &str, message: &str| -> Value {
+        let conditions = kinds.into_iter().map(|kind| {
+            let mut condition = condition(job, kind, true, reason, message, &now);
+            condition["lastProbeTime"] = condition["lastTransitionTime"].clone();
+            condition
+        });
+        conditions.collect()
+    };
     if is_failed {
         let message = "Job has reached the specified backoff limit";
-        let new = |kind| condition(job, kind, true, "BackoffLimitExceeded", message, &now);
-        status["conditions"] = json!([new("FailureTarget"), new("Failed")]);
+        status["conditions"] = end(["FailureTarget", "Failed"], "BackoffLimitExceeded", message);
         status["active"] = 0.into();
     } else if is_complete {
         let message = "Reached expected number of succeeded pods";
-        let new = |kind| condition(job, kind, true, "CompletionsReached", message, &now);
-        status["conditions"] = json!([new("SuccessCriteriaMet"), new("Complete")]);
+        status["conditions"] = end(["SuccessCriteriaMet", "Complete"], "CompletionsReached", message);
         status["completionTime"] = now.as_str().into();
-    }
-    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
-        for condition in conditions {
-            condition["lastProbeTime"] = condition["lastTransitionTime"].clone();
-        }
     }
     plan.patch_status(key, job, &status);
 }
 
 fn pod(key: &Key, job: &Value) -> Value {
-    let mut pod = template::pod(Kind::Job, job, &job["spec"]["template"]);
-    metadata::set(&mut pod, "generateName", Some(format!("{}-", key.name).into()));
+    let mut pod = template::generated_pod(Kind::Job, job);
     let uid = metadata::text(job, "uid");
     for prefix in ["", "batch.kubernetes.io/"] {
         template::set_label(&mut pod, &format!("{prefix}controller-uid"), uid);
@@ -89,13 +90,13 @@ fn pod(key: &Key, job: &Value) -> Value {
 }
 
 fn is_finished(job: &Value) -> bool {
-    is_true(job, "Complete") || is_true(job, "Failed")
+    conditions::is_true(job, "Complete") || conditions::is_true(job, "Failed")
 }
 
 /// Deletes a finished job after `ttlSecondsAfterFinished`.
 fn delete_expired(context: &Context<'_>, key: &Key, job: &Value, plan: &mut Plan) {
     let Some(ttl) = number(job, "/spec/ttlSecondsAfterFinished") else { return };
-    let finished = ["Complete", "Failed"].iter().find_map(|kind| super::conditions::find(job, kind));
+    let finished = ["Complete", "Failed"].iter().find_map(|kind| conditions::find(job, kind));
     let Some(Ok(finished)) = finished.map(|condition| text(condition, "/lastTransitionTime").parse::<Timestamp>())
     else {
         return;
@@ -104,6 +105,6 @@ fn delete_expired(context: &Context<'_>, key: &Key, job: &Value, plan: &mut Plan
     if age >= ttl {
         plan.delete_with(key, job, Dependents::Foreground);
     } else {
-        plan.run_again_at(context.now + Duration::from_secs(ttl - age));
+        plan.run_again_after(context.now, Duration::from_secs(ttl - age));
     }
 }

@@ -1,17 +1,20 @@
 //! Simulated nodes, and the choice of a node for a pod.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::kind::Kind;
 use super::view::{View, text};
 use crate::cluster::Cluster;
+use crate::conditions;
 use crate::direct;
 use crate::metadata;
 
 /// Creates the nodes `node-1`, `node-2` and so on.
 pub(super) fn create(cluster: &Cluster, nodes: u16) {
     for number in 1..=nodes {
-        // Names are only taken if the server's start already created nodes. Those are used as they are.
+        // The server starts without nodes, so the creation only fails if its rules change.
         if let Err(status) = direct::create(cluster, &node(cluster, number)) {
             tracing::warn!(%status, "the simulated node {number} was not created");
         }
@@ -55,10 +58,8 @@ fn node(cluster: &Cluster, number: u16) -> Value {
 
 /// Returns whether a node accepts pods.
 pub(super) fn is_schedulable(node: &Value) -> bool {
-    let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
     // A node that a client created has no conditions, and counts as ready.
-    let is_ready =
-        conditions.into_iter().flatten().all(|condition| condition["type"] != "Ready" || condition["status"] == "True");
+    let is_ready = conditions::find(node, "Ready").is_none_or(|condition| condition["status"] == "True");
     is_ready && node.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) && !metadata::is_terminating(node)
 }
 
@@ -71,6 +72,9 @@ pub(super) fn is_selected(node: &Value, spec: &Value) -> bool {
 /// Returns the suitable node with the fewest pods.
 pub(super) fn choose<'a>(view: &'a View, pod: &Value) -> Option<&'a str> {
     let suitable = view.all(Kind::Node).filter(|(_, node)| is_schedulable(node) && is_selected(node, &pod["spec"]));
-    let pods_of = |name: &str| view.all(Kind::Pod).filter(|(_, other)| text(other, "/spec/nodeName") == name).count();
-    suitable.map(|(key, _)| key.name.as_str()).min_by_key(|name| pods_of(name))
+    let mut pods_of = HashMap::new();
+    for (_, other) in view.all(Kind::Pod) {
+        *pods_of.entry(text(other, "/spec/nodeName")).or_insert(0_usize) += 1;
+    }
+    suitable.map(|(key, _)| key.name.as_str()).min_by_key(|name| pods_of.get(name).copied().unwrap_or_default())
 }

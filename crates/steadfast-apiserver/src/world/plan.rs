@@ -60,6 +60,11 @@ impl Plan {
         }
     }
 
+    /// Requests another run after a delay, or earlier. A delay of a client may exceed the range of times.
+    pub(super) fn run_again_after(&mut self, now: Duration, delay: Duration) {
+        self.run_again_at(now.saturating_add(delay));
+    }
+
     /// Requests another run at `time`, or earlier.
     pub(super) fn run_again_at(&mut self, time: Duration) {
         self.again_at = Some(self.again_at.map_or(time, |earlier| earlier.min(time)));
@@ -67,7 +72,7 @@ impl Plan {
 }
 
 impl Write {
-    /// Applies the write. Conflicts and objects that are already gone are no errors: the change that caused them starts
+    /// Applies the write. Conflicts and objects that no longer exist are no errors: the change that caused them starts
     /// another reconcile.
     pub(super) fn apply(self, cluster: &Cluster) -> Result<(), Status> {
         let result = match self {

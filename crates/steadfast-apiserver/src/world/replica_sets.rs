@@ -8,6 +8,7 @@ use super::plan::Plan;
 use super::template;
 use super::view::{Key, controller_uid, number, owners, text};
 use crate::metadata;
+use crate::selector;
 
 /// Maximum number of pods that one reconcile creates or deletes. Their changes start the next reconcile.
 const MAX_PODS_AT_ONCE: usize = 100;
@@ -19,9 +20,7 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, replica_set: &Value, p
         context.view.controlled(uid, Kind::Pod).filter(|(_, pod)| template::is_active(pod)).collect();
     let replicas = number(replica_set, "/spec/replicas").unwrap_or(1) as usize;
     for _ in pods.len()..replicas.min(pods.len() + MAX_PODS_AT_ONCE) {
-        let mut pod = template::pod(Kind::ReplicaSet, replica_set, &replica_set["spec"]["template"]);
-        metadata::set(&mut pod, "generateName", Some(format!("{}-", key.name).into()));
-        plan.create(pod);
+        plan.create(template::generated_pod(Kind::ReplicaSet, replica_set));
     }
     if pods.len() > replicas {
         pods.sort_by_cached_key(|(_, pod)| deletion_rank(pod));
@@ -49,11 +48,13 @@ pub(super) fn reconcile(context: &Context<'_>, key: &Key, replica_set: &Value, p
 
 /// Sets the controller of selected pods that have none, for example after an orphaning deletion.
 fn adopt(context: &Context<'_>, key: &Key, replica_set: &Value, plan: &mut Plan) {
+    let selector = replica_set.pointer("/spec/selector");
+    // An empty selector would adopt every pod. A real server rejects it.
+    if selector::text(selector.unwrap_or(&Value::Null)).is_empty() {
+        return;
+    }
     for (pod_key, pod) in context.view.in_namespace(Kind::Pod, &key.namespace) {
-        if controller_uid(pod).is_none()
-            && template::is_active(pod)
-            && template::selects(&replica_set["spec"]["selector"], pod)
-        {
+        if controller_uid(pod).is_none() && template::is_active(pod) && selector::matches(selector, pod) {
             let mut references: Vec<Value> = owners(pod).cloned().collect();
             references.push(template::controller_reference(Kind::ReplicaSet, replica_set));
             plan.patch(pod_key, pod, json!({"metadata": {"ownerReferences": references}}));

@@ -18,7 +18,7 @@ const MAX_PODS_AT_ONCE: usize = 100;
 
 pub(super) fn reconcile(context: &Context<'_>, key: &Key, set: &Value, plan: &mut Plan) {
     let ordered = Ordered::of(context, key, set);
-    // One change at a time: the next one follows when its pod is ready or gone.
+    // One change at a time: the next one follows when its pod is ready, or was deleted.
     if ordered.create_missing(key, set, context, plan) && ordered.delete_surplus(plan) {
         ordered.update(set, plan);
     }
@@ -94,7 +94,7 @@ impl<'a> Ordered<'a> {
 
     fn create(&self, key: &Key, set: &Value, ordinal: u64, context: &Context<'_>, plan: &mut Plan) {
         let name = format!("{}-{ordinal}", key.name);
-        let mut pod = template::pod(Kind::StatefulSet, set, &set["spec"]["template"]);
+        let mut pod = template::pod(Kind::StatefulSet, set);
         metadata::set(&mut pod, "name", Some(name.as_str().into()));
         // The server stores no older templates here, so every pod has the newest one.
         template::set_label(&mut pod, REVISION, &self.update_revision);
@@ -159,7 +159,7 @@ impl<'a> Ordered<'a> {
 fn create_claim(key: &Key, claim: &Value, pod_name: &str, pod: &mut Value, context: &Context<'_>, plan: &mut Plan) {
     let template_name = metadata::text(claim, "name");
     let name = format!("{template_name}-{pod_name}");
-    if context.view.get(&template::key_beside(key, Kind::PersistentVolumeClaim, &name)).is_none() {
+    if context.view.get(&Key::new(Kind::PersistentVolumeClaim, &key.namespace, &name)).is_none() {
         let mut created = claim.clone();
         created["apiVersion"] = "v1".into();
         created["kind"] = Kind::PersistentVolumeClaim.name().into();

@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use super::kind::Kind;
-use super::view::{Key, text};
+use super::view::text;
+use crate::conditions;
 use crate::metadata;
-
-/// Letters of names that Kubernetes generates: without vowels and letters that look alike.
-const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+use crate::random::NAME_LETTERS;
 
 /// Letters of a hash. 27^7 exceeds the 32 bits of the hash.
 const HASH_LETTERS: usize = 7;
 
-/// Returns the pod of a template, controlled by `owner`. It has no name yet.
-pub(super) fn pod(kind: Kind, owner: &Value, template: &Value) -> Value {
+/// Returns a pod of the template of its controller `owner`. The pod has no name yet.
+pub(super) fn pod(kind: Kind, owner: &Value) -> Value {
+    let template = &owner["spec"]["template"];
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": template.get("metadata").cloned().unwrap_or_else(|| json!({})),
@@ -21,6 +21,13 @@ pub(super) fn pod(kind: Kind, owner: &Value, template: &Value) -> Value {
     });
     metadata::set(&mut pod, "namespace", Some(metadata::text(owner, "namespace").into()));
     metadata::set(&mut pod, "ownerReferences", Some(json!([controller_reference(kind, owner)])));
+    pod
+}
+
+/// Returns a pod of the template of its controller `owner`. The server completes the name of the pod.
+pub(super) fn generated_pod(kind: Kind, owner: &Value) -> Value {
+    let mut pod = pod(kind, owner);
+    metadata::set(&mut pod, "generateName", Some(format!("{}-", metadata::text(owner, "name")).into()));
     pod
 }
 
@@ -81,8 +88,8 @@ pub(super) fn hash(template: &Value, attempt: u64) -> String {
 fn letters(mut number: u32) -> String {
     let mut text = String::new();
     for _ in 0..HASH_LETTERS {
-        let base = LETTERS.len() as u32;
-        text.push(char::from(LETTERS[(number % base) as usize]));
+        let base = NAME_LETTERS.len() as u32;
+        text.push(char::from(NAME_LETTERS[(number % base) as usize]));
         number /= base;
     }
     text
@@ -95,36 +102,5 @@ pub(super) fn is_active(pod: &Value) -> bool {
 
 /// Returns whether a pod is ready.
 pub(super) fn is_ready(pod: &Value) -> bool {
-    super::conditions::is_true(pod, "Ready") && !metadata::is_terminating(pod)
-}
-
-/// Returns whether the labels of an object satisfy a selector with `matchLabels` and `matchExpressions`. An empty
-/// selector selects nothing, since no workload may have one.
-pub(super) fn selects(selector: &Value, object: &Value) -> bool {
-    let labels = &object["metadata"]["labels"];
-    let exact = selector.get("matchLabels").and_then(Value::as_object);
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    if exact.is_none_or(serde_json::Map::is_empty) && expressions.is_none_or(Vec::is_empty) {
-        return false;
-    }
-    exact.into_iter().flatten().all(|(label, value)| labels.get(label) == Some(value))
-        && expressions.into_iter().flatten().all(|expression| satisfies(expression, labels))
-}
-
-fn satisfies(expression: &Value, labels: &Value) -> bool {
-    let value = expression["key"].as_str().and_then(|key| labels.get(key));
-    let is_listed =
-        expression["values"].as_array().is_some_and(|values| value.is_some_and(|value| values.contains(value)));
-    match expression["operator"].as_str() {
-        Some("In") => is_listed,
-        Some("NotIn") => !is_listed,
-        Some("Exists") => value.is_some(),
-        Some("DoesNotExist") => value.is_none(),
-        _ => false,
-    }
-}
-
-/// Returns the key of an object that a controller creates in its own namespace.
-pub(super) fn key_beside(owner: &Key, kind: Kind, name: &str) -> Key {
-    Key::new(kind, &owner.namespace, name)
+    conditions::is_true(pod, "Ready") && !metadata::is_terminating(pod)
 }

@@ -316,6 +316,43 @@ async fn endpoints_follow_ready_pods() -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
+async fn huge_numbers_stop_no_controller() -> Outcome {
+    let server = start(15).await?;
+    let huge = json!({
+        "replicas": 1, "progressDeadlineSeconds": u64::MAX, "revisionHistoryLimit": u64::MAX,
+        "strategy": {"rollingUpdate": {"maxSurge": u64::MAX, "maxUnavailable": "9223372036854775807%"}},
+    });
+    let mut deployment = workload("Deployment", "huge", huge);
+    let never =
+        json!({"world.steadfast.dev/ready-after": "never", "deployment.kubernetes.io/revision": u64::MAX.to_string()});
+    merge(&mut deployment["spec"]["template"]["metadata"], json!({"annotations": never}));
+    server.create(&deployment)?;
+    wait(5).await;
+    for set in live(&server, "replicasets.apps") {
+        let revision =
+            json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": u64::MAX.to_string()}}});
+        server.merge_patch("replicasets", "default", text(&set, "/metadata/name"), revision)?;
+    }
+    set_image(&server, "deployments", "huge", "main:2")?;
+    server.create(&workload("StatefulSet", "huge", json!({"replicas": 1, "ordinals": {"start": u64::MAX}})))?;
+    let job = json!({
+        "ttlSecondsAfterFinished": u64::MAX, "backoffLimit": u64::MAX, "parallelism": 1, "completions": 1,
+        "template": {"spec": {"restartPolicy": "Never"}},
+    });
+    server.create(&workload("Job", "huge", job))?;
+    server.create(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "huge", "annotations": {"world.steadfast.dev/ready-after": "1e300"}},
+        "spec": {"containers": [{"name": "main", "image": "main:1"}]},
+    }))?;
+    wait(30).await;
+    server.create(&workload("Deployment", "web", json!({"replicas": 2})))?;
+    wait(30).await;
+    assert_eq!(server.get("deployments", "default", "web")?["status"]["readyReplicas"], 2);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn rejected_writes_are_repeated_slowly() -> Outcome {
     let server = start(13).await?;
     // Unlike a real server, this server accepts containers without names. It rejects an invalid label, so the template
@@ -423,7 +460,7 @@ async fn converge(seed: u64) -> Outcome {
     for object in &all {
         assert!(
             owners(object).all(|owner| uids.contains(owner_uid(owner))),
-            "seed {seed}: an owner is gone: {object:#}"
+            "seed {seed}: an owner no longer exists: {object:#}"
         );
     }
     for slice in live(&server, "endpointslices.discovery.k8s.io") {

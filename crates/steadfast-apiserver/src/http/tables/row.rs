@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::clock::Clock;
+use crate::conditions;
 use crate::metadata;
 
 /// An object and the current time.
@@ -59,8 +60,7 @@ impl<'a> Row<'a> {
 
     /// Returns the status of a condition; empty if absent.
     pub(super) fn condition(&self, kind: &str) -> &'a str {
-        let condition = self.items("/status/conditions").iter().find(|condition| text_of(condition, "type") == kind);
-        condition.map(|condition| text_of(condition, "status")).unwrap_or_default()
+        conditions::find(self.object, kind).map(|condition| text_of(condition, "status")).unwrap_or_default()
     }
 
     pub(super) fn since(&self, timestamp: &str) -> String {

@@ -5,9 +5,6 @@ use serde_json::{Value, json};
 use crate::metadata;
 use crate::resources::GroupResource;
 
-const ORPHAN_FINALIZER: &str = "orphan";
-const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
-
 /// Requested treatment of an object's dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Dependents {
@@ -23,22 +20,28 @@ pub(crate) enum Dependents {
 }
 
 impl Dependents {
+    /// Finalizer of an object whose dependents are kept.
+    pub(crate) const ORPHAN_FINALIZER: &str = "orphan";
+
+    /// Finalizer of an object whose dependents are deleted first.
+    pub(crate) const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+
     /// Returns the object with the matching finalizer; `None` if its finalizers need no change.
     pub(super) fn with_final_finalizers(self, resource: &GroupResource, object: &Value) -> Option<Value> {
         let finalizer_list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         let existing_finalizers: Vec<&Value> = finalizer_list.into_iter().flatten().collect();
         let is_own_finalizer =
-            |finalizer: &&&Value| **finalizer == ORPHAN_FINALIZER || **finalizer == FOREGROUND_FINALIZER;
+            |finalizer: &&&Value| **finalizer == Self::ORPHAN_FINALIZER || **finalizer == Self::FOREGROUND_FINALIZER;
         let required_finalizer = match self {
             // Events have no dependents, and keep none of these finalizers.
             _ if resource.group().is_empty() && resource.resource() == "events" => None,
-            Self::Orphaned => Some(ORPHAN_FINALIZER),
-            Self::Foreground => Some(FOREGROUND_FINALIZER),
+            Self::Orphaned => Some(Self::ORPHAN_FINALIZER),
+            Self::Foreground => Some(Self::FOREGROUND_FINALIZER),
             Self::Background => None,
             // Without a policy, an existing finalizer takes precedence over the default of the kind.
             Self::Unspecified => match existing_finalizers.iter().find(is_own_finalizer) {
                 Some(finalizer) => finalizer.as_str(),
-                None => orphans_by_default(resource).then_some(ORPHAN_FINALIZER),
+                None => orphans_by_default(resource).then_some(Self::ORPHAN_FINALIZER),
             },
         };
         let mut own_finalizers = existing_finalizers.iter().filter(is_own_finalizer);

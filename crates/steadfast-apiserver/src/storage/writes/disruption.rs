@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use super::super::{ObjectKey, Patch, State};
 use super::request::{RequestProperties, Update, WriteTarget};
+use crate::conditions;
+use crate::int_or_percent::{self, Rounding};
 use crate::metadata;
 use crate::resources::GroupResource;
+use crate::selector;
 use crate::status::Status;
 use crate::write_scope::Part;
 
@@ -29,7 +32,7 @@ impl State {
         }
         let resource = budgets();
         let budgets = self.live(&resource, Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
-        let mut budgets = budgets.filter(|budget| selector_matches(budget.pointer("/spec/selector"), pod));
+        let mut budgets = budgets.filter(|budget| selector::matches(budget.pointer("/spec/selector"), pod));
         let Some(budget) = budgets.next() else { return Ok(None) };
         if budgets.next().is_some() {
             let detail =
@@ -48,7 +51,7 @@ impl State {
         };
         let policy = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str).unwrap_or_default();
         // Evicting an unready pod cannot reduce the number of healthy pods.
-        if !is_ready(pod) && (policy == "AlwaysAllow" || healthy >= desired && desired > 0) {
+        if !conditions::is_true(pod, "Ready") && (policy == "AlwaysAllow" || healthy >= desired && desired > 0) {
             return Ok(None);
         }
         let name = metadata::text(budget, "name");
@@ -64,12 +67,16 @@ impl State {
     /// Returns the number of healthy pods, of required healthy pods, and of allowed evictions.
     fn count_pods(&self, target: &WriteTarget, budget: &Value) -> (i64, i64, i64) {
         let pods = self.live(target.store(), Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
-        let pods: Vec<_> = pods.filter(|pod| selector_matches(budget.pointer("/spec/selector"), pod)).collect();
+        let pods: Vec<_> = pods.filter(|pod| selector::matches(budget.pointer("/spec/selector"), pod)).collect();
         let pod_count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
-        let healthy = pods.iter().filter(|pod| is_ready(pod) && !metadata::is_terminating(pod)).count();
+        let healthy =
+            pods.iter().filter(|pod| conditions::is_true(pod, "Ready") && !metadata::is_terminating(pod)).count();
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let share = |field: &str| {
-            budget.pointer(&format!("/spec/{field}")).and_then(|value| number_or_percentage(value, pod_count))
+            // Percentages round up, as in the disruption controller.
+            budget
+                .pointer(&format!("/spec/{field}"))
+                .and_then(|value| int_or_percent::resolve(value, pod_count, Rounding::Up))
         };
         let desired = match (share("minAvailable"), share("maxUnavailable")) {
             // `minAvailable` takes precedence; the API rejects budgets with both fields.
@@ -102,40 +109,4 @@ impl State {
 
 fn budgets() -> GroupResource {
     GroupResource::new("policy", "poddisruptionbudgets")
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-}
-
-/// Returns a number, or a percentage of `pod_count`, rounded up.
-fn number_or_percentage(value: &Value, pod_count: i64) -> Option<i64> {
-    if let Some(number) = value.as_i64() {
-        return Some(number);
-    }
-    let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
-    // Percentages round up, as in the disruption controller.
-    Some(pod_count.saturating_mul(percent).saturating_add(99) / 100)
-}
-
-/// Returns whether a label selector matches an object. An absent selector matches no object.
-fn selector_matches(selector: Option<&Value>, object: &Value) -> bool {
-    let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
-    let label = |name: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(name));
-    let mut labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    labels.all(|(name, value)| label(name) == Some(value))
-        && expressions.all(|expression| {
-            let value = label(expression["key"].as_str().unwrap_or_default());
-            let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
-            match expression["operator"].as_str().unwrap_or_default() {
-                "In" => value.is_some_and(|value| values.contains(value)),
-                // As in Kubernetes, `NotIn` also matches objects without the label.
-                "NotIn" => value.is_none_or(|value| !values.contains(value)),
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
 }
