@@ -45,7 +45,7 @@ use futures::future::{BoxFuture, join_all};
 use jiff::Timestamp;
 use steadfast::Connection;
 use steadfast::kube::Config;
-use steadfast::unstable::catalog::fetch_catalog;
+use steadfast::unstable::catalog::{ServedResource, fetch_catalog};
 use tokio::time::{sleep, timeout};
 
 use crate::cli::{DoctorArgs, Output};
@@ -54,7 +54,7 @@ use crate::connect::{Impersonation, files, settings};
 use crate::console::print;
 use crate::failure::Failure;
 use crate::signals::StopSignal;
-use context::{CheckContext, CheckedResource, VersionReply};
+use context::{CheckContext, VersionReply, default_resources};
 use finding::{Finding, FindingSeverity};
 use report::CheckReport;
 
@@ -122,7 +122,7 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
                 config,
                 connection,
                 source: report.source.clone(),
-                resources: CheckedResource::defaults(args.namespace.as_deref()),
+                resources: default_resources(args.namespace.as_deref()),
                 namespace: args.namespace.clone(),
                 sample: args.sample,
                 version: None,
@@ -180,20 +180,14 @@ struct Check {
 }
 
 impl Check {
-    /// Returns whether the check needs no request that the server permits.
+    /// Returns whether the check has a result if the server rejects the credentials.
     fn needs_no_permission(&self) -> bool {
-        matches!(self.names, [proxies::CHECK | protocol::CHECK | clock::CHECK | authentication::CHECK])
+        matches!(self.names, [authentication::CHECK])
     }
 }
 
 /// Returns a check with the usual deadline. `check` is a function of the module with this name.
 macro_rules! check {
-    // The check sends no request.
-    (immediate $module:ident, $context:expr) => {{
-        let context = $context.clone();
-        let findings = Box::pin(async move { $module::check(&context) });
-        Check { names: &[$module::CHECK], deadline: CHECK_DEADLINE, findings }
-    }};
     ($module:ident, $context:expr) => {{
         let context = $context.clone();
         let findings = Box::pin(async move { $module::check(&context).await });
@@ -210,11 +204,16 @@ async fn checked(args: &DoctorArgs, mut context: CheckContext) -> Result<Vec<Fin
             let reason = (version.reply.status.as_u16() == 401).then_some("the credentials are rejected");
             context.version = Some(version);
             findings.push(finding);
+            // These checks send no request: they evaluate the first response and its connection.
+            findings.extend([protocol::check(&context), proxies::check(&context), clock::check(&context)].concat());
             reason
         }
         Err(finding) => {
             findings.push(finding);
-            Some("the server does not respond")
+            let (server, reason) = (context.connection.server(), "the server does not respond");
+            let unchecked = [protocol::CHECK, proxies::CHECK, clock::CHECK];
+            findings.extend(unchecked.map(|name| Finding::not_checked(name, server, reason)));
+            Some(reason)
         }
     };
     if reason.is_none() {
@@ -235,15 +234,12 @@ async fn checked(args: &DoctorArgs, mut context: CheckContext) -> Result<Vec<Fin
     Ok(findings)
 }
 
-/// Returns the checks that need the server.
+/// Returns the checks that send requests to the server.
 fn checks(context: &CheckContext) -> Vec<Check> {
     let (watched, listed) = (context.clone(), context.clone());
     vec![
         check!(authentication, context),
         check!(permissions, context),
-        check!(immediate protocol, context),
-        check!(immediate proxies, context),
-        check!(immediate clock, context),
         check!(endpoints, context),
         check!(streamed_lists, context),
         check!(history, context),
@@ -307,9 +303,9 @@ async fn first_response(context: &CheckContext) -> Result<(VersionReply, Finding
 }
 
 /// Returns the resources of the command line, or the default ones.
-async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Vec<CheckedResource>, Failure> {
+async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Vec<ServedResource>, Failure> {
     if args.resources.is_empty() {
-        return Ok(CheckedResource::defaults(args.namespace.as_deref()));
+        return Ok(default_resources(args.namespace.as_deref()));
     }
     let server = context.connection.server();
     let catalog = timeout(CHECK_DEADLINE, fetch_catalog(&context.connection.client())).await;
@@ -322,7 +318,7 @@ async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Vec<Chec
     let catalog = catalog.map_err(|error| Failure::run(format!("{server}: discovery failed: {error}")))?;
     let mut resources = Vec::new();
     for name in &args.resources {
-        let resource = CheckedResource::of(&catalog.find(name).map_err(Failure::usage)?);
+        let resource = catalog.find(name).map_err(Failure::usage)?;
         if !resources.contains(&resource) {
             resources.push(resource);
         }

@@ -12,6 +12,7 @@
 //! | `endpoint` | HTTP endpoints for monitoring |
 //! | `exchange` | one HTTP request to a local program |
 //! | `clock`, `duration` | timestamps for people and for programs; durations in arguments |
+//! | `byte_count` | byte counts for people |
 //! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
@@ -24,6 +25,7 @@
 //! | `fault` | switches faults of a running `serve` |
 //! | `generate` | shell completions and man pages |
 
+mod byte_count;
 mod changes;
 mod cli;
 mod clock;

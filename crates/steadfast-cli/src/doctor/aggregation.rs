@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::context::CheckContext;
 use super::finding::Finding;
 use super::requests::{get, get_json};
+use crate::changes::phrases::{find_condition, list};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "API groups";
@@ -30,7 +31,7 @@ const WHY: &str = "informers of this group do not sync; discovery is slow or inc
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let (mut findings, (groups, discovered)) = join(services(context), discovery(context)).await;
     // A failed APIService explains the failed discovery of its group.
-    let known = |group: &str| findings.iter().any(|finding: &Finding| finding.subject.ends_with(&format!(".{group}")));
+    let known = |group: &str| findings.iter().any(|finding: &Finding| is_service_of(&finding.subject, group));
     let new: Vec<Finding> = discovered.into_iter().filter(|finding| !known(&finding.subject)).collect();
     findings.extend(new);
     if findings.is_empty() {
@@ -40,17 +41,21 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     findings
 }
 
+/// Returns whether `service` is the name of an `APIService` of `group`: the version, a dot and the group.
+fn is_service_of(service: &str, group: &str) -> bool {
+    service.split_once('.').is_some_and(|(_, served)| served == group)
+}
+
 /// Returns findings about aggregated APIs that are not available.
 async fn services(context: &CheckContext) -> Vec<Finding> {
     let path = "/apis/apiregistration.k8s.io/v1/apiservices?limit=500";
     // Without the permission, the discovery of the groups shows failures too.
-    let list = get_json(&context.connection, path).await.unwrap_or_default();
-    list["items"].as_array().into_iter().flatten().filter_map(unavailable).collect()
+    let services = get_json(&context.connection, path).await.unwrap_or_default();
+    list(&services, "items").iter().filter_map(unavailable).collect()
 }
 
 fn unavailable(service: &Value) -> Option<Finding> {
-    let conditions = service.pointer("/status/conditions")?.as_array()?;
-    let available = conditions.iter().find(|condition| condition["type"] == "Available")?;
+    let available = find_condition(list(service, "status/conditions"), "Available")?;
     if available["status"] == "True" {
         return None;
     }
@@ -104,6 +109,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn service_belongs_to_exact_group() {
+        assert!(is_service_of("v1beta1.metrics.k8s.io", "metrics.k8s.io"));
+        for group in ["k8s.io", "custom.metrics.k8s.io", "v1beta1.metrics.k8s.io", ""] {
+            assert!(!is_service_of("v1beta1.metrics.k8s.io", group), "{group}");
+        }
+    }
 
     #[test]
     fn unavailable_service_is_named() {

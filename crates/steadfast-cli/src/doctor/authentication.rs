@@ -8,7 +8,7 @@ use steadfast::kube::config::AuthInfo;
 
 use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::post_json;
+use super::requests::{CheckError, post_json};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "authentication";
@@ -20,9 +20,7 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let credentials = Credentials::of(&context.config.auth_info);
     let subject = &context.source;
     let mut findings: Vec<Finding> = token_finding(&context.config.auth_info, Timestamp::now()).into_iter().collect();
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    findings.push(match post_json(&context.connection, path, &review).await {
+    findings.push(match user_review(context).await {
         Ok(response) => identified(subject, &credentials, &response),
         Err(error) if error.status() == Some(401) => Finding::failure(
             CHECK,
@@ -39,6 +37,12 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
         Err(error) => Finding::not_checked(CHECK, subject, error),
     });
     findings
+}
+
+/// Requests the user of the credentials.
+async fn user_review(context: &CheckContext) -> Result<Value, CheckError> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    post_json(&context.connection, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await
 }
 
 fn identified(source: &str, credentials: &Credentials, response: &Value) -> Finding {
@@ -60,11 +64,9 @@ fn identified(source: &str, credentials: &Credentials, response: &Value) -> Find
     Finding::ok(CHECK, source, format!("user {user}{in_groups}; credentials: {}", credentials.kind)).with_data(data)
 }
 
-/// Returns the user name that the server reported in `findings`.
+/// Returns the name of the user of the credentials; `None` if the server does not report the user.
 pub(super) async fn user_name(context: &CheckContext) -> Option<String> {
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let response = post_json(&context.connection, path, &review).await.ok()?;
+    let response = user_review(context).await.ok()?;
     response.pointer("/status/userInfo/username").and_then(Value::as_str).map(str::to_owned)
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::context::CheckedResource;
+use steadfast::unstable::catalog::ServedResource;
+
 use super::finding::Finding;
 use super::requests::CheckError;
 use super::watch_sample::WatchSample;
@@ -15,13 +16,13 @@ const MIN_SAMPLE: Duration = Duration::from_secs(5);
 
 /// Evaluates the short watches.
 pub(super) fn findings(
-    samples: &[(CheckedResource, Result<WatchSample, CheckError>)],
+    samples: &[(ServedResource, Result<WatchSample, CheckError>)],
     sample: Duration,
 ) -> Vec<Finding> {
     samples.iter().map(|(resource, result)| judge(resource, result, sample)).collect()
 }
 
-fn judge(resource: &CheckedResource, result: &Result<WatchSample, CheckError>, length: Duration) -> Finding {
+fn judge(resource: &ServedResource, result: &Result<WatchSample, CheckError>, length: Duration) -> Finding {
     let watched = match result {
         Ok(watched) => watched,
         Err(error) => return Finding::not_checked(CHECK, resource, error),
@@ -63,12 +64,13 @@ fn judge(resource: &CheckedResource, result: &Result<WatchSample, CheckError>, l
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::default_resources;
     use super::super::finding::FindingSeverity;
     use super::*;
 
     #[test]
     fn missing_bookmark_needs_newer_version() {
-        let pods = CheckedResource::defaults(None).remove(0);
+        let pods = default_resources(None).remove(0);
         let length = Duration::from_secs(10);
         let severity = |sample: WatchSample, length| judge(&pods, &Ok(sample), length).severity;
         let quiet = WatchSample { duration: length, ..WatchSample::default() };

@@ -32,7 +32,8 @@ pub(super) fn check(context: &CheckContext) -> Vec<Finding> {
 /// Returns how far the server's clock is ahead. Zero if the difference can be explained by the duration of the request
 /// and the resolution of the header, which is one second.
 fn skew(date: Timestamp, sent: Timestamp, received: Timestamp) -> SignedDuration {
-    let latest = date + SignedDuration::from_secs(1);
+    // The date of the server can be any timestamp, so the sum can overflow.
+    let latest = date.checked_add(SignedDuration::from_secs(1)).unwrap_or(date);
     if date > received {
         date.duration_since(received)
     } else if latest < sent {

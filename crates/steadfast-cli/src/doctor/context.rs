@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
+use kube::core::{ApiResource, GroupVersionKind};
 use steadfast::Connection;
 use steadfast::kube::Config;
 use steadfast::unstable::catalog::ServedResource;
 
 use super::requests::Reply;
-
-/// A resource that the checks use.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct CheckedResource {
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) kind: String,
-    pub(super) plural: String,
-    pub(super) namespaced: bool,
-}
 
 /// Resources that are checked unless others are named: those that most controllers watch.
 const DEFAULT_RESOURCES: [(&str, &str, &str, &str, bool); 8] = [
@@ -30,51 +21,13 @@ const DEFAULT_RESOURCES: [(&str, &str, &str, &str, bool); 8] = [
     ("", "v1", "Namespace", "namespaces", false),
 ];
 
-impl CheckedResource {
-    /// Returns the resources that are checked unless others are named. With a namespace, those of the cluster are left
-    /// out.
-    pub(super) fn defaults(namespace: Option<&str>) -> Vec<Self> {
-        let all = DEFAULT_RESOURCES.into_iter().map(|(group, version, kind, plural, namespaced)| Self {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-            namespaced,
-        });
-        all.filter(|resource| resource.namespaced || namespace.is_none()).collect()
-    }
-
-    /// Returns the resource that discovery found.
-    pub(super) fn of(served: &ServedResource) -> Self {
-        let resource = &served.api_resource;
-        Self {
-            group: resource.group.clone(),
-            version: resource.version.clone(),
-            kind: resource.kind.clone(),
-            plural: resource.plural.clone(),
-            namespaced: served.namespaced,
-        }
-    }
-
-    /// Returns the path of the collection in `namespace`, or of all namespaces.
-    pub(super) fn path(&self, namespace: Option<&str>) -> String {
-        let version = if self.group.is_empty() {
-            format!("/api/{}", self.version)
-        } else {
-            format!("/apis/{}/{}", self.group, self.version)
-        };
-        match namespace.filter(|_| self.namespaced) {
-            Some(namespace) => format!("{version}/namespaces/{namespace}/{}", self.plural),
-            None => format!("{version}/{}", self.plural),
-        }
-    }
-}
-
-impl std::fmt::Display for CheckedResource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.plural)?;
-        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
-    }
+/// Returns the resources that are checked unless others are named. With a namespace, those of the cluster are left out.
+pub(super) fn default_resources(namespace: Option<&str>) -> Vec<ServedResource> {
+    let all = DEFAULT_RESOURCES.into_iter().map(|(group, version, kind, plural, namespaced)| {
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        ServedResource { api_resource: ApiResource::from_gvk_with_plural(&kind, plural), namespaced }
+    });
+    all.filter(|resource| resource.namespaced || namespace.is_none()).collect()
 }
 
 /// Everything that a check needs.
@@ -84,7 +37,7 @@ pub(super) struct CheckContext {
     pub(super) connection: Connection,
     /// Source of the configuration: files and context.
     pub(super) source: String,
-    pub(super) resources: Vec<CheckedResource>,
+    pub(super) resources: Vec<ServedResource>,
     /// The checked namespace; `None` for all.
     pub(super) namespace: Option<String>,
     /// Duration of the watches that observe changes.
@@ -102,9 +55,20 @@ pub(super) struct VersionReply {
 }
 
 impl CheckContext {
-    /// Returns the path of `resource` in the checked scope.
-    pub(super) fn path(&self, resource: &CheckedResource) -> String {
-        resource.path(self.namespace.as_deref())
+    /// Returns the first resource, for checks of one resource.
+    pub(super) fn first_resource(&self) -> &ServedResource {
+        // Never empty: each named resource is found or fails the program, and most default resources have namespaces.
+        &self.resources[0]
+    }
+
+    /// Returns the path of the collection of `resource` in the checked scope.
+    pub(super) fn path(&self, resource: &ServedResource) -> String {
+        let ApiResource { group, api_version, plural, .. } = &resource.api_resource;
+        let root = if group.is_empty() { "/api" } else { "/apis" };
+        match self.namespace.as_deref().filter(|_| resource.namespaced) {
+            Some(namespace) => format!("{root}/{api_version}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{api_version}/{plural}"),
+        }
     }
 
     /// Returns host and port of the server.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::Value;
 use steadfast::Connection;
+use steadfast::unstable::catalog::ServedResource;
 use steadfast::unstable::proxy_name;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::addresses::resolve;
-use super::context::{CheckContext, CheckedResource};
+use super::context::CheckContext;
 use super::finding::Finding;
 use super::history::current_version;
 use super::requests::{CheckError, get, get_json};
@@ -35,7 +36,7 @@ const REMEDY: &str = "check this API server and its connection to etcd, and remo
 /// Compares the API servers: the addresses of the name, and the endpoints of the service `kubernetes`.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let server = context.connection.server();
-    let Some(resource) = context.resources.first() else { return Vec::new() };
+    let resource = context.first_resource();
     if proxy_name(&context.config).is_some() {
         return vec![Finding::not_checked(CHECK, server, "the server is behind a proxy")];
     }
@@ -90,7 +91,7 @@ async fn is_reachable(address: SocketAddr) -> bool {
 }
 
 /// Requests from the API server at `address` a list that is at least as new as `version`.
-async fn compare(context: &CheckContext, resource: &CheckedResource, address: SocketAddr, version: &str) -> Finding {
+async fn compare(context: &CheckContext, resource: &ServedResource, address: SocketAddr, version: &str) -> Finding {
     let connection = match connect(context, address).await {
         Ok(connection) => connection,
         Err(reason) => return Finding::not_checked(CHECK, address, reason),
@@ -126,6 +127,5 @@ async fn connect(context: &CheckContext, address: SocketAddr) -> Result<Connecti
     let scheme = if context.is_tls() { "https" } else { "http" };
     config.cluster_url =
         format!("{scheme}://{address}{path}").parse().map_err(|_| "the address is not valid".to_owned())?;
-    let built = tokio::task::spawn_blocking(move || Connection::builder(config).build());
-    built.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    super::connect(config).await
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::json;
+use steadfast::unstable::catalog::ServedResource;
 
-use super::context::{CheckContext, CheckedResource};
+use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, get_json, watch};
+use super::requests::{CheckError, get_json, stream_error, watch};
 use crate::changes::text::plural;
 
 /// Name of the check.
@@ -28,13 +29,10 @@ const REMEDY: &str = "check whether the API servers restart often; raise --defau
 
 /// Tries watches of the first resource from older versions.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
-    match context.resources.first() {
-        Some(resource) => vec![of_resource(context, resource).await],
-        None => Vec::new(),
-    }
+    vec![of_resource(context, context.first_resource()).await]
 }
 
-async fn of_resource(context: &CheckContext, resource: &CheckedResource) -> Finding {
+async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Finding {
     let path = context.path(resource);
     let current = match current_version(context, resource).await {
         Ok(version) => version.parse().ok(),
@@ -59,7 +57,7 @@ async fn of_resource(context: &CheckContext, resource: &CheckedResource) -> Find
 }
 
 /// Judges the largest working and the smallest expired distance.
-fn judge(resource: &CheckedResource, working: Option<u64>, expired: Option<u64>) -> Finding {
+fn judge(resource: &ServedResource, working: Option<u64>, expired: Option<u64>) -> Finding {
     match (working, expired) {
         (None, _) => Finding::failure(
             CHECK,
@@ -87,7 +85,7 @@ fn judge(resource: &CheckedResource, working: Option<u64>, expired: Option<u64>)
 }
 
 /// Returns the current version of the resource, by a consistent read.
-pub(super) async fn current_version(context: &CheckContext, resource: &CheckedResource) -> Result<String, CheckError> {
+pub(super) async fn current_version(context: &CheckContext, resource: &ServedResource) -> Result<String, CheckError> {
     let list = get_json(&context.connection, &format!("{}?limit=1", context.path(resource))).await?;
     let version = list.pointer("/metadata/resourceVersion").and_then(|version| version.as_str());
     let version = version.filter(|version| !version.is_empty());
@@ -97,16 +95,12 @@ pub(super) async fn current_version(context: &CheckContext, resource: &CheckedRe
 /// Returns whether a watch can start at `version`. Reads only the first record.
 async fn can_start(context: &CheckContext, path: &str, version: u64) -> Result<bool, CheckError> {
     let path = format!("{path}?watch=1&resourceVersion={version}&timeoutSeconds=1");
-    let mut status = None;
+    let mut rejected = None;
     let ended = watch(&context.connection, &path, RECORD_DEADLINE, |record| {
-        if record["type"] == "ERROR" {
-            let message = record.pointer("/object/message").and_then(|message| message.as_str()).unwrap_or_default();
-            let code = record.pointer("/object/code").and_then(|code| u16::try_from(code.as_u64()?).ok());
-            status = Some(CheckError::Status(code.unwrap_or_default(), message.to_owned()));
-        }
+        rejected = stream_error(&record);
         ControlFlow::Break(())
     });
-    match ended.await.and_then(|()| status.map_or(Ok(()), Err)) {
+    match ended.await.and_then(|()| rejected.map_or(Ok(()), Err)) {
         Ok(()) => Ok(true),
         Err(error) if error.status() == Some(410) => Ok(false),
         Err(error) => Err(error),
@@ -115,12 +109,13 @@ async fn can_start(context: &CheckContext, path: &str, version: u64) -> Result<b
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::default_resources;
     use super::super::finding::FindingSeverity;
     use super::*;
 
     #[test]
     fn window_is_judged_by_its_length() {
-        let pods = CheckedResource::defaults(None).remove(0);
+        let pods = default_resources(None).remove(0);
         for (working, expired, severity) in [
             (None, Some(0), FindingSeverity::Failure),
             (Some(0), Some(1), FindingSeverity::Warning),

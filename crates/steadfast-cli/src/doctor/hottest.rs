@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
+use steadfast::unstable::catalog::ServedResource;
 
-use super::context::CheckedResource;
 use super::finding::Finding;
 use super::requests::CheckError;
 use super::watch_sample::{ObjectChanges, WatchSample};
@@ -22,7 +22,7 @@ const MIN_OBSERVED_CHANGES: usize = 5;
 const MAX_REPORTED_OBJECTS: usize = 5;
 
 /// Evaluates the short watches.
-pub(super) fn findings(samples: &[(CheckedResource, Result<WatchSample, CheckError>)]) -> Vec<Finding> {
+pub(super) fn findings(samples: &[(ServedResource, Result<WatchSample, CheckError>)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (resource, result) in samples {
         match result {
@@ -33,7 +33,7 @@ pub(super) fn findings(samples: &[(CheckedResource, Result<WatchSample, CheckErr
     findings
 }
 
-fn of_resource(resource: &CheckedResource, sample: &WatchSample) -> Vec<Finding> {
+fn of_resource(resource: &ServedResource, sample: &WatchSample) -> Vec<Finding> {
     let mut hottest: Vec<(&String, &ObjectChanges)> = sample.objects.iter().collect();
     hottest.sort_by_key(|(_, object)| std::cmp::Reverse(object.changes));
     hottest.truncate(MAX_REPORTED_OBJECTS);
@@ -79,12 +79,13 @@ fn managers(object: &ObjectChanges) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::default_resources;
     use super::super::finding::FindingSeverity;
     use super::*;
 
     #[test]
     fn hot_object_is_reported_with_manager() {
-        let pods = CheckedResource::defaults(None).remove(0);
+        let pods = default_resources(None).remove(0);
         let object = |changes: usize| ObjectChanges { changes, managers: [("flipper".to_owned(), changes)].into() };
         let mut sample = WatchSample { events: 14, duration: Duration::from_secs(10), ..WatchSample::default() };
         sample.objects = [("default/hot".to_owned(), object(12)), ("default/calm".to_owned(), object(2))].into();

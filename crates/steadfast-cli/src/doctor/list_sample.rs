@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use futures::StreamExt;
 use futures::stream;
 use serde_json::Value;
+use steadfast::unstable::catalog::ServedResource;
 
-use super::context::{CheckContext, CheckedResource};
+use super::context::CheckContext;
 use super::requests::{CheckError, REQUEST_DEADLINE, get};
 
 /// Numbers of objects in a page. The next smaller page is requested if the response is too large.
@@ -24,7 +25,7 @@ pub(super) struct ListSample {
 }
 
 /// Results by resource.
-pub(super) type ListSamples = Vec<(CheckedResource, Result<ListSample, CheckError>)>;
+pub(super) type ListSamples = Vec<(ServedResource, Result<ListSample, CheckError>)>;
 
 /// Requests a page of each resource.
 pub(super) async fn collect(context: &CheckContext) -> ListSamples {
@@ -35,7 +36,7 @@ pub(super) async fn collect(context: &CheckContext) -> ListSamples {
     lists.buffered(MAX_CONCURRENT_LISTS).collect().await
 }
 
-async fn of_resource(context: &CheckContext, resource: &CheckedResource) -> Result<ListSample, CheckError> {
+async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Result<ListSample, CheckError> {
     let mut ended = Err(CheckError::TooLarge);
     for size in PAGE_SIZES {
         let path = format!("{}?limit={size}", context.path(resource));

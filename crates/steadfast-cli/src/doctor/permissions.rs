@@ -3,9 +3,10 @@
 use futures::StreamExt;
 use futures::stream;
 use serde_json::{Value, json};
+use steadfast::unstable::catalog::ServedResource;
 
 use super::authentication::user_name;
-use super::context::{CheckContext, CheckedResource};
+use super::context::CheckContext;
 use super::finding::Finding;
 use super::requests::{CheckError, post_json};
 
@@ -33,8 +34,9 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     of_resources.map(|(resource, results)| judge(context, resource, results, user.as_deref())).collect()
 }
 
-async fn review(context: &CheckContext, resource: &CheckedResource, verb: &str) -> Result<bool, CheckError> {
-    let mut attributes = json!({"group": resource.group, "resource": resource.plural, "verb": verb});
+async fn review(context: &CheckContext, resource: &ServedResource, verb: &str) -> Result<bool, CheckError> {
+    let served = &resource.api_resource;
+    let mut attributes = json!({"group": served.group, "resource": served.plural, "verb": verb});
     if let Some(namespace) = context.namespace.as_deref().filter(|_| resource.namespaced) {
         attributes["namespace"] = json!(namespace);
     }
@@ -49,7 +51,7 @@ async fn review(context: &CheckContext, resource: &CheckedResource, verb: &str) 
 
 fn judge(
     context: &CheckContext,
-    resource: &CheckedResource,
+    resource: &ServedResource,
     results: &[Result<bool, CheckError>],
     user: Option<&str>,
 ) -> Finding {
@@ -86,7 +88,7 @@ fn judge(
 }
 
 /// Returns the missing role with its binding to `user`.
-fn manifest(resource: &CheckedResource, namespace: Option<&str>, verbs: &[&str], user: Option<&str>) -> String {
+fn manifest(resource: &ServedResource, namespace: Option<&str>, verbs: &[&str], user: Option<&str>) -> String {
     let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
     let name = format!("watch-{resource}");
     let in_namespace = namespace.map(|namespace| format!(", namespace: {namespace}")).unwrap_or_default();
@@ -105,25 +107,23 @@ fn manifest(resource: &CheckedResource, namespace: Option<&str>, verbs: &[&str],
          - apiGroups: [\"{}\"]\n  resources: [{}]\n  verbs: [{}]\n---\n\
          apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata: {{name: {name}{in_namespace}}}\n\
          roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {kind}, name: {name}}}\nsubjects:\n- {subject}\n",
-        resource.group,
-        resource.plural,
+        resource.api_resource.group,
+        resource.api_resource.plural,
         verbs.join(", "),
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::core::{ApiResource, GroupVersionKind};
+
     use super::*;
 
     #[test]
     fn manifest_grants_missing_verbs() {
-        let deployments = CheckedResource {
-            group: "apps".to_owned(),
-            version: "v1".to_owned(),
-            kind: "Deployment".to_owned(),
-            plural: "deployments".to_owned(),
-            namespaced: true,
-        };
+        let kind = GroupVersionKind::gvk("apps", "v1", "Deployment");
+        let api_resource = ApiResource::from_gvk_with_plural(&kind, "deployments");
+        let deployments = ServedResource { api_resource, namespaced: true };
         let text = manifest(&deployments, Some("shop"), &["list", "watch"], Some("system:serviceaccount:ops:informer"));
         for part in [
             "kind: Role\n",

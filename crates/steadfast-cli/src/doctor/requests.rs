@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use kube::client::Body;
 use serde_json::Value;
 use steadfast::Connection;
 use steadfast::connection::SendError;
-use steadfast::transport::Deadlines;
+use steadfast::transport::{Deadlines, ResponseBody, TransportError};
 use tokio::time::timeout;
 
 /// Deadline of an ordinary request.
@@ -66,7 +66,7 @@ impl std::fmt::Display for CheckError {
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
     /// Time from the start of the request to the end of the response.
     pub(super) elapsed: Duration,
 }
@@ -75,17 +75,29 @@ impl Reply {
     /// Returns the body of a successful response.
     pub(super) fn json(&self) -> Result<Value, CheckError> {
         if !self.status.is_success() {
-            return Err(self.rejection());
+            return Err(rejection(self.status, &self.body));
         }
         serde_json::from_slice(&self.body).map_err(|error| CheckError::Unreadable(error.to_string()))
     }
+}
 
-    fn rejection(&self) -> CheckError {
-        // API servers explain a rejection in a `Status`. A proxy may send HTML, which does not help.
-        let status: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let message = status["message"].as_str().or(self.status.canonical_reason()).unwrap_or_default();
-        CheckError::Status(self.status.as_u16(), message.to_owned())
+/// Returns the error of a response with the unsuccessful `status`.
+fn rejection(status: StatusCode, body: &[u8]) -> CheckError {
+    // API servers explain a rejection in a `Status`. A proxy may send HTML, which does not help.
+    let explanation: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = explanation["message"].as_str().or(status.canonical_reason()).unwrap_or_default();
+    CheckError::Status(status.as_u16(), message.to_owned())
+}
+
+/// Returns the error of an `ERROR` record of a watch; `None` for another record.
+pub(super) fn stream_error(record: &Value) -> Option<CheckError> {
+    if record["type"] != "ERROR" {
+        return None;
     }
+    let status = &record["object"];
+    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+    let message = status["message"].as_str().unwrap_or_default();
+    Some(CheckError::Status(code, message.to_owned()))
 }
 
 /// Sends `GET path` and reads the response.
@@ -113,20 +125,23 @@ async fn send(
     let started = Instant::now();
     let exchange = async {
         let response = connection.send(request(method, path, body, deadline)?).await.map_err(not_sent)?;
-        let (head, mut stream) = response.into_parts();
-        let mut body = Vec::new();
-        while let Some(frame) = stream.frame().await {
-            let frame = frame.map_err(|error| CheckError::NoResponse(error.cause()))?;
-            if let Some(data) = frame.data_ref() {
-                body.extend_from_slice(data);
-            }
-            if body.len() > MAX_BODY_BYTES {
-                return Err(CheckError::TooLarge);
-            }
-        }
+        let (head, body) = response.into_parts();
+        let body = read_body(body).await?;
         Ok(Reply { status: head.status, headers: head.headers, body, elapsed: started.elapsed() })
     };
     timeout(deadline, exchange).await.unwrap_or(Err(CheckError::Deadline(deadline)))
+}
+
+/// Reads a body of at most [`MAX_BODY_BYTES`].
+async fn read_body(body: ResponseBody) -> Result<Bytes, CheckError> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(CheckError::TooLarge),
+        Err(error) => {
+            let cause = error.downcast_ref::<TransportError>().map(TransportError::cause);
+            Err(CheckError::NoResponse(cause.unwrap_or_else(|| error.to_string())))
+        }
+    }
 }
 
 fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Result<Request<Body>, CheckError> {
@@ -159,10 +174,9 @@ pub(super) async fn watch(
     let response = opened.await.unwrap_or(Err(CheckError::Deadline(REQUEST_DEADLINE)))?;
     let (head, mut body) = response.into_parts();
     if !head.status.is_success() {
-        let collected = timeout(REQUEST_DEADLINE, body.frame()).await;
-        let first = collected.ok().flatten().and_then(Result::ok).and_then(|frame| frame.into_data().ok());
-        let (headers, body) = (head.headers, first.unwrap_or_default().to_vec());
-        return Err(Reply { status: head.status, headers, body, elapsed: Duration::ZERO }.rejection());
+        // Without a complete body, a rejection still has its status.
+        let body = timeout(REQUEST_DEADLINE, read_body(body)).await.ok().and_then(Result::ok).unwrap_or_default();
+        return Err(rejection(head.status, &body));
     }
     let records = async {
         let mut pending = Vec::new();

@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 use steadfast::k8s_openapi::api::{apps, batch, coordination, core, discovery};
 use steadfast::kube::core::{DynamicObject, PartialObjectMeta};
 use steadfast::unstable::cached_bytes;
+use steadfast::unstable::catalog::ServedResource;
 use steadfast::{Cacheable, Lazy};
 
-use super::context::CheckedResource;
 use super::finding::Finding;
 use super::list_sample::{ListSample, ListSamples};
+use crate::byte_count::format_bytes;
 use crate::changes::text::plural;
 
 /// Name of the check.
@@ -19,7 +20,7 @@ const LARGE_CACHE_BYTES: usize = 1 << 30;
 
 /// Evaluates the pages of objects.
 pub(super) fn findings(samples: &ListSamples) -> Vec<Finding> {
-    let of_sample = |(resource, sample): &(CheckedResource, Result<ListSample, _>)| match sample {
+    let of_sample = |(resource, sample): &(ServedResource, Result<ListSample, _>)| match sample {
         Ok(sample) => of_resource(resource, sample),
         Err(error) => Finding::not_checked(CHECK, resource, error),
     };
@@ -35,7 +36,7 @@ struct CacheEstimate {
     metadata: usize,
 }
 
-fn of_resource(resource: &CheckedResource, sample: &ListSample) -> Finding {
+fn of_resource(resource: &ServedResource, sample: &ListSample) -> Finding {
     let sampled = sample.objects.len();
     let Some(count) = sample.count else {
         return Finding::not_checked(
@@ -53,10 +54,11 @@ fn of_resource(resource: &CheckedResource, sample: &ListSample) -> Finding {
         return Finding::not_checked(
             CHECK,
             resource,
-            format!("{count} objects, which cannot be decoded as {}", resource.kind),
+            format!("{count} objects, which cannot be decoded as {}", resource.api_resource.kind),
         );
     };
     let CacheEstimate { decoded, lazy, packed, metadata } = estimate;
+    let size = |bytes: usize| format_bytes(bytes as u64);
     let message = format!(
         "{} of {} on average; estimated cache: decoded {}, Lazy {}, Lazy and packed {}, metadata only {} (from \
          a sample of {sampled})",
@@ -86,7 +88,7 @@ fn of_resource(resource: &CheckedResource, sample: &ListSample) -> Finding {
 }
 
 /// Estimates the memory of `count` objects from the sample.
-fn estimate(resource: &CheckedResource, sample: &ListSample, count: usize) -> Option<CacheEstimate> {
+fn estimate(resource: &ServedResource, sample: &ListSample, count: usize) -> Option<CacheEstimate> {
     let objects: Vec<Value> = sample.objects.iter().map(|object| complete(resource, object)).collect();
     // A server that sends only the metadata sends no other fields.
     let part = |object: &Value| json!({"metadata": object["metadata"]});
@@ -101,26 +103,22 @@ fn estimate(resource: &CheckedResource, sample: &ListSample, count: usize) -> Op
 }
 
 /// Returns the object with its type, which items of a list lack.
-fn complete(resource: &CheckedResource, object: &Value) -> Value {
+fn complete(resource: &ServedResource, object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
-        let version = if resource.group.is_empty() {
-            resource.version.clone()
-        } else {
-            format!("{}/{}", resource.group, resource.version)
-        };
-        fields.entry("apiVersion").or_insert_with(|| version.into());
-        fields.entry("kind").or_insert_with(|| resource.kind.clone().into());
+        let served = &resource.api_resource;
+        fields.entry("apiVersion").or_insert_with(|| served.api_version.clone().into());
+        fields.entry("kind").or_insert_with(|| served.kind.clone().into());
     }
     object
 }
 
 /// Returns the memory of the objects as values of their type in `k8s-openapi`, or as `DynamicObject`.
-fn decoded(resource: &CheckedResource, objects: &[Value]) -> Option<usize> {
+fn decoded(resource: &ServedResource, objects: &[Value]) -> Option<usize> {
     fn of<K: Cacheable>(objects: &[Value]) -> Option<usize> {
         cached_bytes::<K>(objects, false)
     }
-    let measure = match (resource.group.as_str(), resource.kind.as_str()) {
+    let measure = match (resource.api_resource.group.as_str(), resource.api_resource.kind.as_str()) {
         ("", "Pod") => of::<core::v1::Pod>,
         ("", "Service") => of::<core::v1::Service>,
         ("", "ConfigMap") => of::<core::v1::ConfigMap>,
@@ -140,24 +138,13 @@ fn decoded(resource: &CheckedResource, objects: &[Value]) -> Option<usize> {
     measure(objects)
 }
 
-/// Formats a number of bytes.
-fn size(bytes: usize) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
-    let number = bytes as f64;
-    match bytes {
-        0..1_000 => format!("{bytes} B"),
-        1_000..1_000_000 => format!("{:.1} KB", number / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", number / 1e6),
-        _ => format!("{:.1} GB", number / 1e9),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::context::default_resources;
     use super::*;
 
-    fn pods() -> CheckedResource {
-        CheckedResource::defaults(None).remove(0)
+    fn pods() -> ServedResource {
+        default_resources(None).remove(0)
     }
 
     fn pod(name: &str) -> Value {

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::Value;
+use steadfast::unstable::catalog::ServedResource;
 
-use super::context::{CheckContext, CheckedResource};
+use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, watch};
+use super::requests::{CheckError, stream_error, watch};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "streamed lists";
@@ -23,13 +24,10 @@ const WHY: &str =
 
 /// Requests an empty streamed list of the first resource.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
-    match context.resources.first() {
-        Some(resource) => vec![of_resource(context, resource).await],
-        None => Vec::new(),
-    }
+    vec![of_resource(context, context.first_resource()).await]
 }
 
-async fn of_resource(context: &CheckContext, resource: &CheckedResource) -> Finding {
+async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Finding {
     let path = format!(
         "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5\
          &fieldSelector=metadata.name%3D{NO_OBJECT}",
@@ -76,15 +74,10 @@ enum Marker {
 
 impl Marker {
     fn of(record: &Value) -> Self {
-        let is_end = record.pointer("/object/metadata/annotations/k8s.io~1initial-events-end").is_some();
-        match record["type"].as_str() {
-            Some("BOOKMARK") if is_end => Self::Found,
-            Some("ERROR") => Self::Rejected(
-                record
-                    .pointer("/object/message")
-                    .map_or_else(String::new, |message| message.as_str().unwrap_or_default().to_owned()),
-            ),
-            _ => Self::Missing,
+        if let Some(CheckError::Status(_, reason)) = stream_error(record) {
+            return Self::Rejected(reason);
         }
+        let is_end = record.pointer("/object/metadata/annotations/k8s.io~1initial-events-end").is_some();
+        if is_end && record["type"] == "BOOKMARK" { Self::Found } else { Self::Missing }
     }
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use futures::future::{join, join_all};
 use serde_json::Value;
+use steadfast::unstable::catalog::ServedResource;
 use tokio::time::sleep;
 
-use super::context::{CheckContext, CheckedResource};
+use super::context::CheckContext;
 use super::history::current_version;
-use super::requests::{CheckError, watch};
+use super::requests::{CheckError, stream_error, watch};
 use crate::changes::manager;
 
 /// Additional time for a watch to end after its timeout.
@@ -45,12 +46,12 @@ pub(super) struct ObjectChanges {
 }
 
 /// Watches all resources concurrently for the duration of the sample.
-pub(super) async fn collect(context: &CheckContext) -> Vec<(CheckedResource, Result<WatchSample, CheckError>)> {
+pub(super) async fn collect(context: &CheckContext) -> Vec<(ServedResource, Result<WatchSample, CheckError>)> {
     let samples = context.resources.iter().map(async |resource| (resource.clone(), sample(context, resource).await));
     join_all(samples).await
 }
 
-async fn sample(context: &CheckContext, resource: &CheckedResource) -> Result<WatchSample, CheckError> {
+async fn sample(context: &CheckContext, resource: &ServedResource) -> Result<WatchSample, CheckError> {
     // A watch without a version would start with all objects.
     let version = current_version(context, resource).await?;
     let seconds = context.sample.as_secs().max(1);
@@ -79,23 +80,20 @@ async fn sample(context: &CheckContext, resource: &CheckedResource) -> Result<Wa
 
 impl WatchSample {
     fn record(&mut self, record: &Value, at: Duration) {
-        match record["type"].as_str() {
-            Some("BOOKMARK") => self.bookmarks.push(at),
-            Some("ERROR") => {
-                let message = record.pointer("/object/message").and_then(Value::as_str).unwrap_or_default();
-                self.error = Some(message.to_owned());
-            }
-            _ => {
-                self.events += 1;
-                let object = &record["object"];
-                let name = name(object);
-                // Memory stays limited in a cluster with many short-lived objects.
-                if self.objects.len() < MAX_COUNTED_OBJECTS || self.objects.contains_key(&name) {
-                    let changes = self.objects.entry(name).or_default();
-                    changes.changes += 1;
-                    if let Some(manager) = manager::latest(object) {
-                        *changes.managers.entry(manager.to_owned()).or_default() += 1;
-                    }
+        if let Some(CheckError::Status(_, message)) = stream_error(record) {
+            self.error = Some(message);
+        } else if record["type"] == "BOOKMARK" {
+            self.bookmarks.push(at);
+        } else {
+            self.events += 1;
+            let object = &record["object"];
+            let name = name(object);
+            // Memory stays limited in a cluster with many short-lived objects.
+            if self.objects.len() < MAX_COUNTED_OBJECTS || self.objects.contains_key(&name) {
+                let changes = self.objects.entry(name).or_default();
+                changes.changes += 1;
+                if let Some(manager) = manager::latest(object) {
+                    *changes.managers.entry(manager.to_owned()).or_default() += 1;
                 }
             }
         }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use steadfast_testing::scenarios::Scenario;
 
 use super::outcome::Outcome;
+use crate::byte_count::format_bytes;
 use crate::cli::Output;
 use crate::failure::Failure;
 
@@ -92,7 +93,7 @@ pub(crate) fn print_table(outcomes: &[Outcome]) {
             seconds(outcome.recover_ms),
             outcome.lists.to_string(),
             outcome.watches.to_string(),
-            bytes(outcome.bytes),
+            format_bytes(outcome.bytes),
         ]
     };
     let rows: Vec<[String; 12]> = outcomes.iter().map(cells).collect();
@@ -152,22 +153,12 @@ fn seconds(ms: Option<u64>) -> String {
     }
 }
 
-/// Formats a byte count: `812 B`, `12.3 kB`, `4.5 MB`.
-fn bytes(count: u64) -> String {
-    match count {
-        0..1000 => format!("{count} B"),
-        1000..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
-        _ => format!("{:.1} MB", count as f64 / 1e6),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_are_readable() {
+    fn durations_are_readable() {
         assert_eq!([None, Some(0), Some(12), Some(3449)].map(seconds), ["-", "<1 ms", "12 ms", "3.4 s"]);
-        assert_eq!([bytes(812), bytes(12_345), bytes(4_500_000)], ["812 B", "12.3 kB", "4.5 MB"]);
     }
 }

@@ -54,11 +54,11 @@ impl EventPrinter {
         }
         let Some(text) = line.text else { return };
         match (admission, &self.related) {
-            (Admission::Unknown(owner), Some(related)) => {
-                related.keep(owner, text).into_iter().for_each(|line| self.printer.print(line));
+            (Admission::Unknown(uid), Some(related)) => {
+                related.keep(uid, text).into_iter().for_each(|line| self.printer.print(line));
             }
-            (Admission::Related(children), _) => {
-                [text].into_iter().chain(children).for_each(|line| self.printer.print(line));
+            (Admission::Related(released), _) => {
+                [text].into_iter().chain(released).for_each(|line| self.printer.print(line));
             }
             _ => self.printer.print(text),
         }

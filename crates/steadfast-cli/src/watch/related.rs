@@ -34,7 +34,7 @@ const MAX_DEPTH: usize = 8;
 /// Maximum number of deleted relatives whose later Events are shown.
 const MAX_DELETED: usize = 10_000;
 
-/// Maximum number of lines that wait for the owner of their object.
+/// Maximum number of lines that wait for an unknown owner.
 const MAX_WAITING_LINES: usize = 1_000;
 
 /// A named object.
@@ -58,7 +58,7 @@ struct Relatives {
     root_uids: HashSet<String>,
     /// UIDs of deleted relatives, the oldest first.
     deleted: VecDeque<String>,
-    /// Lines whose object has an unknown owner, with the owner's UID.
+    /// Lines of objects with an unknown owner at any level, with the UIDs of the objects, in order of arrival.
     waiting: VecDeque<(String, String)>,
     /// Number of resources whose existing objects are not all known.
     pending: usize,
@@ -68,11 +68,11 @@ struct Relatives {
 /// Decision about the line of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The line is printed, and then these lines of its children, which arrived earlier.
+    /// The line is printed, and then these lines of objects below the object, which arrived earlier.
     Related(Vec<String>),
     /// The line is dropped.
     Unrelated,
-    /// The object has an owner that is not known yet, with this UID.
+    /// The object with this UID has an owner, at any level, that is not known yet.
     Unknown(String),
 }
 
@@ -95,7 +95,6 @@ impl Related {
         } else {
             let Some(node) = TreeNode::of(resource, object, state) else { return Admission::Unrelated };
             let uid = node.uid.clone();
-            let owner = node.owners.iter().find(|owner| !relatives.nodes.contains_key(*owner)).cloned();
             relatives.insert(node);
             // The tree evaluates all objects once.
             if !relatives.is_printed && !is_deleted {
@@ -105,9 +104,10 @@ impl Related {
             if is_deleted {
                 relatives.remove(&uid, is_related);
             } else if is_related {
-                return Admission::Related(relatives.take_waiting(&uid));
-            } else if let Some(owner) = owner {
-                return Admission::Unknown(owner);
+                // Also for a known object: an update can add an owner.
+                return Admission::Related(relatives.release_waiting());
+            } else if relatives.has_unknown_owner(&uid, MAX_DEPTH) {
+                return Admission::Unknown(uid);
             }
             is_related
         };
@@ -115,14 +115,15 @@ impl Related {
         if is_related && relatives.is_printed { Admission::Related(Vec::new()) } else { Admission::Unrelated }
     }
 
-    /// Keeps a line until the object with the UID `owner` is known to be related. Returns the line if this is known by now.
-    pub(super) fn keep(&self, owner: String, line: String) -> Option<String> {
+    /// Keeps the line of the object `uid` until its owners up to a named object are known. Returns the line if the object
+    /// is known to be related by now.
+    pub(super) fn keep(&self, uid: String, line: String) -> Option<String> {
         let mut relatives = self.0.lock();
         // The handler of another informer may have recorded the owner in the meantime.
-        if relatives.is_related(&owner) {
+        if relatives.is_related(&uid) {
             return Some(line);
         }
-        relatives.waiting.push_back((owner, line));
+        relatives.waiting.push_back((uid, line));
         if relatives.waiting.len() > MAX_WAITING_LINES {
             relatives.waiting.pop_front();
         }
@@ -190,6 +191,13 @@ impl Relatives {
         self.is_root(node) || node.owners.iter().any(|owner| self.is_below_root(owner, depth - 1))
     }
 
+    /// Returns whether the object or one of its owners is not known. References to unwatched resources stay unknown.
+    fn has_unknown_owner(&self, uid: &str, depth: usize) -> bool {
+        self.nodes
+            .get(uid)
+            .is_none_or(|node| depth > 0 && node.owners.iter().any(|owner| self.has_unknown_owner(owner, depth - 1)))
+    }
+
     fn is_above_root(&self, uid: &str) -> bool {
         let mut roots = self.root_uids.iter().filter_map(|root| self.nodes.get(root));
         roots.any(|root| self.has_owner(root, uid, MAX_DEPTH))
@@ -212,11 +220,13 @@ impl Relatives {
         self.is_related(uid) || self.deleted.iter().any(|deleted| deleted == uid)
     }
 
-    /// Removes and returns the lines that wait for `owner`.
-    fn take_waiting(&mut self, owner: &str) -> Vec<String> {
-        let (taken, left): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(of, _)| of == owner);
-        self.waiting = left.into();
-        taken.into_iter().map(|(_, line)| line).collect()
+    /// Removes and returns the waiting lines of objects below a root, in order of arrival.
+    fn release_waiting(&mut self) -> Vec<String> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (released, left): (VecDeque<_>, VecDeque<_>) =
+            waiting.into_iter().partition(|(uid, _)| self.is_below_root(uid, MAX_DEPTH));
+        self.waiting = left;
+        released.into_iter().map(|(_, line)| line).collect()
     }
 
     /// Returns the lines of the tree: objects without a known owner first, each followed by its children.
@@ -332,23 +342,50 @@ mod tests {
         assert_eq!(tree[2], "   └─ ✗ pods shop/web-1-a state");
     }
 
+    /// Adds an object with an unknown owner, and keeps its line.
+    fn keep(related: &Related, resource: &str, object: &Value, line: &str) {
+        let Admission::Unknown(uid) = add(related, resource, object) else { panic!("the owner is known") };
+        assert_eq!(Some(uid.as_str()), object["metadata"]["uid"].as_str());
+        assert_eq!(related.keep(uid, line.to_owned()), None);
+    }
+
     #[test]
     fn line_waits_for_unknown_owner() {
         let related = related();
         add(&related, "deployments.apps", &object("web", None));
         tree(&related);
-        let Admission::Unknown(owner) = add(&related, "pods", &object("web-2-a", Some("web-2"))) else {
-            panic!("the owner is not known")
-        };
-        assert_eq!(related.keep(owner, "pod line".to_owned()), None);
+        keep(&related, "pods", &object("web-2-a", Some("web-2")), "pod line");
         assert_eq!(
             add(&related, "replicasets.apps", &object("other-1", Some("web-2"))),
-            Admission::Unknown("u-web-2".to_owned())
+            Admission::Unknown("u-other-1".to_owned())
         );
         let admission = add(&related, "replicasets.apps", &object("web-2", Some("web")));
         assert_eq!(admission, Admission::Related(vec!["pod line".to_owned()]));
         assert_eq!(add(&related, "pods", &object("web-2-a", Some("web-2"))), Admission::Related(Vec::new()));
         assert_eq!(add(&related, "pods", &object("stranger", None)), Admission::Unrelated);
+    }
+
+    #[test]
+    fn line_waits_for_owner_of_known_owner() {
+        let related = related();
+        add(&related, "replicasets.apps", &object("web-1", Some("web")));
+        tree(&related);
+        keep(&related, "pods", &object("web-1-a", Some("web-1")), "pod line");
+        let admission = add(&related, "deployments.apps", &object("web", None));
+        assert_eq!(admission, Admission::Related(vec!["pod line".to_owned()]));
+    }
+
+    #[test]
+    fn lines_are_released_in_arrival_order() {
+        let related = related();
+        tree(&related);
+        keep(&related, "pods", &object("web-1-a", Some("web-1")), "pod line");
+        keep(&related, "replicasets.apps", &object("web-1", Some("web")), "replica set line");
+        let admission = add(&related, "deployments.apps", &object("web", None));
+        assert_eq!(admission, Admission::Related(vec!["pod line".to_owned(), "replica set line".to_owned()]));
+        // Each line is released once.
+        let admission = add(&related, "deployments.apps", &object("web", None));
+        assert_eq!(admission, Admission::Related(Vec::new()));
     }
 
     #[test]

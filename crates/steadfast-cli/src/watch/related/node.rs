@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::changes::phrases::{at, find_condition, list, number, text};
 use crate::changes::text::escape;
 
 /// Object of the tree.
@@ -69,13 +70,17 @@ pub(super) fn event_subject(event: &Value) -> Option<&str> {
 }
 
 fn is_ready(resource: &str, object: &Value) -> Option<bool> {
-    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
     match resource {
         "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => {
-            Some(number("/status/readyReplicas").unwrap_or(0) >= number("/spec/replicas").unwrap_or(1))
+            // The server's default is one replica.
+            let replicas = at(object, "spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+            Some(number(object, "status/readyReplicas") >= replicas)
         }
-        "daemonsets.apps" => Some(number("/status/numberReady") >= number("/status/desiredNumberScheduled")),
-        "pods" if object.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded") => Some(true),
+        // API servers send both numbers, also zeros.
+        "daemonsets.apps" => {
+            Some(number(object, "status/numberReady") >= number(object, "status/desiredNumberScheduled"))
+        }
+        "pods" if text(object, "status/phase") == "Succeeded" => Some(true),
         "pods" => Some(condition(object, "Ready").unwrap_or(false)),
         "jobs.batch" => condition(object, "Complete").or_else(|| condition(object, "Failed").map(|failed| !failed)),
         "endpointslices.discovery.k8s.io" => {
@@ -90,8 +95,7 @@ fn is_ready(resource: &str, object: &Value) -> Option<bool> {
 
 /// Returns whether the condition is true; `None` without the condition.
 fn condition(object: &Value, name: &str) -> Option<bool> {
-    let conditions = object.pointer("/status/conditions")?.as_array()?;
-    conditions.iter().find(|condition| condition["type"] == name).map(|condition| condition["status"] == "True")
+    find_condition(list(object, "status/conditions"), name).map(|condition| text(condition, "status") == "True")
 }
 
 #[cfg(test)]
