@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_bench_controllers::{context_switches, processor_time};
 use steadfast_executor::{BlockingPool, IoExecutor, TokioReactor};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -200,8 +200,7 @@ async fn forward(listener: TcpListener, chunks: mpsc::Sender<Vec<u8>>) -> Result
 
 /// Returns the first connection, and a buffer for its chunks.
 async fn accept(listener: TcpListener) -> Result<(TcpStream, Vec<u8>), std::io::Error> {
-    let (mut socket, _) = listener.accept().await?;
-    socket.flush().await?;
+    let (socket, _) = listener.accept().await?;
     Ok((socket, vec![0; 64 * 1024]))
 }
 

@@ -180,17 +180,6 @@ impl<K> Change<K> {
         Self { event, version: None, certainty: Certainty::Inferred }
     }
 
-    /// Returns the change with another handle of the object's current state. The state before the change stays.
-    pub(crate) fn with_current(self, current: &Object<K>) -> Self {
-        let event = match self.event {
-            Event::Added { initial, .. } => Event::Added { object: current.clone(), initial },
-            Event::Updated { old, .. } => Event::Updated { old, new: current.clone() },
-            Event::Resynced { .. } => Event::Resynced { object: current.clone() },
-            event @ Event::Deleted { .. } => event,
-        };
-        Self { event, ..self }
-    }
-
     /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         self.event.object().key()

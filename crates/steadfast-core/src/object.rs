@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 
-use crate::decode::Cacheable;
+use crate::decode::{Cacheable, DecodeError, Decoder, RawObject};
 use crate::footprint::shared;
 use crate::key::ObjectKey;
 use crate::on_demand::{DecodedUse, OnDemand, decoded_footprint};
@@ -63,6 +63,20 @@ pub struct WithSize<K> {
     pub bytes: usize,
     /// Encoded form to cache instead of the object, if any.
     on_demand: Option<Box<OnDemand<K>>>,
+}
+
+impl<K: Cacheable> WithSize<K> {
+    /// Decodes `raw` for a cache, with the encoded form if the object is cached encoded.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the object does not fit the form.
+    pub fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        let (object, beyond) = decoder.decode_with_size(raw)?;
+        let object = Self::new(object, beyond);
+        let on_demand = K::on_demand(raw, object.bytes, decoder);
+        Ok(object.cached_as(on_demand))
+    }
 }
 
 impl<K> WithSize<K> {
@@ -376,12 +390,11 @@ impl<K> Entry<K> {
         }
     }
 
-    /// Returns the use of the decoded form since the last call, and its memory in bytes. Returns `None` if the entry has
-    /// no encoded form, or no decoded one.
-    #[doc(hidden)]
-    pub fn sweep_decoded(&self) -> Option<(DecodedUse, usize)> {
+    /// Returns the use of the decoded form since the last call. Returns `None` if the entry has no encoded form, or no
+    /// decoded one.
+    pub(crate) fn sweep_decoded(&self) -> Option<DecodedUse> {
         match &self.0.0.held {
-            CachedValue::OnDemand(held) => Some((held.sweep()?, held.decoded_bytes())),
+            CachedValue::OnDemand(held) => held.sweep(),
             CachedValue::Tainted { last } => Self(last.clone()?).sweep_decoded(),
             CachedValue::Known { .. } => None,
         }

@@ -46,11 +46,11 @@ pub type Decoded = Arc<dyn Fn(&ObjectKey, usize) + Send + Sync>;
 /// State that the objects of one cache share.
 pub(crate) struct Shared<K> {
     decode: Decode<K>,
-    decoded: Option<Decoded>,
+    decoded: Decoded,
 }
 
 impl<K> Shared<K> {
-    pub(crate) fn new(decode: Decode<K>, decoded: Option<Decoded>) -> Self {
+    pub(crate) fn new(decode: Decode<K>, decoded: Decoded) -> Self {
         Self { decode, decoded }
     }
 }
@@ -158,8 +158,8 @@ impl<K> OnDemand<K> {
 
     /// Reports the decoded form, if it exists.
     pub(crate) fn report(&self, identity: &Identity) {
-        if let Some(report) = self.shared.decoded.as_ref().filter(|_| self.is_decoded()) {
-            report(&identity.key, self.decoded_bytes());
+        if self.is_decoded() {
+            (self.shared.decoded)(&identity.key, self.decoded_bytes());
         }
     }
 

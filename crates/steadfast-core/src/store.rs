@@ -162,9 +162,9 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Returns the use of the object's decoded form since the last call, and its memory in bytes. Returns `None` if the
-    /// cache contains no decoded form next to an encoded one.
-    pub fn sweep_decoded(&self, key: &ObjectKey) -> Option<(DecodedUse, usize)> {
+    /// Returns the use of the object's decoded form since the last call. Returns `None` if the cache contains no decoded
+    /// form next to an encoded one.
+    pub fn sweep_decoded(&self, key: &ObjectKey) -> Option<DecodedUse> {
         self.working.objects.get(key)?.1.sweep_decoded()
     }
 
@@ -270,11 +270,14 @@ impl<K: Send + Sync + 'static> Store<K> {
         }
         // An index function may panic in `prepare`, so slots are taken from a copy until then.
         let mut vacant = self.vacant.clone();
+        let keeps_decoded = staging.keeps_decoded();
         let (slots, replacements) = staging.settle(&self.working.objects, &mut vacant, any_age);
         self.prepare(&replacements);
         self.vacant = vacant;
         self.apply_replacements(&replacements, Some(&slots));
-        replacements.iter().filter_map(|replacement| replacement.new.as_ref()).for_each(Entry::report_decoded);
+        if keeps_decoded {
+            replacements.iter().filter_map(|replacement| replacement.new.as_ref()).for_each(Entry::report_decoded);
+        }
         self.working.version = version;
         self.working.epoch += u64::from(epoch_changed);
         self.edited = true;
@@ -292,7 +295,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Ok(())
     }
 
-    fn edit(&mut self, replacement: Replacement<K>, path: &Path, mut on_change: impl FnMut(Change<K>)) {
+    fn edit(&mut self, replacement: Replacement<K>, path: &Path, on_change: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
         // The slot is taken after `prepare`, since a panic must leave it vacant.
@@ -303,13 +306,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.edited = true;
         let [Replacement { old, new, decoded, .. }] = replacement;
         // Handlers receive the decoded object, which the cache does not contain. They drop it after their calls.
-        let decoded = new.as_ref().zip(decoded).map(|(new, decoded)| new.with_decoded(decoded));
-        difference(old.as_ref(), new.as_ref(), path, self.rules, |change| {
-            on_change(match &decoded {
-                Some(decoded) => change.with_current(decoded),
-                None => change,
-            });
-        });
+        let decoded = new.as_ref().zip(decoded).map(|(new, decoded)| Entry::known(new.with_decoded(decoded)));
+        difference(old.as_ref(), decoded.as_ref().or(new.as_ref()), path, self.rules, on_change);
     }
 
     /// Computes the index values of the new objects. The index functions are user code and may panic, so no state is

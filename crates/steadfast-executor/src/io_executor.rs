@@ -21,11 +21,11 @@ use crate::blocking_pool::{BlockingPool, BlockingThreads, STUCK_AFTER};
 use crate::injected_fault::inject;
 use crate::reactor::{Reactor, ReactorHandle};
 use crate::sync::{Condvar, Instant, Mutex, MutexGuard, spawn_thread};
-use crate::user_task::{TaskScheduler, UserTask};
+use crate::user_task::{MAX_PROMPT_STEP_DURATION, TaskScheduler, UserTask};
 
 /// Interval of the standby thread's checks. A step that lasts from one check to the next is blocking. Such a step
 /// delays the other tasks for at most twice this time.
-const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = MAX_PROMPT_STEP_DURATION;
 
 /// Maximum number of steps before the sockets are served again.
 const MAX_STEPS: u32 = 16;

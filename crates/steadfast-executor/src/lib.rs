@@ -86,6 +86,7 @@
 //! [`BlockingPool::close`] ends the idle threads of a pool at once. All others end after their job.
 
 mod blocking_pool;
+mod contained;
 mod helper_pool;
 mod injected_fault;
 mod io_executor;
@@ -96,6 +97,7 @@ mod tokio_reactor;
 mod user_task;
 
 pub use blocking_pool::{BlockingPool, BlockingThreads, Job, ThreadAffinity};
+pub use contained::drop_contained;
 pub use helper_pool::{HelperPool, HelperThreads, HelperWork};
 #[cfg(feature = "shuttle")]
 pub use injected_fault::InjectedExecutorFault;

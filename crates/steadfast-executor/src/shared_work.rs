@@ -8,9 +8,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::contained::drop_contained;
 use crate::helper_pool::{HelperThreads, HelperWork};
 #[cfg(feature = "shuttle")]
 use crate::injected_fault::InjectedExecutorFault;
@@ -302,9 +302,7 @@ impl<W, I, O, T> Drop for SharedWork<W, I, O, T> {
         let unwanted = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.results));
         drop(state);
         // The `Drop` of a result may be user code.
-        if catch_unwind(AssertUnwindSafe(|| drop(unwanted))).is_err() {
-            tracing::error!("dropping an object panicked");
-        }
+        drop_contained(unwanted);
     }
 }
 

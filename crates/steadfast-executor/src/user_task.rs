@@ -16,7 +16,7 @@ pub(crate) const MAX_BLOCKING_STEPS: u32 = 4;
 const BLOCKING_STEPS_WINDOW: Duration = Duration::from_secs(1);
 
 /// Maximum duration of a prompt step.
-const MAX_PROMPT_STEP_DURATION: Duration = Duration::from_millis(20);
+pub(crate) const MAX_PROMPT_STEP_DURATION: Duration = Duration::from_millis(20);
 
 /// Time of only prompt steps after which a task returns from a thread of its own.
 const PROMPT_PERIOD_BEFORE_RETURN: Duration = Duration::from_secs(1);

@@ -62,10 +62,6 @@ struct Reported {
     bytes: usize,
     /// Memory of the forms that the driver has accepted, in bytes.
     accepted_bytes: usize,
-    /// True after the driver was woken for the first report since the last sweep.
-    has_woken: bool,
-    /// True after the driver was woken because of `MAX_UNSWEPT_BYTES`.
-    has_woken_for_memory: bool,
 }
 
 struct Report {
@@ -77,12 +73,11 @@ impl DecodeReports {
     /// Records a decoded object. Returns true if the driver must be woken.
     pub(crate) fn add(&self, key: &ObjectKey, bytes: usize) -> bool {
         let mut reported = self.0.lock();
+        let (is_first, bytes_before) = (reported.forms.is_empty(), reported.bytes);
         reported.forms.push_back(Report { key: key.clone(), bytes });
         reported.bytes += bytes;
-        let is_first = !std::mem::replace(&mut reported.has_woken, true);
-        let exceeds = reported.bytes >= MAX_UNSWEPT_BYTES;
-        let are_many = exceeds && !std::mem::replace(&mut reported.has_woken_for_memory, true);
-        is_first || are_many
+        // Once for the first report since the last sweep, and once when the memory reaches the limit.
+        is_first || (bytes_before < MAX_UNSWEPT_BYTES && reported.bytes >= MAX_UNSWEPT_BYTES)
     }
 
     /// Returns the memory of the decoded forms in bytes.
@@ -98,7 +93,6 @@ impl DecodeReports {
     /// Returns all reports and their memory in bytes.
     fn take(&self) -> (VecDeque<Report>, usize) {
         let mut reported = self.0.lock();
-        (reported.has_woken, reported.has_woken_for_memory) = (false, false);
         (std::mem::take(&mut reported.forms), std::mem::take(&mut reported.bytes))
     }
 }
@@ -194,12 +188,9 @@ impl DecodedForms {
         }
     }
 
-    /// Processes the object of a watch event, before it is in the cache. The driver applies the event before the next
-    /// [`step`](Self::step).
+    /// Processes the object of a watch event that is cached encoded, before it is in the cache. The driver applies the
+    /// event before the next [`step`](Self::step).
     pub(crate) fn event<K>(&mut self, key: &ObjectKey, object: &WithSize<K>, now: Instant) {
-        if !object.is_on_demand() {
-            return;
-        }
         self.events += 1;
         if self.keeps_recent {
             object.keep_unread();
@@ -233,10 +224,12 @@ impl DecodedForms {
                 false
             } else if sweep.fresh > 0 {
                 sweep.fresh -= 1;
-                self.visit_fresh(&mut sweep, store, now)
+                let queued = self.fresh.pop_front();
+                self.visit(queued, Some(&mut sweep), store, now)
             } else if sweep.kept > 0 {
                 sweep.kept -= 1;
-                self.visit_kept(store, now)
+                let queued = self.kept.pop_front();
+                self.visit(queued, None, store, now)
             } else {
                 is_complete = true;
                 break;
@@ -303,7 +296,7 @@ impl DecodedForms {
     /// Accepts the form of a report: it is fresh, or kept if it was dropped too early.
     fn accept<K: Send + Sync + 'static>(&mut self, report: Report, store: &Store<K>, now: Instant) {
         let Report { key, bytes } = report;
-        let Some((usage, _)) = store.sweep_decoded(&key) else {
+        let Some(usage) = store.sweep_decoded(&key) else {
             // A newer state has replaced the decoded one.
             self.bytes -= bytes;
             return;
@@ -318,47 +311,35 @@ impl DecodedForms {
         if origin == FormOrigin::Again { self.kept.push_back(form) } else { self.fresh.push_back(form) }
     }
 
-    /// Visits the oldest fresh form. Returns true if it was dropped.
-    fn visit_fresh<K: Send + Sync + 'static>(&mut self, sweep: &mut Sweep, store: &mut Store<K>, now: Instant) -> bool {
-        let Some(queued) = self.fresh.pop_front() else { return false };
+    /// Visits a queued form. Returns true if it was dropped. `sweep` is given for a fresh form: only fresh forms can belong
+    /// to an event, and an unused one is dropped at once.
+    fn visit<K: Send + Sync + 'static>(
+        &mut self,
+        queued: Option<Queued>,
+        sweep: Option<&mut Sweep>,
+        store: &mut Store<K>,
+        now: Instant,
+    ) -> bool {
+        let Some(queued) = queued else { return false };
         let Some(form) = self.forms.get_mut(&queued.key).filter(|form| form.ticket == queued.ticket) else {
             return false;
         };
-        let Some((usage, _)) = store.sweep_decoded(&queued.key) else {
+        let Some(usage) = store.sweep_decoded(&queued.key) else {
             self.remove(&queued.key);
             return false;
         };
-        if form.origin == FormOrigin::Event {
+        let retention = match form.origin {
+            _ if sweep.is_some() => Duration::ZERO,
+            FormOrigin::Again => REPEATED_RETENTION,
+            FormOrigin::Reader | FormOrigin::Event => SWEEP_INTERVAL,
+        };
+        if let Some(sweep) = sweep
+            && form.origin == FormOrigin::Event
+        {
             form.origin = FormOrigin::Reader;
             sweep.recent += 1;
             sweep.recent_read += usize::from(usage == DecodedUse::Read);
         }
-        match usage {
-            DecodedUse::Idle => {
-                store.drop_decoded(&queued.key);
-                self.remove(&queued.key);
-                return true;
-            }
-            // The form belongs to a newer state. The report of this form follows, and uses the origin that is set here.
-            DecodedUse::New { again: true } => form.origin = FormOrigin::Again,
-            DecodedUse::New { again: false } | DecodedUse::Read => {}
-        }
-        form.read = now;
-        self.kept.push_back(queued);
-        false
-    }
-
-    /// Visits the kept form whose last visit is the longest ago. Returns true if it was dropped.
-    fn visit_kept<K: Send + Sync + 'static>(&mut self, store: &mut Store<K>, now: Instant) -> bool {
-        let Some(queued) = self.kept.pop_front() else { return false };
-        let Some(form) = self.forms.get_mut(&queued.key).filter(|form| form.ticket == queued.ticket) else {
-            return false;
-        };
-        let Some((usage, _)) = store.sweep_decoded(&queued.key) else {
-            self.remove(&queued.key);
-            return false;
-        };
-        let retention = if form.origin == FormOrigin::Again { REPEATED_RETENTION } else { SWEEP_INTERVAL };
         match usage {
             DecodedUse::Idle if now.since(form.read) >= retention => {
                 store.drop_decoded(&queued.key);
@@ -367,6 +348,8 @@ impl DecodedForms {
             }
             DecodedUse::Idle => {}
             DecodedUse::New { again } => {
+                // The form belongs to a newer state. The report of this form follows, and uses the origin that is set
+                // here.
                 form.origin = if again { FormOrigin::Again } else { form.origin };
                 form.read = now;
             }

@@ -18,6 +18,7 @@ use steadfast_core::reflector::{Diagnostic, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
 use steadfast_core::{Freshness, ObjectKey};
+use steadfast_executor::drop_contained;
 use tokio::sync::{mpsc, watch};
 
 use crate::cache_storage::RequestedStorage;
@@ -33,7 +34,6 @@ use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType, is_cluster_scoped};
 use crate::responses::OBJECT_LIMIT;
 use crate::responses::RequestBuilder;
-use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::shared::{DiagnosticCallback, Shared, Undelivered};
 use crate::writes::Writes;

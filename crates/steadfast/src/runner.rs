@@ -16,6 +16,7 @@ use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, inject};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::{Instant, Object, ObjectKey};
+use steadfast_executor::drop_contained;
 use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
@@ -473,13 +474,6 @@ pub(crate) enum PullResult<K> {
     Nothing,
     /// No further events.
     End,
-}
-
-/// Drops a value that may hold user objects, and catches panics of their `Drop`.
-pub(crate) fn drop_contained<T>(dropped: T) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| drop(dropped))).is_err() {
-        tracing::error!("dropping an object or a handler panicked");
-    }
 }
 
 /// Marks a call as waiting for the end of the other calls.

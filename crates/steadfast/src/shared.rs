@@ -17,6 +17,7 @@ use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::{Footprint, Joining, Snapshot, Store, StoreIndex, StoreReader};
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
+use steadfast_executor::drop_contained;
 use tokio::sync::watch;
 
 use crate::decoded_forms::DecodeReports;
@@ -29,7 +30,6 @@ use crate::memory::Memory;
 use crate::metrics::informer_counters::InformerCounters;
 use crate::metrics::observed::Observation;
 use crate::milestones::{Milestone, Milestones};
-use crate::runner::drop_contained;
 use crate::scope::Scope;
 use crate::subscription::Subscription;
 

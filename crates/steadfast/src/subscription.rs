@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use steadfast_core::event::Change;
 use steadfast_core::fault_injection::FaultInjection;
+use steadfast_executor::drop_contained;
 
 use crate::environment::SharedEnvironment;
 use crate::handler_filter::HandlerFilter;
@@ -13,7 +14,7 @@ use crate::handler_options::{HandlerOptions, Mode};
 use crate::handler_registry::Slot;
 #[cfg(feature = "metrics")]
 use crate::handler_stats::HandlerReading;
-use crate::runner::{Detach, Runner, drop_contained};
+use crate::runner::{Detach, Runner};
 
 /// Subscription of a handler to one informer: its filter, its resync period, and the delivery to its queue.
 pub(crate) struct Subscription<K> {

@@ -198,12 +198,13 @@ impl Decoder {
         bytes: usize,
         decode: Decode<K>,
     ) -> Option<OnDemand<K>> {
-        let rule = self.on_demand.clone()?;
+        let rule = self.on_demand.as_ref()?;
         let is_worthwhile = rule.min_decoded_bytes == 0 || bytes >= MIN_EXPANSION * raw.bytes.len();
         if bytes < rule.min_decoded_bytes || !is_worthwhile {
             return None;
         }
-        let shared = self.shared(|_| on_demand::Shared::new(decode, Some(rule.decoded)));
+        let decoded = rule.decoded.clone();
+        let shared = self.shared(|_| on_demand::Shared::new(decode, decoded));
         let packed = self.compressed(raw, true);
         Some(OnDemand::new(packed, (raw.encoding, raw.message), bytes, shared))
     }

@@ -37,10 +37,7 @@ fn names(reported: &Receiver<String>) -> Vec<String> {
 }
 
 fn decoded<K: Cacheable>(raw: &RawObject, decoder: &mut Decoder) -> WithSize<K> {
-    let (object, beyond) = decoder.decode_with_size::<K>(raw).expect("the object fits");
-    let object = WithSize::new(object, beyond);
-    let on_demand = K::on_demand(raw, object.bytes, decoder);
-    object.cached_as(on_demand)
+    WithSize::decode(raw, decoder).expect("the object fits")
 }
 
 fn apply<K: Cacheable>(store: &mut Store<K>, raw: RawObject, decoder: &mut Decoder) -> Vec<Event<K>> {
@@ -74,7 +71,7 @@ fn decoded_form_is_shared_until_it_is_dropped() {
     assert!(first.is(&second) && Arc::ptr_eq(first.arc(), second.arc()));
     assert!(text(&first) == "hello" && first.metadata.managed_fields.is_none());
     assert_eq!(names(&reported), ["web"], "the first read reports");
-    let usage = |store: &Store<ConfigMap>| store.sweep_decoded(&key).map(|(usage, _)| usage);
+    let usage = |store: &Store<ConfigMap>| store.sweep_decoded(&key);
     assert_eq!(usage(&store), Some(DecodedUse::New { again: false }));
     assert_eq!(usage(&store), Some(DecodedUse::Idle));
     assert_eq!(text(&get(&store, "web")), "hello");
@@ -86,7 +83,7 @@ fn decoded_form_is_shared_until_it_is_dropped() {
     let again = get(&store, "web");
     assert!(!again.is(&first) && !Arc::ptr_eq(again.arc(), first.arc()) && *again == *first);
     assert_eq!(usage(&store), Some(DecodedUse::New { again: true }));
-    // A newer state starts anew.
+    // A newer state has no decoded form yet.
     apply(&mut store, raw("web", 2, "world"), &mut decoder);
     assert_eq!(usage(&store), None);
     assert_eq!(text(&get(&store, "web")), "world");

@@ -120,6 +120,11 @@ impl<K> Staging<K> {
         (!self.extractors.is_empty()).then(|| self.extractors.iter().map(|extract| extract(&decoded)).collect())
     }
 
+    /// Returns whether decoded forms are kept in addition to encoded ones.
+    pub(super) fn keeps_decoded(&self) -> bool {
+        self.decoded > 0
+    }
+
     /// Stages an object whose state could not be decoded, with its last decodable state.
     pub fn put_tainted(&mut self, identity: Identity, last: Option<(Identity, WithSize<K>)>) {
         let last = last.map(|(identity, object)| Object::with_size(identity, object));

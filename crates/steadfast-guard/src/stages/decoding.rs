@@ -115,7 +115,7 @@ pub(super) fn decode(meter: &mut Meter, encoding: Encoding, count: usize) {
     }
 }
 
-/// Returns the decoder of an informer of pods with the default settings.
+/// Returns the decoder of an informer of pods that decodes on demand.
 pub(super) fn decoder_on_demand() -> Decoder {
     Decoder::new(DecodeOptions::default()).on_demand(4096, Arc::new(|_, _| {}))
 }
@@ -125,13 +125,11 @@ fn store_on_demand(encoding: Encoding, count: usize) -> (Store<Pod>, Vec<ObjectK
     let (mut decoder, mut store, mut keys) = (decoder_on_demand(), Store::new(Rules::default()), Vec::new());
     for (number, item) in sample::items(encoding, count).into_iter().enumerate() {
         let raw = decode::list_item(encoding, &item, None).expect("a pod");
-        let (pod, beyond) = decoder.decode_with_size::<Pod>(&raw).expect("a pod");
-        let pod = WithSize::new(pod, beyond);
-        let on_demand = Pod::on_demand(&raw, pod.bytes, &mut decoder);
+        let pod = WithSize::<Pod>::decode(&raw, &mut decoder).expect("a pod");
         // The sample has few names, so each pod receives another one.
         let identity = identity(number, number);
         keys.push(identity.key.clone());
-        store.apply(identity, Ok(pod.cached_as(on_demand)), &WATCHED, drop);
+        store.apply(identity, Ok(pod), &WATCHED, drop);
     }
     store.publish();
     (store, keys)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::WithSize;
-use steadfast_core::decode::{self, Cacheable, DecodeOptions, Decoder, Encoding, WatchRecord};
+use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord};
 use steadfast_core::frame::{StreamFramer, StreamRecord};
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
@@ -46,11 +46,9 @@ fn measure(meter: &mut Meter, encoding: Encoding, mut decoder: Decoder, count: u
             if reflector.record(Instant::ZERO, watch, Record::Object(kind, &raw.identity)) != Verdict::Apply {
                 return None;
             }
-            let (pod, beyond) = decoder.decode_with_size::<Pod>(&raw).ok()?;
-            let pod = WithSize::new(pod, beyond);
-            let on_demand = Pod::on_demand(&raw, pod.bytes, &mut decoder);
+            let pod = WithSize::<Pod>::decode(&raw, &mut decoder).ok()?;
             let (version, mut changes) = (raw.identity.version.clone(), Vec::new());
-            store.apply(raw.identity, Ok(pod.cached_as(on_demand)), &WATCHED, |change| changes.push(change));
+            store.apply(raw.identity, Ok(pod), &WATCHED, |change| changes.push(change));
             store.advance(version);
             // Published before the delivery: a handler must find its event in the cache (C6).
             store.publish();

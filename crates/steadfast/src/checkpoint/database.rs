@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError,
 };
+use steadfast_executor::drop_contained;
 
 use super::disk::Disk;
 use super::partition_header::{HeaderError, PartitionHeader, Sum, Terms};
-use crate::runner::drop_contained;
 
 const HEADS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("heads");
 

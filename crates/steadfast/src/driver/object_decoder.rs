@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use steadfast_core::WithSize;
 use steadfast_core::decode::{Cacheable, DecodeError, Decoder, RawObject};
-
-use crate::runner::drop_contained;
+use steadfast_executor::drop_contained;
 
 /// The user's transform.
 pub(crate) type Transform<K> = Arc<dyn Fn(K) -> K + Send + Sync>;
@@ -35,14 +34,10 @@ impl<K: Cacheable> ObjectDecoder<K> {
         let Self { decoder, transform } = self;
         // User code: a panic affects only this object.
         let kept = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            let (kept, beyond) = decoder.decode_with_size(object)?;
+            let Some(transform) = transform else { return WithSize::decode(object, decoder) };
             // The result of a transform cannot be made again from the object's bytes, since a transform may be any
             // function. It is therefore cached decoded.
-            let Some(transform) = transform else {
-                let kept = WithSize::new(kept, beyond);
-                let on_demand = K::on_demand(object, kept.bytes, decoder);
-                return Ok(kept.cached_as(on_demand));
-            };
+            let (kept, beyond) = decoder.decode_with_size(object)?;
             Ok(WithSize::new(transform(kept), beyond))
         }));
         match kept {

@@ -34,7 +34,9 @@ impl<K: Cacheable> Driver<K> {
                 self.diagnostics.extend(self.undecodable(&object.identity, &why));
                 Tainted
             });
-            if let Ok(kept) = &kept {
+            if let Ok(kept) = &kept
+                && kept.is_on_demand()
+            {
                 self.decoded_forms.event(&object.identity.key, kept, self.shared.environment.now());
             }
             self.edits.push(Edit::Apply(kind, object.identity, kept));

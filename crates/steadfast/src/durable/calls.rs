@@ -13,11 +13,11 @@ use steadfast_core::event::Change;
 use steadfast_core::outbox::{DueEvent, Outbox, PendingDelivery, Rows};
 use steadfast_core::random::Random;
 use steadfast_core::{Object, ObjectKey, ResourceVersion};
+use steadfast_executor::drop_contained;
 use tokio::runtime::Handle;
 
 use super::event::{DurableEvent, DurableStats};
 use crate::environment::SharedEnvironment;
-use crate::runner::drop_contained;
 
 /// Call settings of a handler.
 pub(crate) struct Calls<K> {
