@@ -236,6 +236,42 @@ def newest_glibc(program):
     return max(((int(major), int(minor)) for major, minor in versions), default=None)
 
 
+def krew_manifest(version, repository, archives):
+    """Returns the manifest of the kubectl plugin for krew, in JSON, which krew reads as YAML.
+
+    `archives` are (target, name of the archive, its content). krew links `kubectl-steadfast` to the program.
+    """
+    platforms = []
+    for target, archive, content in sorted(archives):
+        machine, system = target.split("-")[0], next(name for name in ("linux", "darwin", "windows") if name in target)
+        folder = archive.removesuffix(".tar.gz")
+        platforms.append(
+            {
+                "selector": {"matchLabels": {"os": system, "arch": {"x86_64": "amd64", "aarch64": "arm64"}[machine]}},
+                "uri": f"{repository}/releases/download/v{version}/{archive}",
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "files": [{"from": f"{folder}/{name}", "to": "."} for name in ("steadfast", "LICENSE")],
+                "bin": "steadfast",
+            }
+        )
+    manifest = {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "steadfast"},
+        "spec": {
+            "version": f"v{version}",
+            "homepage": repository,
+            "shortDescription": "Watch what changes in a cluster, and check it",
+            "description": (
+                "`kubectl steadfast watch` prints every change of resources in the terms of their kind, and reports when "
+                "the output may be out of date. `kubectl steadfast doctor` checks what informers need from a cluster.\n"
+            ),
+            "platforms": platforms,
+        },
+    }
+    return json.dumps(manifest, indent=2) + "\n"
+
+
 def sums(folder):
     """Returns the text of SHA256SUMS for the files of a folder, in the format of sha256sum."""
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "SHA256SUMS")

@@ -1,6 +1,8 @@
 """Tests of the files of a release: `python3 -m unittest discover -s .ci`."""
 
+import hashlib
 import io
+import json
 import pathlib
 import tarfile
 import tempfile
@@ -110,6 +112,33 @@ class Archives(unittest.TestCase):
     def test_newest_glibc_is_numeric(self):
         self.assertEqual(artifacts.newest_glibc(b"x\0GLIBC_2.9\0GLIBC_2.17\0GLIBC_2.2.5\0"), (2, 17))
         self.assertIsNone(artifacts.newest_glibc(b"static"))
+
+
+class KrewManifest(unittest.TestCase):
+    def manifest(self):
+        archives = [
+            (target, f"steadfast-0.1.0-{target}.tar.gz", target.encode())
+            for target in ("x86_64-unknown-linux-musl", "aarch64-apple-darwin")
+        ]
+        return json.loads(artifacts.krew_manifest("0.1.0", "https://example.test/steadfast", archives))
+
+    def test_platforms_have_archive_and_checksum(self):
+        mac, linux = self.manifest()["spec"]["platforms"]
+        self.assertEqual(mac["selector"]["matchLabels"], {"os": "darwin", "arch": "arm64"})
+        self.assertEqual(linux["selector"]["matchLabels"], {"os": "linux", "arch": "amd64"})
+        name = "steadfast-0.1.0-x86_64-unknown-linux-musl"
+        self.assertEqual(linux["uri"], f"https://example.test/steadfast/releases/download/v0.1.0/{name}.tar.gz")
+        self.assertEqual(linux["sha256"], hashlib.sha256(b"x86_64-unknown-linux-musl").hexdigest())
+        self.assertEqual([part["from"] for part in linux["files"]], [f"{name}/steadfast", f"{name}/LICENSE"])
+
+    def test_fields_satisfy_rules_of_krew(self):
+        manifest = self.manifest()
+        self.assertEqual((manifest["kind"], manifest["metadata"]["name"]), ("Plugin", "steadfast"))
+        self.assertRegex(manifest["spec"]["version"], r"^v\d+\.\d+\.\d+")
+        # krew's index accepts at most 50 characters without a full stop.
+        self.assertLessEqual(len(manifest["spec"]["shortDescription"]), 50)
+        for platform in manifest["spec"]["platforms"]:
+            self.assertIn(platform["bin"], [part["from"].split("/")[-1] for part in platform["files"]])
 
 
 class Image(unittest.TestCase):

@@ -10,6 +10,7 @@ use steadfast_testing::CachedForm;
 
 use crate::duration;
 use crate::failure::EXIT_CODES;
+use crate::kubectl_flags::KubectlFlags;
 use crate::names::{ResourceArg, not_empty, token};
 use crate::output_format::OutputFormat;
 use crate::until::Until;
@@ -117,14 +118,6 @@ pub(crate) struct WatchArgs {
     #[arg(long = "context", value_name = "NAME", value_parser = not_empty, value_delimiter = ',')]
     pub(crate) contexts: Vec<String>,
 
-    /// Act as this user. The user of the kubeconfig needs the right to impersonate.
-    #[arg(long = "as", value_name = "USER", value_parser = not_empty)]
-    pub(crate) impersonated_user: Option<String>,
-
-    /// Act as a member of this group. Can be repeated.
-    #[arg(long = "as-group", value_name = "GROUP", value_parser = not_empty, requires = "impersonated_user")]
-    pub(crate) impersonated_groups: Vec<String>,
-
     /// Output format of events: text, wide (with the current state), json, yaml, name, jsonpath=TEMPLATE or
     /// custom-columns=HEADING:PATH,…
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
@@ -181,6 +174,10 @@ pub(crate) struct WatchArgs {
     /// Disconnect the embedded server for two seconds at regular intervals, to show doubts and missed changes.
     #[arg(long, requires = "embedded")]
     pub(crate) outages: bool,
+
+    /// Flags of kubectl for the connection.
+    #[command(flatten)]
+    pub(crate) kubectl: KubectlFlags,
 }
 
 const WATCH_HELP: &str = "\
@@ -233,15 +230,6 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "NAME", value_parser = not_empty)]
     pub(crate) context: Option<String>,
 
-    /// Act as this user, for example as a service account: `system:serviceaccount:NAMESPACE:NAME`. The user of the
-    /// kubeconfig needs the right to impersonate.
-    #[arg(long = "as", value_name = "USER", value_parser = not_empty)]
-    pub(crate) impersonated_user: Option<String>,
-
-    /// Act as a member of this group. Can be repeated.
-    #[arg(long = "as-group", value_name = "GROUP", value_parser = not_empty, requires = "impersonated_user")]
-    pub(crate) impersonated_groups: Vec<String>,
-
     /// Duration of the watches that observe bookmarks and changes.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = sample)]
     pub(crate) sample: Duration,
@@ -262,6 +250,10 @@ pub(crate) struct DoctorArgs {
     /// Pause between two rounds of `--watch`.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = pause, requires = "watch")]
     pub(crate) interval: Duration,
+
+    /// Flags of kubectl for the connection.
+    #[command(flatten)]
+    pub(crate) kubectl: KubectlFlags,
 }
 
 /// Parses the value of `--sample`.

@@ -11,44 +11,27 @@ use steadfast::transport::TransportError;
 use steadfast::unstable::cause::root_cause;
 
 use crate::failure::Failure;
+use crate::kubectl_flags::KubectlFlags;
 
 /// Connects to the server of `kubeconfig` and `context`, which default to kubectl's search order.
 ///
 /// The connection reloads its source: rotated credentials or another certificate authority apply without a restart.
 pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
-    connect_as(kubeconfig, context, Impersonation::default()).await
+    connect_with(kubeconfig, context, KubectlFlags::default()).await
 }
 
-/// User that the program acts as.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Impersonation {
-    /// Name of the user; `None` for the user of the kubeconfig, or the user that the kubeconfig impersonates.
-    pub(crate) user: Option<String>,
-    /// Groups of the user.
-    pub(crate) groups: Vec<String>,
-}
-
-impl Impersonation {
-    fn apply(&self, config: &mut Config) {
-        if let Some(user) = &self.user {
-            config.auth_info.impersonate = Some(user.clone());
-            config.auth_info.impersonate_groups = Some(self.groups.clone()).filter(|groups| !groups.is_empty());
-        }
-    }
-}
-
-/// Connects like [`connect`], and acts as another user.
-pub(crate) async fn connect_as(
+/// Connects like [`connect`], with the flags of kubectl.
+pub(crate) async fn connect_with(
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
-    impersonation: Impersonation,
+    flags: KubectlFlags,
 ) -> Result<Connection, Failure> {
     // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
-        let (config, context) = settings(kubeconfig.as_deref(), context, &impersonation)?;
+        let (config, context) = settings(kubeconfig.as_deref(), context, &flags)?;
         let loader = move || {
-            let config = reload(kubeconfig.as_deref(), context.as_deref()).map(|mut config| {
-                impersonation.apply(&mut config);
+            let config = reload(kubeconfig.as_deref(), context.as_deref(), &flags).map(|mut config| {
+                flags.apply(&mut config);
                 config
             });
             async move { config }
@@ -63,27 +46,31 @@ pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::from_path(file)))
 }
 
-/// Returns the connection settings with the impersonated user, and the name of their context; inside a cluster there is no
-/// context. Blocks while files are read.
+/// Returns the connection settings with the flags of kubectl, and the name of their context; without a kubeconfig there is
+/// no context. Blocks while files are read.
 pub(crate) fn settings(
     kubeconfig: Option<&Path>,
     context: Option<String>,
-    impersonation: &Impersonation,
+    flags: &KubectlFlags,
 ) -> Result<(Config, Option<String>), Failure> {
-    let (mut config, context) = configuration(kubeconfig, context)?;
-    impersonation.apply(&mut config);
+    let (mut config, context) = configuration(kubeconfig, context, flags)?;
+    flags.apply(&mut config);
     Ok((config, context))
 }
 
-/// Returns the connection settings and the name of their context; inside a cluster there is no context.
-fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config, Option<String>), Failure> {
+/// Returns the connection settings and the name of their context; without a kubeconfig there is no context.
+fn configuration(
+    file: Option<&Path>,
+    context: Option<String>,
+    flags: &KubectlFlags,
+) -> Result<(Config, Option<String>), Failure> {
     let source = file.map_or_else(|| "the kubeconfig".to_owned(), |file| file.display().to_string());
     let merged = match files(file).and_then(|files| files.read()) {
-        Ok(merged) => merged,
+        Ok(merged) => merged.with_overrides(flags.cluster.clone(), flags.user.clone()),
         Err(error) => {
-            // The service account of the pod applies only without an explicit file and context: a mistake in a flag
+            // `--server` and the service account of the pod apply only without an explicit file and context: a mistake in a flag
             // must not silently select another cluster.
-            if let (None, None, Ok(config)) = (file, &context, Config::incluster()) {
+            if let (None, None, Some(config)) = (file, &context, without_kubeconfig(flags)) {
                 return Ok((config, None));
             }
             return Err(Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error))));
@@ -107,12 +94,23 @@ fn context_config(source: &str, merged: &MergedKubeconfig, context: Option<&str>
     })
 }
 
+/// Returns the settings for the server of `--server`, or else those of the service account of the pod.
+fn without_kubeconfig(flags: &KubectlFlags) -> Option<Config> {
+    if flags.cluster.is_some() || flags.user.is_some() {
+        return None;
+    }
+    flags.server.clone().map(Config::new).or_else(|| Config::incluster().ok())
+}
+
 /// Reads the settings again. The context of the start is kept: the current context may have changed to another cluster.
-fn reload(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
+fn reload(file: Option<&Path>, context: Option<&str>, flags: &KubectlFlags) -> Result<Config, ConnectError> {
     if context.is_none() {
+        if let Some(server) = &flags.server {
+            return Ok(Config::new(server.clone()));
+        }
         return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
     }
-    files(file)?.read()?.config(context)
+    files(file)?.read()?.with_overrides(flags.cluster.clone(), flags.user.clone()).config(context)
 }
 
 pub(crate) fn detail(error: ConnectError) -> String {

@@ -50,7 +50,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::{DoctorArgs, Output};
 use crate::clock::Clock;
-use crate::connect::{Impersonation, files, settings};
+use crate::connect::{files, settings};
 use crate::console::print;
 use crate::failure::Failure;
 use crate::signals::StopSignal;
@@ -147,18 +147,19 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
 
 /// Returns the connection settings and their source.
 async fn configuration(args: &DoctorArgs) -> Result<(Config, String), Failure> {
-    let (file, context) = (args.kubeconfig.clone(), args.context.clone());
-    let impersonation =
-        Impersonation { user: args.impersonated_user.clone(), groups: args.impersonated_groups.clone() };
+    let (file, context, flags) = (args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone());
     let read = tokio::task::spawn_blocking(move || {
-        let (config, context) = settings(file.as_deref(), context, &impersonation)?;
+        let (config, context) = settings(file.as_deref(), context, &flags)?;
         let source = match context {
             Some(context) => {
                 let paths = files(file.as_deref()).map_err(Failure::config)?;
                 let paths: Vec<_> = paths.paths().iter().map(|path| path.display().to_string()).collect();
                 format!("context {context} of {}", paths.join(", "))
             }
-            None => "service account of the pod".to_owned(),
+            None => match &flags.server {
+                Some(server) => format!("--server {server}"),
+                None => "service account of the pod".to_owned(),
+            },
         };
         Ok((config, source))
     });

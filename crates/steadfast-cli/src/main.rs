@@ -24,6 +24,8 @@
 //! | `serve` | the embedded API server in the foreground |
 //! | `fault` | switches faults of a running `serve` |
 //! | `generate` | shell completions and man pages |
+//! | `plugin` | the program as a plugin of kubectl |
+//! | `kubectl_flags` | flags of kubectl for a connection |
 
 mod byte_count;
 mod changes;
@@ -40,10 +42,12 @@ mod failure;
 mod fault;
 mod fleet;
 mod generate;
+mod kubectl_flags;
 mod lab;
 mod names;
 mod notify;
 mod output_format;
+mod plugin;
 mod serve;
 mod signals;
 mod until;
@@ -56,15 +60,42 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Cli, Command};
 use crate::failure::Failure;
+use crate::plugin::StartedAs;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match StartedAs::of(std::env::args_os().next().as_deref()) {
+        StartedAs::Program => Cli::parse(),
+        StartedAs::Plugin => parse_as_plugin(),
+        StartedAs::Completion => return complete(),
+    };
+    run(cli)
+}
+
+/// Parses the arguments of `kubectl steadfast`.
+fn parse_as_plugin() -> Cli {
+    let mut command = plugin::named_as_plugin(Cli::command());
+    let mut matches = command.clone().get_matches();
+    Cli::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Prints the completions that kubectl requests.
+fn complete() -> ExitCode {
+    let mut command = Cli::command();
+    command.build();
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    match console::print(&plugin::completions(&command, &words)) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: Cli) -> ExitCode {
     // Standard output belongs to events and results, so logs go to standard error. They are off by default.
     let filter = EnvFilter::try_from_env("STEADFAST_LOG").unwrap_or_else(|_| EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();

@@ -55,7 +55,7 @@ use tokio::time::sleep;
 use crate::changes::describe::Content;
 use crate::cli::WatchArgs;
 use crate::clock::Clock;
-use crate::connect::{Impersonation, connect_as};
+use crate::connect::connect_with;
 use crate::console;
 use crate::discovery;
 use crate::endpoint;
@@ -181,8 +181,7 @@ async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<W
     let has_several = contexts.len() > 1;
     let mut clusters = Vec::new();
     for context in contexts {
-        let (user, groups) = (args.impersonated_user.clone(), args.impersonated_groups.clone());
-        let connection = connect_as(args.kubeconfig.clone(), context.clone(), Impersonation { user, groups }).await?;
+        let connection = connect_with(args.kubeconfig.clone(), context.clone(), args.kubectl.clone()).await?;
         clusters.push(WatchedCluster { context: context.filter(|_| has_several), connection });
     }
     Ok(clusters)

@@ -36,6 +36,8 @@ mod nftables;
 mod nonsense;
 mod notify;
 #[cfg(unix)]
+mod plugin;
+#[cfg(unix)]
 mod random_disturbances;
 #[cfg(unix)]
 mod registry;

@@ -116,6 +116,9 @@ pub struct MergedKubeconfig {
     users: KubeconfigEntries,
     contexts: KubeconfigEntries,
     current: Option<String>,
+    /// Cluster and user instead of those of a context.
+    cluster_override: Option<String>,
+    user_override: Option<String>,
 }
 
 impl MergedKubeconfig {
@@ -141,6 +144,14 @@ impl MergedKubeconfig {
         self.current.as_deref()
     }
 
+    /// Replaces the cluster and the user of every context by those with these names, as kubectl's flags `--cluster` and
+    /// `--user` do. `None` keeps those of the context.
+    #[must_use]
+    pub fn with_overrides(mut self, cluster: Option<String>, user: Option<String>) -> Self {
+        (self.cluster_override, self.user_override) = (cluster, user);
+        self
+    }
+
     /// Returns the configuration of `context`, or else of the current context.
     ///
     /// Reads the certificate authority if it is a file. The proxy is that of the cluster, or else that of the variable
@@ -159,13 +170,19 @@ impl MergedKubeconfig {
         let name = name.ok_or_else(|| format!("no current context is set; {}", self.known()))?;
         let context =
             self.contexts.get(name).ok_or_else(|| format!("the context {name:?} does not exist; {}", self.known()))?;
-        let cluster_name = context.text("cluster")?.ok_or_else(|| format!("the context {name:?} has no cluster"))?;
+        let cluster_name = match &self.cluster_override {
+            Some(cluster) => cluster.clone(),
+            None => context.text("cluster")?.ok_or_else(|| format!("the context {name:?} has no cluster"))?,
+        };
         let cluster = self
             .clusters
             .get(&cluster_name)
             .ok_or_else(|| format!("the cluster {cluster_name:?} of the context {name:?} does not exist"))?;
-        // As with kubectl, a missing user is anonymous.
-        let user = context.text("user")?.and_then(|user| self.users.get(&user));
+        let user = match &self.user_override {
+            Some(user) => Some(self.users.get(user).ok_or_else(|| format!("the user {user:?} does not exist"))?),
+            // As with kubectl, a missing user is anonymous.
+            None => context.text("user")?.and_then(|user| self.users.get(&user)),
+        };
         let mut config = entry::config(&cluster, user.as_ref())?;
         if let Some(namespace) = context.text("namespace")? {
             config.default_namespace = namespace;

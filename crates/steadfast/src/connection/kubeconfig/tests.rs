@@ -78,6 +78,25 @@ fn first_file_with_a_name_wins() {
 }
 
 #[test]
+fn overrides_replace_cluster_and_user() {
+    let text = "clusters: [{name: a, cluster: {server: 'https://a.example'}}, {name: b, cluster: {server: 'https://b.example'}}]\n\
+                users: [{name: u, user: {token: first}}, {name: v, user: {token: second}}]\n\
+                contexts: [{name: c, context: {cluster: a, user: u, namespace: shop}}]\n\
+                current-context: c\n";
+    let config = |cluster: Option<&str>, user: Option<&str>| {
+        let merged = MergedKubeconfig::parse(text).expect("a readable kubeconfig");
+        merged.with_overrides(cluster.map(str::to_owned), user.map(str::to_owned)).config(None)
+    };
+    let chosen = config(Some("b"), Some("v")).expect("a usable configuration");
+    assert_eq!((chosen.cluster_url.host(), token(&chosen)), (Some("b.example"), Some("second")));
+    assert_eq!(chosen.default_namespace, "shop");
+    let kept = config(None, None).expect("a usable configuration");
+    assert_eq!((kept.cluster_url.host(), token(&kept)), (Some("a.example"), Some("first")));
+    let error = config(None, Some("w")).expect_err("no such user").to_string();
+    assert!(error.contains("the user \"w\" does not exist"), "{error}");
+}
+
+#[test]
 fn empty_fields_are_absent() {
     let text = WHOLE
         .replace("cluster: k, user: u}", "cluster: k, user: u, namespace: \"\"}")
