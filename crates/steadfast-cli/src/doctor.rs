@@ -37,8 +37,10 @@ mod sizes;
 mod streamed_lists;
 mod watch_sample;
 
+use std::fmt::Display;
 use std::future::Future;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::{BoxFuture, join_all};
@@ -46,6 +48,7 @@ use jiff::Timestamp;
 use steadfast::Connection;
 use steadfast::kube::Config;
 use steadfast::unstable::catalog::{ServedResource, fetch_catalog};
+use steadfast::unstable::cause::root_cause;
 use tokio::time::{sleep, timeout};
 
 use crate::cli::{DoctorArgs, Output};
@@ -63,6 +66,9 @@ const CHECK_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Deadline of the first request, which opens the connection.
 const FIRST_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Name of the finding about a failed discovery of the named resources.
+const DISCOVERY_CHECK: &str = "discovery";
 
 /// Name of the check of the first request.
 const RESPONSE_CHECK: &str = "response";
@@ -126,6 +132,7 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
                 namespace: args.namespace.clone(),
                 sample: args.sample,
                 version: None,
+                user_review: Arc::default(),
             };
             report.findings = checked(args, context).await?;
         }
@@ -185,6 +192,11 @@ impl Check {
     fn needs_no_permission(&self) -> bool {
         matches!(self.names, [authentication::CHECK])
     }
+
+    /// Returns whether the check has a result if the resources are unknown. Dead aggregated APIs often break the discovery.
+    fn needs_no_resources(&self) -> bool {
+        matches!(self.names, [authentication::CHECK | aggregation::CHECK])
+    }
 }
 
 /// Returns a check with the usual deadline. `check` is a function of the module with this name.
@@ -217,13 +229,22 @@ async fn checked(args: &DoctorArgs, mut context: CheckContext) -> Result<Vec<Fin
             Some(reason)
         }
     };
+    let mut lacks_resources = false;
     if reason.is_none() {
-        context.resources = resources(args, &context).await?;
+        match resources(args, &context).await? {
+            Ok(resources) => context.resources = resources,
+            Err(finding) => {
+                findings.push(finding);
+                lacks_resources = true;
+            }
+        }
     }
+    let reason = reason.or(lacks_resources.then_some("the discovery of the named resources failed"));
     let responds = context.version.is_some();
     let mut possible = Vec::new();
     for check in checks(&context) {
-        match reason.filter(|_| !(responds && check.needs_no_permission())) {
+        let is_possible = responds && (check.needs_no_permission() || lacks_resources && check.needs_no_resources());
+        match reason.filter(|_| !is_possible) {
             Some(reason) => {
                 let server = context.connection.server();
                 findings.extend(check.names.iter().map(|name| Finding::not_checked(name, server, reason)));
@@ -303,20 +324,24 @@ async fn first_response(context: &CheckContext) -> Result<(VersionReply, Finding
     }
 }
 
-/// Returns the resources of the command line, or the default ones.
-async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Vec<ServedResource>, Failure> {
+/// Returns the resources of the command line, or the default ones; a finding if the discovery fails.
+///
+/// # Errors
+///
+/// Returns an error if the server does not serve a named resource.
+async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Result<Vec<ServedResource>, Finding>, Failure> {
     if args.resources.is_empty() {
-        return Ok(default_resources(args.namespace.as_deref()));
+        return Ok(Ok(default_resources(args.namespace.as_deref())));
     }
-    let server = context.connection.server();
     let catalog = timeout(CHECK_DEADLINE, fetch_catalog(&context.connection.client())).await;
-    let catalog = catalog.map_err(|_| {
-        Failure::run(format!(
-            "discovery of {server} took longer than {} s; leave out the resources to find the failed API group",
-            CHECK_DEADLINE.as_secs()
-        ))
-    })?;
-    let catalog = catalog.map_err(|error| Failure::run(format!("{server}: discovery failed: {error}")))?;
+    let catalog = match catalog {
+        Ok(Ok(catalog)) => catalog,
+        Ok(Err(error)) => return Ok(Err(discovery_failure(context, &root_cause(&error)))),
+        Err(_) => {
+            let reason = format!("no result within {} s", CHECK_DEADLINE.as_secs());
+            return Ok(Err(discovery_failure(context, &reason)));
+        }
+    };
     let mut resources = Vec::new();
     for name in &args.resources {
         let resource = catalog.find(name).map_err(Failure::usage)?;
@@ -324,5 +349,15 @@ async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Vec<Serv
             resources.push(resource);
         }
     }
-    Ok(resources)
+    Ok(Ok(resources))
+}
+
+fn discovery_failure(context: &CheckContext, reason: &dyn Display) -> Finding {
+    Finding::failure(
+        DISCOVERY_CHECK,
+        context.connection.server(),
+        format!("the API groups cannot be listed: {reason}"),
+        "clients cannot find the paths of resources by their names",
+        "repair the API group that fails, often an aggregated API; or leave out the resources to check the default ones",
+    )
 }

@@ -24,7 +24,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
-const WHY: &str = "informers of this group do not sync; discovery is slow or incomplete for all clients, and the deletion of \
+const EFFECT: &str = "informers of this group do not sync; discovery is slow or incomplete for all clients, and the deletion of \
                    namespaces may hang";
 
 /// Checks the aggregated APIs and the discovery of all groups.
@@ -70,7 +70,7 @@ fn unavailable(service: &Value) -> Option<Finding> {
     );
     let message =
         format!("the aggregated API is not available: {} {}", text(&available["reason"]), text(&available["message"]));
-    Some(Finding::failure(CHECK, name, message, WHY, remedy))
+    Some(Finding::failure(CHECK, name, message, EFFECT, remedy))
 }
 
 /// Requests the discovery of the preferred version of each group. Returns the number of groups, and findings about
@@ -100,7 +100,7 @@ async fn of_group(context: &CheckContext, group: &Value) -> Option<Finding> {
             remedy,
         )),
         Ok(_) => None,
-        Err(error) => Some(Finding::failure(CHECK, name, format!("discovery failed: {error}"), WHY, remedy)),
+        Err(error) => Some(Finding::failure(CHECK, name, format!("discovery failed: {error}"), EFFECT, remedy)),
     }
 }
 

@@ -13,7 +13,7 @@ use super::requests::{CheckError, post_json};
 /// Name of the check.
 pub(super) const CHECK: &str = "authentication";
 
-const WHY: &str = "the server rejects lists and watches of a client that it cannot authenticate";
+const EFFECT: &str = "the server rejects lists and watches of a client that it cannot authenticate";
 
 /// Asks the server for the user of the credentials.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
@@ -21,12 +21,12 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let subject = &context.source;
     let mut findings: Vec<Finding> = token_finding(&context.config.auth_info, Timestamp::now()).into_iter().collect();
     findings.push(match user_review(context).await {
-        Ok(response) => identified(subject, &credentials, &response),
+        Ok(response) => identified(subject, &credentials, response),
         Err(error) if error.status() == Some(401) => Finding::failure(
             CHECK,
             subject,
             format!("the server rejects the credentials ({}): {error}", credentials.kind),
-            WHY,
+            EFFECT,
             credentials.remedy,
         ),
         // Before Kubernetes 1.28 the server has no such review, and works nevertheless.
@@ -39,10 +39,13 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     findings
 }
 
-/// Requests the user of the credentials.
-async fn user_review(context: &CheckContext) -> Result<Value, CheckError> {
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    post_json(&context.connection, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await
+/// Returns the user of the credentials, which is requested once.
+async fn user_review(context: &CheckContext) -> &Result<Value, CheckError> {
+    let request = async || {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        post_json(&context.connection, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await
+    };
+    context.user_review.get_or_init(request).await
 }
 
 fn identified(source: &str, credentials: &Credentials, response: &Value) -> Finding {
@@ -66,7 +69,7 @@ fn identified(source: &str, credentials: &Credentials, response: &Value) -> Find
 
 /// Returns the name of the user of the credentials; `None` if the server does not report the user.
 pub(super) async fn user_name(context: &CheckContext) -> Option<String> {
-    let response = user_review(context).await.ok()?;
+    let response = user_review(context).await.as_ref().ok()?;
     response.pointer("/status/userInfo/username").and_then(Value::as_str).map(str::to_owned)
 }
 
@@ -110,13 +113,13 @@ fn token_finding(user: &AuthInfo, now: Timestamp) -> Option<Finding> {
     let expires = token_expiry(secrecy::ExposeSecret::expose_secret(token))?;
     let remedy = "use a token file or an exec plugin, which renew the token, or request a longer-lived token";
     Some(if expires <= now {
-        Finding::failure(CHECK, "token", format!("the token expired at {expires}"), WHY, remedy)
+        Finding::failure(CHECK, "token", format!("the token expired at {expires}"), EFFECT, remedy)
     } else {
         let minutes = expires.duration_since(now).as_mins();
         let message =
             format!("the token in the kubeconfig expires at {expires}, in {minutes} min, and cannot be renewed");
         if minutes < 60 {
-            Finding::warning(CHECK, "token", message, WHY, remedy)
+            Finding::warning(CHECK, "token", message, EFFECT, remedy)
         } else {
             Finding::ok(CHECK, "token", message)
         }

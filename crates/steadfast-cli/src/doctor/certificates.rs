@@ -160,8 +160,8 @@ fn chain_finding(address: &SocketAddr, chain: &[CertificateDer<'_>], now: Timest
     };
     let remedy = "renew the serving certificate of the API server, with kubeadm by `kubeadm certs renew apiserver` and a \
                   restart of the API server";
-    let why = "from the expiry on, no client can connect; open watches end with their connections";
-    validity_finding(address, "the server's certificate", (from, until), now, why, remedy)
+    let effect = "from the expiry on, no client can connect; open watches end with their connections";
+    validity_finding(address, "the server's certificate", (from, until), now, effect, remedy)
 }
 
 /// Judges the client certificate of the kubeconfig; `None` without one.
@@ -198,17 +198,17 @@ fn validity_finding(
     certificate: &str,
     (from, until): (Timestamp, Timestamp),
     now: Timestamp,
-    why: &'static str,
+    effect: &'static str,
     remedy: &str,
 ) -> Finding {
     if until <= now {
-        Finding::failure(CHECK, subject, format!("{certificate} expired on {until}"), why, remedy)
+        Finding::failure(CHECK, subject, format!("{certificate} expired on {until}"), effect, remedy)
     } else if from > now {
         let remedy = "set the clock of this machine, or wait; see the check clock";
-        Finding::failure(CHECK, subject, format!("{certificate} is not valid before {from}"), why, remedy)
+        Finding::failure(CHECK, subject, format!("{certificate} is not valid before {from}"), effect, remedy)
     } else if until.duration_since(now) < EXPIRY_WARNING {
         let days = until.duration_since(now).as_hours() / 24;
-        Finding::warning(CHECK, subject, format!("{certificate} expires on {until}, in {days} days"), why, remedy)
+        Finding::warning(CHECK, subject, format!("{certificate} expires on {until}, in {days} days"), effect, remedy)
     } else {
         Finding::ok(CHECK, subject, format!("{certificate} is valid until {until}"))
     }
@@ -229,7 +229,7 @@ mod tests {
             (-10, -1, FindingSeverity::Failure, "expired on 2026-11-26"),
             (1, 10, FindingSeverity::Failure, "not valid before"),
         ] {
-            let finding = validity_finding(&"c", "it", (days(from), days(until)), now, "why", "renew it");
+            let finding = validity_finding(&"c", "it", (days(from), days(until)), now, "effect", "renew it");
             assert_eq!(finding.severity, severity, "{finding:?}");
             assert!(finding.message.contains(part), "{finding:?}");
         }

@@ -49,11 +49,11 @@ fn judge(server: &str, skew: SignedDuration) -> Finding {
     let message = format!("the clock of the server is {seconds:.0} s {direction} the clock of this machine");
     let remedy = "synchronize both clocks with NTP (chronyd, systemd-timesyncd); compare `date -u` on both machines";
     if skew.abs() >= FAILURE_SKEW {
-        let why = "leases seem expired to one side, tokens and certificates seem invalid, and ages are wrong";
-        Finding::failure(CHECK, server, message, why, remedy)
+        let effect = "leases seem expired to one side, tokens and certificates seem invalid, and ages are wrong";
+        Finding::failure(CHECK, server, message, effect, remedy)
     } else if skew.abs() >= WARNING_SKEW {
-        let why = "ages of objects and delays of events are wrong by this difference";
-        Finding::warning(CHECK, server, message, why, remedy)
+        let effect = "ages of objects and delays of events are wrong by this difference";
+        Finding::warning(CHECK, server, message, effect, remedy)
     } else {
         Finding::ok(CHECK, server, "the clocks of the server and of this machine agree")
     }

@@ -1,13 +1,16 @@
 //! Subject of the checks: the connection, its configuration, and the checked resources.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::Value;
 use steadfast::Connection;
 use steadfast::kube::Config;
 use steadfast::unstable::catalog::ServedResource;
+use tokio::sync::OnceCell;
 
-use super::requests::Reply;
+use super::requests::{CheckError, Reply};
 
 /// Resources that are checked unless others are named: those that most controllers watch.
 const DEFAULT_RESOURCES: [(&str, &str, &str, &str, bool); 8] = [
@@ -44,6 +47,8 @@ pub(super) struct CheckContext {
     pub(super) sample: Duration,
     /// Response to `GET /version`, and the times before and after. `None` before the first response.
     pub(super) version: Option<VersionReply>,
+    /// Response to the review of the user, which several checks need.
+    pub(super) user_review: Arc<OnceCell<Result<Value, CheckError>>>,
 }
 
 /// Response to the first request, with the local times around it.
@@ -57,7 +62,7 @@ pub(super) struct VersionReply {
 impl CheckContext {
     /// Returns the first resource, for checks of one resource.
     pub(super) fn first_resource(&self) -> &ServedResource {
-        // Never empty: each named resource is found or fails the program, and most default resources have namespaces.
+        // Checks of resources run only if each named resource was found, and most default resources have namespaces.
         &self.resources[0]
     }
 

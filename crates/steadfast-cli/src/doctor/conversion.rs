@@ -28,7 +28,7 @@ const LIST_DEADLINE: Duration = Duration::from_secs(5);
 /// Duration above which a conversion is reported as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-const WHY: &str = "lists and watches of this version fail, and the API server may stop to serve the resource; informers do \
+const EFFECT: &str = "lists and watches of this version fail, and the API server may stop to serve the resource; informers do \
                    not sync";
 
 /// Lists an object of each version of the resources with a conversion webhook.
@@ -121,7 +121,7 @@ async fn of_version(context: &CheckContext, version: &ConvertedVersion) -> Findi
         ),
         Ok(time) => Finding::ok(CHECK, subject, format!("one object was listed in {:.0} ms", time.as_secs_f64() * 1e3)),
         Err(error @ (CheckError::Deadline(_) | CheckError::Status(500.., _))) => {
-            Finding::failure(CHECK, subject, format!("one object cannot be listed: {error}"), WHY, remedy)
+            Finding::failure(CHECK, subject, format!("one object cannot be listed: {error}"), EFFECT, remedy)
         }
         Err(error) => Finding::not_checked(CHECK, subject, error),
     }

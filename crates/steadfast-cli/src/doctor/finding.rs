@@ -43,7 +43,7 @@ pub(super) struct Finding {
     pub(super) message: String,
     /// Effect on informers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) why: Option<&'static str>,
+    pub(super) effect: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
     /// Manifest or rule in YAML that belongs to the remedy.
@@ -57,7 +57,7 @@ pub(super) struct Finding {
 impl Finding {
     fn new(severity: FindingSeverity, check: &'static str, subject: impl Display, message: impl Display) -> Self {
         let (subject, message) = (subject.to_string(), message.to_string());
-        Self { severity, check, subject, message, why: None, remedy: None, manifest: None, data: None }
+        Self { severity, check, subject, message, effect: None, remedy: None, manifest: None, data: None }
     }
 
     /// Creates the result of a check without a problem.
@@ -75,11 +75,11 @@ impl Finding {
         check: &'static str,
         subject: impl Display,
         message: impl Display,
-        why: &'static str,
+        effect: &'static str,
         remedy: impl Display,
     ) -> Self {
         let finding = Self::new(FindingSeverity::Warning, check, subject, message);
-        Self { why: Some(why), remedy: Some(remedy.to_string()), ..finding }
+        Self { effect: Some(effect), remedy: Some(remedy.to_string()), ..finding }
     }
 
     /// Creates a failure.
@@ -87,10 +87,10 @@ impl Finding {
         check: &'static str,
         subject: impl Display,
         message: impl Display,
-        why: &'static str,
+        effect: &'static str,
         remedy: impl Display,
     ) -> Self {
-        Self { severity: FindingSeverity::Failure, ..Self::warning(check, subject, message, why, remedy) }
+        Self { severity: FindingSeverity::Failure, ..Self::warning(check, subject, message, effect, remedy) }
     }
 
     /// Adds a manifest or rule in YAML.

@@ -73,16 +73,16 @@ fn judge(
     let namespace = context.namespace.as_deref().filter(|_| resource.namespaced);
     let manifest = manifest(resource, namespace, &missing, user);
     let finding = if missing == ["get"] {
-        let why = "informers need only list and watch; reads of single objects outside of the cache fail";
-        Finding::warning(CHECK, resource, message, why, "apply this role and binding")
+        let effect = "informers need only list and watch; reads of single objects outside of the cache fail";
+        Finding::warning(CHECK, resource, message, effect, "apply this role and binding")
     } else {
-        let why = "an informer of this resource never syncs: it needs list and watch";
+        let effect = "an informer of this resource never syncs: it needs list and watch";
         let elsewhere = if context.namespace.is_none() && resource.namespaced {
             ", or check and watch one namespace only (-n)"
         } else {
             ""
         };
-        Finding::failure(CHECK, resource, message, why, format!("apply this role and binding{elsewhere}"))
+        Finding::failure(CHECK, resource, message, effect, format!("apply this role and binding{elsewhere}"))
     };
     finding.with_manifest(manifest)
 }

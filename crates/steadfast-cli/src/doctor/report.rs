@@ -100,8 +100,8 @@ impl CheckReport {
 fn finding_text(finding: &Finding) -> String {
     let (subject, message) = (escape(&finding.subject), escape(&finding.message));
     let mut text = format!("{:<12} {:<CHECK_COLUMNS$} {subject}: {message}\n", finding.severity.word(), finding.check);
-    if let Some(why) = finding.why {
-        let _ = writeln!(text, "{:13}effect: {why}", "");
+    if let Some(effect) = finding.effect {
+        let _ = writeln!(text, "{:13}effect: {effect}", "");
     }
     if let Some(remedy) = &finding.remedy {
         let _ = writeln!(text, "{:13}remedy: {}", "", escape(remedy));

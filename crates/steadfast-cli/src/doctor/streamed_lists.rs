@@ -19,7 +19,7 @@ const MARKER_DEADLINE: Duration = Duration::from_secs(4);
 /// Name that selects no object: only the end marker of the stream matters.
 pub(super) const NO_OBJECT: &str = "steadfast-doctor-selects-no-object";
 
-const WHY: &str =
+const EFFECT: &str =
     "informers list pages instead: they start slower, and a large list takes more memory in the API server";
 
 /// Requests an empty streamed list of the first resource.
@@ -43,7 +43,7 @@ async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Findi
             CHECK,
             resource,
             format!("the server rejects streamed lists: {reason}"),
-            WHY,
+            EFFECT,
             "use Kubernetes 1.34 or later, or enable the feature gate WatchList of the API server",
         )
     };
@@ -55,7 +55,7 @@ async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Findi
                 CHECK,
                 resource,
                 format!("the server did not end a streamed list of no objects within {} s", MARKER_DEADLINE.as_secs()),
-                WHY,
+                EFFECT,
                 "use Kubernetes 1.34 or later; check whether a proxy removes the parameter sendInitialEvents",
             ),
         },

@@ -58,7 +58,7 @@ fn text<'a>(finding: &'a Value, field: &str) -> &'a str {
 fn assert_finding(finding: &Value, message: &str, remedy: &str) {
     assert!(text(finding, "message").contains(message), "{message:?} is not in {finding:#}");
     assert!(text(finding, "remedy").contains(remedy), "{remedy:?} is not in {finding:#}");
-    assert!(!text(finding, "why").is_empty(), "{finding:#}");
+    assert!(!text(finding, "effect").is_empty(), "{finding:#}");
 }
 
 /// Runs the program with the kubeconfig file.
@@ -269,6 +269,25 @@ async fn wrong_clock_and_missing_permission_are_found() {
         assert!(manifest.contains(part), "{part:?} is not in {manifest}");
     }
     assert_eq!(diagnosis.only("ok", "permissions")["subject"], "pods");
+    // Two checks need the user.
+    let requests = server.requests();
+    let reviews = requests.iter().filter(|request| request.path.ends_with("/selfsubjectreviews")).count();
+    assert_eq!(reviews, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_discovery_is_a_finding() {
+    let server = ApiServer::start().await.expect("a server");
+    let respond = |path: &str, _: &Value| (path == "/apis").then(|| json!({"kind": "Nonsense"}));
+    let rewrites = Rewrites { respond, headers: Vec::new() };
+    let address = rewriting_proxy::start(server.address(0).expect("an address"), rewrites).await;
+    let file = kubeconfig("doctor-discovery.kubeconfig", &format!("http://{address}"), "");
+    let diagnosis = diagnose(&file, &["deployments", "--sample", "1s"]).await;
+    assert_finding(diagnosis.only("failure", "discovery"), "cannot be listed", "aggregated API");
+    let skipped = text(diagnosis.only("not-checked", "permissions"), "message");
+    assert_eq!(skipped, "the discovery of the named resources failed");
+    assert_eq!(diagnosis.only("ok", "authentication")["severity"], "ok");
+    assert_eq!(diagnosis.code, Some(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
