@@ -158,6 +158,11 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "N|TIME|CONDITION")]
     pub(crate) until: Vec<Until>,
 
+    /// First print the changes of this time before the start: what objects and Events date themselves, marked as
+    /// reconstructed, and then exact changes as far back as a watch can start.
+    #[arg(long, value_name = "TIME", value_parser = since, conflicts_with = "related")]
+    pub(crate) since: Option<Duration>,
+
     /// Fail if the server cannot be reached within this time at the start. Waits without a limit by default.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
@@ -180,6 +185,12 @@ pub(crate) struct WatchArgs {
     pub(crate) kubectl: KubectlFlags,
 }
 
+/// Parses the value of `--since`.
+fn since(text: &str) -> Result<Duration, String> {
+    let parsed = duration::parse(text).filter(|time| !time.is_zero());
+    parsed.ok_or_else(|| "a duration such as 10m".to_owned())
+}
+
 const WATCH_HELP: &str = "\
 Events: + added, ~ updated, - deleted, = synced. An update shows what changed, in the terms of its kind, and the field \
 manager. Updates of versions, heartbeats and timestamps alone have no line. The end of an interruption shows the number of \
@@ -200,6 +211,7 @@ Examples:
   steadfast watch deploy,rs,po -n shop -l app=web -o json
   steadfast watch deploy/web --diff
   steadfast watch deploy/web --related
+  steadfast watch deploy,rs,po -n shop --since 10m
   steadfast watch pods -l app=web --until condition=Ready --until 2m
   steadfast watch deploy/web --until \"object.status.readyReplicas == object.spec.replicas\"
   steadfast watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase

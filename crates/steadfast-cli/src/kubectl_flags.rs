@@ -107,7 +107,7 @@ impl KubectlFlags {
         }
         if let Some(user) = &self.impersonated_user {
             auth.impersonate = Some(user.clone());
-            auth.impersonate_uid = self.impersonated_uid.clone();
+            auth.impersonate_uid.clone_from(&self.impersonated_uid);
             auth.impersonate_groups = Some(self.impersonated_groups.clone()).filter(|groups| !groups.is_empty());
         }
     }

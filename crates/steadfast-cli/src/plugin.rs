@@ -99,20 +99,20 @@ fn flags(command: &Command, current: &str) -> Vec<String> {
     let visible = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let named = visible.filter_map(|arg| Some((format!("--{}", arg.get_long()?), arg.get_help())));
     let matching = named.filter(|(name, _)| name.starts_with(current));
-    matching.map(|(name, help)| described(&name, help.map(ToString::to_string))).collect()
+    matching.map(|(name, help)| described(&name, help.map(ToString::to_string).as_deref())).collect()
 }
 
 fn subcommands(command: &Command, current: &str) -> Vec<String> {
     let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
     let matching = visible.filter(|subcommand| subcommand.get_name().starts_with(current));
     matching
-        .map(|subcommand| described(subcommand.get_name(), subcommand.get_about().map(ToString::to_string)))
+        .map(|subcommand| described(subcommand.get_name(), subcommand.get_about().map(ToString::to_string).as_deref()))
         .collect()
 }
 
 /// Returns a completion with the first line of its description, which cobra separates by a tab.
-fn described(name: &str, help: Option<String>) -> String {
-    match help.as_deref().and_then(|help| help.lines().next()) {
+fn described(name: &str, help: Option<&str>) -> String {
+    match help.and_then(|help| help.lines().next()) {
         Some(line) => format!("{name}\t{line}"),
         None => name.to_owned(),
     }

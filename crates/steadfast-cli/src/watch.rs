@@ -9,6 +9,7 @@
 //! | `selection` | the watched resources, namespaces and objects |
 //! | `ends` | the values of `--until` |
 //! | `event_printer` | prints the events of one informer |
+//! | `history`, `gate` | the changes before the start, which precede all other lines |
 //! | `diff_lines` | the full difference below a line |
 //! | `object_format` | formats that print objects |
 //! | `goal` | condition of `--until` |
@@ -25,7 +26,9 @@ mod diff_lines;
 mod doubts;
 mod ends;
 mod event_printer;
+mod gate;
 mod goal;
+mod history;
 mod json_line;
 mod line;
 mod object_format;
@@ -46,6 +49,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast::{Connection, InformerFactory};
@@ -67,7 +71,9 @@ use crate::signals::StopSignal;
 use doubts::Followed;
 use ends::Ends;
 use event_printer::EventPrinter;
+use gate::Gate;
 use goal::Goal;
+use history::{History, HistorySubject};
 use line::{Extras, Format, Style};
 use object_format::ObjectFormat;
 use owners::Owners;
@@ -205,6 +211,10 @@ fn display(board: StatusBoard) -> StatusDisplay {
 
 /// Rejects flags without effect on the output format.
 fn reject_unused_flags(args: &WatchArgs) -> Result<(), Failure> {
+    let is_of_lines = matches!(args.output, OutputFormat::Text | OutputFormat::Wide | OutputFormat::Json);
+    if args.since.is_some() && !is_of_lines {
+        return Err(Failure::usage("--since needs -o text, wide or json; leave out --since or -o"));
+    }
     if matches!(args.output, OutputFormat::Text | OutputFormat::Wide) {
         return Ok(());
     }
@@ -286,6 +296,8 @@ struct WatchSession {
     output: WatchOutput,
     /// With `--related`, the relatives of the named objects.
     related: Option<Related>,
+    /// With `--since`, the resources whose lines wait for the history. `None` after the history.
+    awaiting_history: Option<Vec<HistorySubject>>,
     /// Resources that are watched already, so that repeated arguments have no effect.
     known: Vec<(ServedResource, Option<String>)>,
 }
@@ -295,7 +307,7 @@ impl WatchSession {
         let factory = InformerFactory::new(&cluster.connection);
         // Unknown owners are requested from the server.
         let owners = output.style.has_owners().then(|| Owners::start(&cluster.connection));
-        Self { factory, cluster, owners, output, related: None, known: Vec::new() }
+        Self { factory, cluster, owners, output, related: None, awaiting_history: None, known: Vec::new() }
     }
 
     /// Starts to watch all requested resources of the cluster with this `number`, also those that the server serves
@@ -320,9 +332,11 @@ impl WatchSession {
             let scopes = found.iter().map(|(_, resource)| scopes(args, resource, None, &connection).len());
             self.related = Some(self.start_tree(Related::new(roots, scopes.sum())));
         }
+        self.awaiting_history = args.since.is_some().then(Vec::new);
         for (wanted, resource) in found {
             self.begin(args, &wanted, resource).await?;
         }
+        self.start_history(args.since);
         let awaited = missing.iter().map(|wanted| wanted.resource.clone()).collect();
         followed.begin(number, self.factory.clone(), awaited);
         let arrived = async |wanted: ResourceArg, resource: ServedResource| {
@@ -352,7 +366,8 @@ impl WatchSession {
             return Ok(());
         }
         let (resource, object) = &place;
-        let WatchedCluster { context, connection } = &self.cluster;
+        let (context, connection) = (self.cluster.context.clone(), self.cluster.connection.clone());
+        let connection = &connection;
         let columns = discovery::printer_columns(connection, resource).await;
         for scope in scopes(args, resource, object.as_deref(), connection) {
             discovery::check_selectors(connection, resource, &scope).await?;
@@ -364,8 +379,21 @@ impl WatchSession {
         Ok(())
     }
 
+    /// Starts to print the history of the resources that wait for it.
+    fn start_history(&mut self, since: Option<Duration>) {
+        let (Some(since), Some(subjects)) = (since, self.awaiting_history.take()) else { return };
+        let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+        let history = History {
+            connection: self.cluster.connection.clone(),
+            since: Timestamp::now().checked_sub(since).unwrap_or(Timestamp::MIN),
+            style: self.output.style.clone(),
+            printer: self.output.printer.clone(),
+        };
+        tokio::spawn(history.print(subjects));
+    }
+
     /// Prints every change of `subject`, and every doubt about it.
-    fn follow(&self, subject: Subject) -> Result<(), Failure> {
+    fn follow(&mut self, subject: Subject) -> Result<(), Failure> {
         let output = &self.output;
         let informer = self.factory.builder_with::<CachedObject>(&subject.api_resource, subject.scope.clone());
         // Only `managedFields` show the managers of a change. In the packed form, these fields need little memory.
@@ -374,6 +402,10 @@ impl WatchSession {
         let (tally, subject, style) =
             (output.tallies.add(subject.scoped_title()), Arc::new(subject), output.style.clone());
         output.board.add(subject.title(), &informer, tally.clone());
+        let gate = self.awaiting_history.as_ref().map(|_| Gate::default());
+        if let (Some(waiting), Some(gate)) = (&mut self.awaiting_history, gate.clone()) {
+            waiting.push(HistorySubject { subject: subject.clone(), informer: informer.clone(), gate });
+        }
         let lines = EventPrinter {
             subject: subject.clone(),
             style: style.clone(),
@@ -383,6 +415,7 @@ impl WatchSession {
             goals: output.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
             deletions: Mutex::default(),
             related: self.related.clone(),
+            gate,
         };
         let related = self.related.clone();
         let goals = output.goals.clone();

@@ -6,6 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use steadfast::{Call, Event, Handler};
 
+use super::gate::Gate;
 use super::goal::Goal;
 use super::line::Style;
 use super::owners::Owners;
@@ -32,6 +33,8 @@ pub(super) struct EventPrinter {
     pub(super) deletions: Mutex<Deletions>,
     /// With `--related`, the relatives of the named objects. Other objects have no line.
     pub(super) related: Option<Related>,
+    /// With `--since`, the gate that opens after the history.
+    pub(super) gate: Option<Gate>,
 }
 
 impl EventPrinter {
@@ -83,6 +86,7 @@ impl EventPrinter {
 
 impl Handler<CachedObject> for EventPrinter {
     fn handle(&self, event: Event<CachedObject>, call: Call) {
+        let replayed = self.gate.as_ref().and_then(Gate::wait);
         if let Some(missed) = self.style.missed(&self.subject, call) {
             console::report(missed);
         }
@@ -94,7 +98,10 @@ impl Handler<CachedObject> for EventPrinter {
         }
         let is_initial = matches!(event, Event::Added { initial: true, .. });
         let admission = self.admission(&decoded);
-        self.print(&decoded, replacement.as_deref(), admission, is_initial);
+        // The history contains the changes until this version.
+        if is_initial || !is_in_history(&event, replayed) {
+            self.print(&decoded, replacement.as_deref(), admission, is_initial);
+        }
         let key = event.object().key();
         if !self.has_goal(key.name()) {
             return;
@@ -108,4 +115,14 @@ impl Handler<CachedObject> for EventPrinter {
             self.printer.end();
         }
     }
+}
+
+/// Returns whether the event is a change until the version `replayed`.
+fn is_in_history(event: &Event<CachedObject>, replayed: Option<u64>) -> bool {
+    let version = match event {
+        Event::Deleted { version, .. } => version.as_ref(),
+        _ => Some(event.object().version()),
+    };
+    let version = version.and_then(|version| version.as_str().parse::<u64>().ok());
+    version.zip(replayed).is_some_and(|(version, replayed)| version <= replayed)
 }

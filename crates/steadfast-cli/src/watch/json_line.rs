@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use steadfast::{Certainty, DeleteReason, ResourceVersion};
 
 use super::tally::Counts;
-use super::watched::{DecodedEvent, Subject};
+use super::watched::{DecodedEvent, EventTime, Subject};
 use crate::changes::describe::{Content, visible};
 use crate::changes::diff::{Change, Detail};
 use crate::changes::manager;
@@ -26,6 +26,9 @@ struct JsonEvent<'a> {
     name: Option<&'a str>,
     uid: Option<&'a str>,
     resource_version: Option<&'a str>,
+    /// True for a change before the start of the program.
+    #[serde(skip_serializing_if = "is_false")]
+    replayed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     change_count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,7 @@ pub(super) fn event(
         name: event.metadata("name"),
         uid: event.metadata("uid"),
         resource_version: version,
+        replayed: matches!(event.time, EventTime::Past(_)),
         change_count: Some(event.call.changes),
         hidden: visible_changes
             .as_ref()
@@ -141,6 +145,7 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
         name: None,
         uid: None,
         resource_version: version.map(ResourceVersion::as_str),
+        replayed: false,
         change_count: None,
         changes: None,
         hidden: None,
@@ -168,7 +173,8 @@ pub(super) fn freshness(now: Timestamp, subject: &Subject, transition: &Transiti
     })
 }
 
-fn to_line(line: &impl Serialize) -> String {
+/// Returns the line as JSON, without characters that a terminal interprets.
+pub(super) fn to_line(line: &impl Serialize) -> String {
     // Cannot fail: the objects were parsed from JSON.
     let text = serde_json::to_string(line).unwrap_or_default();
     // JSON permits further control characters within texts, which a terminal would interpret.
@@ -183,6 +189,11 @@ fn to_line(line: &impl Serialize) -> String {
         }
         safe
     })
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_control(character: char) -> bool {

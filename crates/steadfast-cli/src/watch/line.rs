@@ -77,10 +77,10 @@ pub(super) struct EventLine {
 }
 
 impl Style {
-    /// Formats `event` with the current time. `replacement` describes a new object that replaces
+    /// Formats `event`. `replacement` describes a new object that replaces
     /// an object of the same name.
     pub(super) fn event(&self, subject: &Subject, event: &DecodedEvent<'_>, replacement: Option<&str>) -> EventLine {
-        let now = Timestamp::now();
+        let now = event.line_time();
         let counted = match event.name {
             "Added" => Counted::Added,
             "Deleted" => Counted::Deleted,
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
     use crate::output_format::OutputFormat;
     use crate::watch::owners::OwnerChain;
-    use crate::watch::watched::Deletion;
+    use crate::watch::watched::{Deletion, EventTime};
 
     fn subject(kind: &str) -> Subject {
         let gvk = kube::core::GroupVersionKind::gvk("", "v1", kind);
@@ -297,6 +297,7 @@ mod tests {
             deletion: None,
             call: call(1),
             owners: OwnerChain::default(),
+            time: EventTime::Now,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The watched resource, and the form of its objects: encoded in the cache, decoded for one line at a time.
 
+use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 use steadfast::{Call, Certainty, DeleteReason, Event, Lazy, Object, ResourceVersion, Scope};
@@ -65,13 +66,18 @@ impl Subject {
             deletion,
             call,
             owners: OwnerChain::default(),
+            time: EventTime::Now,
         }
     }
 
     /// Decodes `object`, with its type: items of a list lack the type, which would look like a change.
     pub(super) fn decode(&self, object: &Object<CachedObject>) -> Value {
         // The informer requests JSON. An object that is not JSON never reaches a handler.
-        let mut value: Value = serde_json::from_slice(&object.bytes()).unwrap_or_default();
+        self.typed(serde_json::from_slice(&object.bytes()).unwrap_or_default())
+    }
+
+    /// Returns the object with its type.
+    pub(super) fn typed(&self, mut value: Value) -> Value {
         if let Some(fields) = value.as_object_mut() {
             fields.entry("apiVersion").or_insert_with(|| self.api_resource.api_version.clone().into());
             fields.entry("kind").or_insert_with(|| self.api_resource.kind.clone().into());
@@ -101,9 +107,27 @@ pub(super) struct DecodedEvent<'a> {
     pub(super) call: Call,
     /// Known owners of the object.
     pub(super) owners: OwnerChain,
+    pub(super) time: EventTime,
+}
+
+/// Time of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventTime {
+    /// The event has just arrived.
+    Now,
+    /// The event is from before the start of the program. The time is that of the last write to the object, if known.
+    Past(Option<Timestamp>),
 }
 
 impl DecodedEvent<'_> {
+    /// Returns the time of the line.
+    pub(super) fn line_time(&self) -> Timestamp {
+        match self.time {
+            EventTime::Past(Some(time)) => time,
+            EventTime::Past(None) | EventTime::Now => Timestamp::now(),
+        }
+    }
+
     /// Returns a text of the object's metadata.
     pub(super) fn metadata(&self, field: &str) -> Option<&str> {
         self.object.get("metadata")?.get(field)?.as_str()

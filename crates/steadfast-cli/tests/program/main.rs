@@ -67,5 +67,6 @@ mod watch_changes;
 mod watch_formats;
 #[cfg(unix)]
 mod watch_related;
+mod watch_since;
 #[cfg(target_os = "linux")]
 mod watch_terminal;

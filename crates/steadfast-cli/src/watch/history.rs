@@ -1,0 +1,370 @@
+//! `--since`: the changes before the start of the program.
+//!
+//! First the facts that objects and Events date themselves, in the order of their times. They are marked as reconstructed,
+//! because a later change replaces the time of an earlier one. Then the exact changes since the oldest version that a
+//! watch can start from.
+
+mod facts;
+mod replay;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde::Serialize;
+use serde_json::Value;
+use steadfast::unstable::cause::root_cause;
+use steadfast::{Call, Certainty, Connection, DeleteReason, Informer, ResourceVersion, Scope};
+use tokio::time::timeout;
+
+use super::gate::Gate;
+use super::json_line::to_line;
+use super::line::{Format, Style};
+use super::owners::OwnerChain;
+use super::printer::Printer;
+use super::text_line::TextLine;
+use super::watched::{CachedObject, DecodedEvent, Deletion, EventTime, Subject};
+use crate::clock::format_micros;
+use crate::console;
+use facts::{DatedFact, event_fact, event_subject, facts, last_write};
+use replay::{MAX_OBJECTS, PastChange, ReplayError, ReplayTarget, replay, start_versions};
+
+/// Maximum wait for the existing objects. The history of resources that are not listed by then is left out.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum number of Events that are read in a namespace.
+const MAX_EVENTS: usize = 10_000;
+
+/// Events in a page.
+const EVENT_PAGE_SIZE: u32 = 500;
+
+/// A watched resource whose lines wait for the history.
+pub(super) struct HistorySubject {
+    pub(super) subject: Arc<Subject>,
+    pub(super) informer: Informer<CachedObject>,
+    pub(super) gate: Gate,
+}
+
+/// Prints the history of a cluster.
+pub(super) struct History {
+    pub(super) connection: Connection,
+    pub(super) since: Timestamp,
+    pub(super) style: Style,
+    pub(super) printer: Printer,
+}
+
+/// The existing objects of a resource.
+struct Existing {
+    subject: Arc<Subject>,
+    objects: Vec<Value>,
+    version: Option<u64>,
+}
+
+/// Exact changes of a resource, or the reason why none are known.
+struct Past {
+    start: Result<u64, String>,
+    changes: Vec<PastChange>,
+}
+
+impl History {
+    /// Prints the history, and then opens all gates.
+    pub(super) async fn print(self, subjects: Vec<HistorySubject>) {
+        let existing = join_all(subjects.iter().map(existing)).await;
+        let listed: Vec<&Existing> = existing.iter().flatten().collect();
+        let events = self.events(&listed).await;
+        let mut lines = self.reconstructed(&listed, &events);
+        let mut dated: Vec<(Timestamp, u64)> = events.iter().filter_map(dated_version).collect();
+        dated.extend(listed.iter().flat_map(|existing| &existing.objects).filter_map(dated_version));
+        let pasts = join_all(existing.iter().map(async |existing| match existing {
+            Some(existing) => Some(self.past(existing, &dated).await),
+            None => None,
+        }));
+        let pasts = pasts.await;
+        for (existing, past) in existing.iter().zip(&pasts) {
+            lines.extend(
+                existing.iter().zip(past).map(|(existing, past)| self.boundary(&existing.subject, &past.start)),
+            );
+        }
+        lines.extend(self.exact(&existing, &pasts));
+        let printer = self.printer.clone();
+        let gates = subjects.into_iter().zip(existing.into_iter().zip(pasts));
+        let gates: Vec<(Gate, Option<u64>)> = gates
+            .map(|(waiting, (existing, past))| {
+                let is_exact = past.is_some_and(|past| past.start.is_ok());
+                (waiting.gate, existing.and_then(|existing| existing.version).filter(|_| is_exact))
+            })
+            .collect();
+        // Printing blocks while the reader is slow.
+        let outcome = tokio::task::spawn_blocking(move || {
+            for line in lines {
+                printer.print_aside(line);
+            }
+            for (gate, replayed) in gates {
+                gate.open(replayed);
+            }
+        });
+        if outcome.await.is_err() {
+            console::report("error: the history cannot be printed; please report this as a bug");
+        }
+    }
+
+    /// Lists the Events of the namespaces of the resources.
+    async fn events(&self, listed: &[&Existing]) -> Vec<Value> {
+        let mut namespaces: Vec<Option<&str>> =
+            listed.iter().map(|existing| existing.subject.scope.in_namespace()).collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        if namespaces.contains(&None) {
+            namespaces.truncate(1);
+        }
+        let mut events = Vec::new();
+        for namespace in namespaces {
+            match list_events(&self.connection, namespace).await {
+                Ok(found) => events.extend(found),
+                Err(error) => {
+                    let scope = namespace.map_or_else(Scope::all, Scope::namespace);
+                    let reason = root_cause(&error);
+                    console::report(format_args!(
+                        "# Events in {scope} cannot be listed, the history is without them: {reason}"
+                    ));
+                }
+            }
+        }
+        events
+    }
+
+    /// Returns the lines of the facts that objects and Events date, in the order of their times.
+    fn reconstructed(&self, listed: &[&Existing], events: &[Value]) -> Vec<String> {
+        let mut about: HashMap<&str, Vec<DatedFact>> = HashMap::new();
+        for event in events {
+            if let (Some(uid), Some(fact)) = (event_subject(event), event_fact(event)) {
+                about.entry(uid).or_default().push(fact);
+            }
+        }
+        let mut lines = Vec::new();
+        for existing in listed {
+            for object in &existing.objects {
+                let is_event = object["kind"] == "Event";
+                let mut known = if is_event { event_fact(object).into_iter().collect() } else { facts(object) };
+                let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+                known.extend(about.remove(uid).into_iter().flatten());
+                let recent = known.into_iter().filter(|fact| fact.time >= self.since);
+                lines.extend(recent.map(|fact| (fact.time, self.fact_line(&existing.subject, object, &fact))));
+            }
+        }
+        lines.sort_by_key(|(time, _)| *time);
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    fn fact_line(&self, subject: &Subject, object: &Value, fact: &DatedFact) -> String {
+        let field = |name: &str| object.get("metadata")?.get(name)?.as_str();
+        match &self.style.format {
+            Format::Json { .. } => to_line(&FactLine {
+                time: format_micros(fact.time),
+                kind: "Reconstructed",
+                context: subject.context.as_deref(),
+                resource: &subject.name,
+                namespace: field("namespace"),
+                name: field("name"),
+                uid: field("uid"),
+                source: fact.source,
+                text: &fact.text,
+            }),
+            Format::Text { clock, color, width, .. } => {
+                let path = field("namespace").into_iter().chain(field("name")).collect::<Vec<_>>().join("/");
+                let mut line = TextLine::default();
+                line.add(None, &clock.format_time_of_day(fact.time));
+                line.add(None, &format!("≈ {} {path} {}", subject.title(), fact.text));
+                line.add_dim(&format!("(reconstructed: {})", fact.source));
+                line.render(*color, width.columns())
+            }
+            // Rejected at the start.
+            Format::Objects { .. } => String::new(),
+        }
+    }
+
+    /// Returns the line between the reconstructed and the exact part.
+    fn boundary(&self, subject: &Subject, start: &Result<u64, String>) -> String {
+        if let Format::Json { .. } = self.style.format {
+            return to_line(&BoundaryLine {
+                time: format_micros(Timestamp::now()),
+                kind: "ExactSince",
+                context: subject.context.as_deref(),
+                resource: &subject.name,
+                namespace: subject.scope.in_namespace(),
+                resource_version: start.as_ref().ok().map(u64::to_string),
+                why: start.as_ref().err().map(String::as_str),
+            });
+        }
+        let title = subject.scoped_title();
+        match start {
+            Ok(version) => {
+                format!("── {title}: reconstructed until here, exact changes since version {version} below ──")
+            }
+            Err(reason) => {
+                format!("── {title}: reconstructed until here, exact changes from now on: {reason} ──")
+            }
+        }
+    }
+
+    /// Replays the changes since the oldest possible version.
+    async fn past(&self, existing: &Existing, dated: &[(Timestamp, u64)]) -> Past {
+        match self.replayed(existing, dated).await {
+            Ok((start, mut changes)) => {
+                // A change of unknown time is shown.
+                changes.retain(|change| change.time.is_none_or(|time| time >= self.since));
+                Past { start: Ok(start), changes }
+            }
+            Err(reason) => Past { start: Err(reason), changes: Vec::new() },
+        }
+    }
+
+    async fn replayed(
+        &self,
+        existing: &Existing,
+        dated: &[(Timestamp, u64)],
+    ) -> Result<(u64, Vec<PastChange>), String> {
+        let subject = &existing.subject;
+        let version = existing.version.ok_or("the versions of the server are not numbers")?;
+        let versions = existing.objects.iter().map(|object| {
+            let field = |name: &str| object.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+            ((field("/metadata/namespace"), field("/metadata/name")), field("/metadata/resourceVersion"))
+        });
+        let target = ReplayTarget { version, objects: versions.collect() };
+        let client = self.connection.client();
+        let api: Api<DynamicObject> = match subject.scope.in_namespace() {
+            Some(namespace) => Api::namespaced_with(client, namespace, &subject.api_resource),
+            None => Api::all_with(client, &subject.api_resource),
+        };
+        let mut reason = "no object or Event of that time has a version to start from".to_owned();
+        for start in start_versions(dated, self.since, version) {
+            match replay(&api, subject, start, &target).await {
+                Ok(changes) => return Ok((start, changes)),
+                Err(ReplayError::TooOld(detail)) => reason = format!("version {start} {detail}"),
+                Err(ReplayError::Failed(detail)) => return Err(detail),
+            }
+        }
+        Err(reason)
+    }
+
+    /// Returns the lines of the exact changes of all resources, in the order of their versions.
+    fn exact(&self, existing: &[Option<Existing>], pasts: &[Option<Past>]) -> Vec<String> {
+        let mut changes: Vec<(&Subject, &PastChange)> = Vec::new();
+        for (existing, past) in existing.iter().zip(pasts) {
+            let (Some(existing), Some(past)) = (existing, past) else { continue };
+            changes.extend(past.changes.iter().map(|change| (&*existing.subject, change)));
+        }
+        changes.sort_by_key(|(_, change)| change.version);
+        changes.into_iter().filter_map(|(subject, change)| self.exact_line(subject, change)).collect()
+    }
+
+    fn exact_line(&self, subject: &Subject, change: &PastChange) -> Option<String> {
+        let version = ResourceVersion::from(change.version.to_string().as_str());
+        let deletion = (change.name == "Deleted").then_some(Deletion {
+            version: Some(&version),
+            certainty: Certainty::Observed,
+            reason: if subject.scope.label_selector().is_some() || subject.scope.field_selector().is_some() {
+                DeleteReason::DeletedOrLeft
+            } else {
+                DeleteReason::Deleted
+            },
+        });
+        let mut call = Call::default();
+        call.changes = 1;
+        let event = DecodedEvent {
+            name: change.name,
+            old: change.old.clone(),
+            object: change.object.clone(),
+            deletion,
+            call,
+            owners: OwnerChain::default(),
+            time: EventTime::Past(change.time),
+        };
+        self.style.event(subject, &event, None).text
+    }
+}
+
+/// Returns the existing objects when all are known.
+async fn existing(waiting: &HistorySubject) -> Option<Existing> {
+    let HistorySubject { subject, informer, .. } = waiting;
+    let mut changed = informer.changed();
+    let synced = async {
+        // An error means that the informer has stopped.
+        while !informer.has_synced() && changed.changed().await.is_ok() {}
+    };
+    if timeout(SYNC_TIMEOUT, synced).await.is_err() {
+        let (title, seconds) = (subject.scoped_title(), SYNC_TIMEOUT.as_secs());
+        console::report(format_args!("# {title} was not listed within {seconds} s: its history is left out"));
+        return None;
+    }
+    let snapshot = informer.snapshot();
+    if snapshot.len() > MAX_OBJECTS {
+        let (title, count) = (subject.scoped_title(), snapshot.len());
+        console::report(format_args!(
+            "# {title}: {count} objects, and the history is limited to {MAX_OBJECTS}; use a selector"
+        ));
+        return None;
+    }
+    let objects = snapshot.decodable().map(|object| subject.decode(object)).collect();
+    let version = snapshot.version().and_then(|version| version.as_str().parse().ok());
+    Some(Existing { subject: subject.clone(), objects, version })
+}
+
+/// Returns the version of an object, with the time of its last write.
+fn dated_version(object: &Value) -> Option<(Timestamp, u64)> {
+    let version = object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()?;
+    let time = if event_subject(object).is_some() { event_fact(object)?.time } else { last_write(object)? };
+    Some((time, version))
+}
+
+async fn list_events(connection: &Connection, namespace: Option<&str>) -> kube::Result<Vec<Value>> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Event"), "events");
+    let client = connection.client();
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    };
+    let mut parameters = ListParams::default().limit(EVENT_PAGE_SIZE);
+    let mut events = Vec::new();
+    loop {
+        let page = api.list(&parameters).await?;
+        events.extend(page.items.into_iter().filter_map(|event| serde_json::to_value(event).ok()));
+        match page.metadata.continue_.filter(|token| !token.is_empty() && events.len() < MAX_EVENTS) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(events),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FactLine<'a> {
+    time: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'a str>,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+    uid: Option<&'a str>,
+    source: &'static str,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BoundaryLine<'a> {
+    time: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context: Option<&'a str>,
+    resource: &'a str,
+    namespace: Option<&'a str>,
+    resource_version: Option<String>,
+    why: Option<&'a str>,
+}
