@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use regex::Regex;
 use steadfast_testing::CachedForm;
 
 use crate::duration;
@@ -163,6 +164,19 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "TIME", value_parser = since, conflicts_with = "related")]
     pub(crate) since: Option<Duration>,
 
+    /// Print the logs of the containers of the watched pods too, also of those of `--related`. Logs of existing pods start
+    /// now, or with `--since` at that time.
+    #[arg(long)]
+    pub(crate) logs: bool,
+
+    /// With `--logs`, only containers whose names match this regular expression.
+    #[arg(short = 'c', long = "container", value_name = "REGEX", requires = "logs")]
+    pub(crate) containers: Option<Regex>,
+
+    /// With `--logs`, the maximum number of logs that are read concurrently. Further containers wait.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) max_log_requests: u16,
+
     /// Fail if the server cannot be reached within this time at the start. Waits without a limit by default.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
@@ -211,6 +225,7 @@ Examples:
   steadfast watch deploy,rs,po -n shop -l app=web -o json
   steadfast watch deploy/web --diff
   steadfast watch deploy/web --related
+  steadfast watch deploy/web --related --logs
   steadfast watch deploy,rs,po -n shop --since 10m
   steadfast watch pods -l app=web --until condition=Ready --until 2m
   steadfast watch deploy/web --until \"object.status.readyReplicas == object.spec.replicas\"

@@ -10,6 +10,7 @@
 //! | `ends` | the values of `--until` |
 //! | `event_printer` | prints the events of one informer |
 //! | `history`, `gate` | the changes before the start, which precede all other lines |
+//! | `logs` | the logs of the watched pods |
 //! | `diff_lines` | the full difference below a line |
 //! | `object_format` | formats that print objects |
 //! | `goal` | condition of `--until` |
@@ -31,6 +32,7 @@ mod goal;
 mod history;
 mod json_line;
 mod line;
+mod logs;
 mod object_format;
 mod owners;
 mod printer;
@@ -75,6 +77,7 @@ use gate::Gate;
 use goal::Goal;
 use history::{History, HistorySubject};
 use line::{Extras, Format, Style};
+use logs::{LogSettings, PodLogs};
 use object_format::ObjectFormat;
 use owners::Owners;
 use printer::{OutputEnd, Printer, StatusDisplay};
@@ -212,8 +215,10 @@ fn display(board: StatusBoard) -> StatusDisplay {
 /// Rejects flags without effect on the output format.
 fn reject_unused_flags(args: &WatchArgs) -> Result<(), Failure> {
     let is_of_lines = matches!(args.output, OutputFormat::Text | OutputFormat::Wide | OutputFormat::Json);
-    if args.since.is_some() && !is_of_lines {
-        return Err(Failure::usage("--since needs -o text, wide or json; leave out --since or -o"));
+    for (flag, is_given) in [("--since", args.since.is_some()), ("--logs", args.logs)] {
+        if is_given && !is_of_lines {
+            return Err(Failure::usage(format!("{flag} needs -o text, wide or json; leave out {flag} or -o")));
+        }
     }
     if matches!(args.output, OutputFormat::Text | OutputFormat::Wide) {
         return Ok(());
@@ -228,6 +233,12 @@ fn reject_unused_flags(args: &WatchArgs) -> Result<(), Failure> {
         Some((flag, _)) => Err(Failure::usage(format!("{flag} needs -o text or -o wide; leave out {flag} or -o"))),
         None => Ok(()),
     }
+}
+
+/// Returns the time at this duration before now.
+fn start_of(since: Duration) -> Timestamp {
+    let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+    Timestamp::now().checked_sub(since).unwrap_or(Timestamp::MIN)
 }
 
 fn style(args: &WatchArgs, clock: &Clock) -> Style {
@@ -296,6 +307,8 @@ struct WatchSession {
     output: WatchOutput,
     /// With `--related`, the relatives of the named objects.
     related: Option<Related>,
+    /// With `--logs`, the logs of the watched pods.
+    logs: Option<PodLogs>,
     /// With `--since`, the resources whose lines wait for the history. `None` after the history.
     awaiting_history: Option<Vec<HistorySubject>>,
     /// Resources that are watched already, so that repeated arguments have no effect.
@@ -307,7 +320,7 @@ impl WatchSession {
         let factory = InformerFactory::new(&cluster.connection);
         // Unknown owners are requested from the server.
         let owners = output.style.has_owners().then(|| Owners::start(&cluster.connection));
-        Self { factory, cluster, owners, output, related: None, awaiting_history: None, known: Vec::new() }
+        Self { factory, cluster, owners, output, related: None, logs: None, awaiting_history: None, known: Vec::new() }
     }
 
     /// Starts to watch all requested resources of the cluster with this `number`, also those that the server serves
@@ -331,6 +344,10 @@ impl WatchSession {
             found = selection::with_relatives(found, &catalog);
             let scopes = found.iter().map(|(_, resource)| scopes(args, resource, None, &connection).len());
             self.related = Some(self.start_tree(Related::new(roots, scopes.sum())));
+        }
+        if args.logs {
+            selection::reject_logs_without_pods(&found)?;
+            self.logs = Some(self.start_logs(args));
         }
         self.awaiting_history = args.since.is_some().then(Vec::new);
         for (wanted, resource) in found {
@@ -379,13 +396,24 @@ impl WatchSession {
         Ok(())
     }
 
+    /// Starts to write the logs of pods, which the handler of pods reports.
+    fn start_logs(&self, args: &WatchArgs) -> PodLogs {
+        let WatchedCluster { context, connection } = &self.cluster;
+        let settings = LogSettings {
+            containers: args.containers.clone(),
+            since: start_of(args.since.unwrap_or_default()),
+            max_streams: args.max_log_requests.into(),
+        };
+        let output = (self.output.style.clone(), self.output.printer.clone());
+        PodLogs::start(connection.clone(), context.clone(), settings, self.related.clone(), output)
+    }
+
     /// Starts to print the history of the resources that wait for it.
     fn start_history(&mut self, since: Option<Duration>) {
         let (Some(since), Some(subjects)) = (since, self.awaiting_history.take()) else { return };
-        let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
         let history = History {
             connection: self.cluster.connection.clone(),
-            since: Timestamp::now().checked_sub(since).unwrap_or(Timestamp::MIN),
+            since: start_of(since),
             style: self.output.style.clone(),
             printer: self.output.printer.clone(),
         };
@@ -415,9 +443,10 @@ impl WatchSession {
             goals: output.goals.iter().map(|goal| (goal.clone(), goal.add_resource())).collect(),
             deletions: Mutex::default(),
             related: self.related.clone(),
+            logs: self.logs.clone(),
             gate,
         };
-        let related = self.related.clone();
+        let (related, logs) = (self.related.clone(), self.logs.clone());
         let goals = output.goals.clone();
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
         let events = Arc::new(registration.map_err(Failure::run)?);
@@ -431,7 +460,11 @@ impl WatchSession {
             // Printed after the initial objects: the handler calls for all of them have returned.
             tokio::task::spawn_blocking(move || {
                 match (&related, synced) {
-                    (Some(related), _) => related.synced(|line| lines.print_aside(line)),
+                    (Some(related), _) => {
+                        related.synced(|line| lines.print_aside(line));
+                        // The tree determines the related pods.
+                        logs.iter().for_each(PodLogs::check_related);
+                    }
                     (None, Some(synced)) => lines.print(synced),
                     (None, None) => {}
                 }

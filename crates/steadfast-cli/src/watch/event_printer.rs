@@ -9,6 +9,7 @@ use steadfast::{Call, Event, Handler};
 use super::gate::Gate;
 use super::goal::Goal;
 use super::line::Style;
+use super::logs::PodLogs;
 use super::owners::Owners;
 use super::printer::Printer;
 use super::recreated::Deletions;
@@ -33,6 +34,8 @@ pub(super) struct EventPrinter {
     pub(super) deletions: Mutex<Deletions>,
     /// With `--related`, the relatives of the named objects. Other objects have no line.
     pub(super) related: Option<Related>,
+    /// With `--logs`, the logs of the watched pods.
+    pub(super) logs: Option<PodLogs>,
     /// With `--since`, the gate that opens after the history.
     pub(super) gate: Option<Gate>,
 }
@@ -64,6 +67,17 @@ impl EventPrinter {
                 [text].into_iter().chain(released).for_each(|line| self.printer.print(line));
             }
             _ => self.printer.print(text),
+        }
+    }
+
+    /// Passes the state of a pod to the reader of its logs.
+    fn pass_to_logs(&self, event: &Event<CachedObject>, decoded: &DecodedEvent<'_>, is_initial: bool) {
+        let Some(logs) = &self.logs else { return };
+        match event {
+            // Another object can make a pod related.
+            _ if self.subject.name != "pods" => logs.check_related(),
+            Event::Deleted { .. } => logs.removed(&decoded.object),
+            _ => logs.observe(&decoded.object, is_initial),
         }
     }
 
@@ -102,6 +116,7 @@ impl Handler<CachedObject> for EventPrinter {
         if is_initial || !is_in_history(&event, replayed) {
             self.print(&decoded, replacement.as_deref(), admission, is_initial);
         }
+        self.pass_to_logs(&event, &decoded, is_initial);
         let key = event.object().key();
         if !self.has_goal(key.name()) {
             return;

@@ -87,6 +87,12 @@ impl Related {
         self.0.lock().roots.iter().any(|root| root.resource == resource && root.name == name)
     }
 
+    /// Returns whether the object with this UID belongs to the printed tree.
+    pub(super) fn is_followed(&self, uid: &str) -> bool {
+        let relatives = self.0.lock();
+        relatives.is_printed && relatives.is_related(uid)
+    }
+
     /// Records an added or changed object, or its deletion, and decides about its line.
     pub(super) fn record(&self, resource: &str, object: &Value, state: String, is_deleted: bool) -> Admission {
         let mut relatives = self.0.lock();

@@ -30,6 +30,14 @@ pub(super) fn reject_unnamed_relatives(args: &WatchArgs) -> Result<(), Failure> 
     }
 }
 
+/// Rejects `--logs` if no pods are watched.
+pub(super) fn reject_logs_without_pods(found: &[(ResourceArg, ServedResource)]) -> Result<(), Failure> {
+    if found.iter().any(|(_, resource)| resource.to_string() == "pods") {
+        return Ok(());
+    }
+    Err(Failure::usage("--logs needs pods; add pods to the resources, or --related to a named object"))
+}
+
 /// Returns the resources of the named objects and of their possible relatives, each once and without a name.
 pub(super) fn with_relatives(
     found: Vec<(ResourceArg, ServedResource)>,

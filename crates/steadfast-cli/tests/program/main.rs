@@ -66,6 +66,8 @@ mod watch;
 mod watch_changes;
 mod watch_formats;
 #[cfg(unix)]
+mod watch_logs;
+#[cfg(unix)]
 mod watch_related;
 mod watch_since;
 #[cfg(target_os = "linux")]
