@@ -1,0 +1,45 @@
+//! Settings of an audit.
+
+use std::time::Duration;
+
+/// Intervals and limits of an audit.
+///
+/// The bounds of the documentation hold for the defaults.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AuditSettings {
+    /// Interval between the comparisons of a resource with a list. Defaults to 10 minutes.
+    pub period: Duration,
+    /// Delay of a watch from which a change counts as late. Defaults to 10 s.
+    pub max_delay: Duration,
+    /// Interval of the probes of an endpoint. Defaults to 5 s.
+    pub probe_interval: Duration,
+    /// Deadline of a probe. Defaults to 6 s.
+    pub probe_deadline: Duration,
+    /// Duration of a short watch, which verifies a silent stream. Defaults to 3 s.
+    pub short_watch: Duration,
+    /// Silence from which a stream is verified. Defaults to 20 s.
+    pub max_silence: Duration,
+    /// Minimum interval between two pages of lists, over all resources. Defaults to 2.5 s.
+    pub page_interval: Duration,
+    /// Time without a bookmark from which bookmarks count as missing. Defaults to 5 minutes.
+    pub bookmark_timeout: Duration,
+    /// Seed of the hash of object names, and of the jitter.
+    pub seed: u64,
+}
+
+impl Default for AuditSettings {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(600),
+            max_delay: Duration::from_secs(10),
+            probe_interval: Duration::from_secs(5),
+            probe_deadline: Duration::from_secs(6),
+            short_watch: Duration::from_secs(3),
+            max_silence: Duration::from_secs(20),
+            page_interval: Duration::from_millis(2500),
+            bookmark_timeout: Duration::from_secs(300),
+            seed: 0,
+        }
+    }
+}
