@@ -217,7 +217,7 @@ impl Faults {
     /// The fault applies to new requests, and only to reads: responses to writes contain the single counter of the
     /// server.
     pub fn own_counters(&self, on: bool) {
-        self.set_condition("own_counters", on, |condition| condition.has_own_counters = on);
+        self.set_condition("own_counters", on, |condition| condition.has_namespace_counters = on);
     }
 
     /// Expires the next `times` continue tokens on use. The response is `410` with a token for the rest of the list at

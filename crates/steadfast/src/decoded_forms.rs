@@ -162,7 +162,7 @@ enum FormOrigin {
     /// A reader decoded the object.
     Reader,
     /// A reader decoded the object again, after its decoded form was dropped.
-    Again,
+    Redecoded,
     /// A watch event that no sweep has seen yet.
     Event,
 }
@@ -302,13 +302,13 @@ impl DecodedForms {
             return;
         };
         let origin = match usage {
-            DecodedUse::New { again: true } => FormOrigin::Again,
+            DecodedUse::New { again: true } => FormOrigin::Redecoded,
             DecodedUse::New { again: false } => FormOrigin::Reader,
             // A sweep has already visited the key, because of an earlier form.
             DecodedUse::Read | DecodedUse::Idle => self.forms.get(&key).map_or(FormOrigin::Reader, |form| form.origin),
         };
         let form = self.insert(key, bytes, now, origin);
-        if origin == FormOrigin::Again { self.kept.push_back(form) } else { self.fresh.push_back(form) }
+        if origin == FormOrigin::Redecoded { self.kept.push_back(form) } else { self.fresh.push_back(form) }
     }
 
     /// Visits a queued form. Returns true if it was dropped. `sweep` is given for a fresh form: only fresh forms can belong
@@ -330,7 +330,7 @@ impl DecodedForms {
         };
         let retention = match form.origin {
             _ if sweep.is_some() => Duration::ZERO,
-            FormOrigin::Again => REPEATED_RETENTION,
+            FormOrigin::Redecoded => REPEATED_RETENTION,
             FormOrigin::Reader | FormOrigin::Event => SWEEP_INTERVAL,
         };
         if let Some(sweep) = sweep
@@ -350,7 +350,7 @@ impl DecodedForms {
             DecodedUse::New { again } => {
                 // The form belongs to a newer state. The report of this form follows, and uses the origin that is set
                 // here.
-                form.origin = if again { FormOrigin::Again } else { form.origin };
+                form.origin = if again { FormOrigin::Redecoded } else { form.origin };
                 form.read = now;
             }
             DecodedUse::Read => form.read = now,

@@ -109,7 +109,7 @@ pub enum HandlerError {
     #[error(
         "{name:?} is not a valid name of a durable handler; use 1 to 63 bytes, the same in each run of the program"
     )]
-    Name {
+    InvalidName {
         /// The rejected name.
         name: String,
     },
@@ -117,7 +117,7 @@ pub enum HandlerError {
     #[error(
         "{resource} has no checkpoint for the pending events of a durable handler; build the informer with a checkpoint"
     )]
-    CheckpointUnsupported {
+    NoCheckpoint {
         /// Resource and scope.
         resource: String,
     },

@@ -23,13 +23,13 @@ use tokio::sync::{mpsc, watch};
 
 use crate::cache_storage::RequestedStorage;
 use crate::catching_up::writes_of_event;
-use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Limits, ObjectDecoder, Transform};
 use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout, WaitError};
 use crate::informer::{CacheId, Informer};
+use crate::informer_settings::{InformerSettings, SecretsOnDisk, TransformId};
 use crate::multi_namespace::MultiNamespaceInformer;
-use crate::owner::{InformerReference, Origin, Owner, Release, Share};
+use crate::owner::{HandleGuard, InformerReference, Origin, ReleaseFn, WatchOwner};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType, is_cluster_scoped};
 use crate::responses::OBJECT_LIMIT;
@@ -97,10 +97,10 @@ struct InformerKey {
 /// A running informer, with its object type erased.
 struct Running {
     informer: Box<dyn Any + Send + Sync>,
-    choices: Choices,
+    settings: InformerSettings,
     control: Arc<dyn Control>,
-    /// Share that the informer's handles own; empty after the last handle is dropped.
-    share: Weak<Share>,
+    /// Guard that the informer's handles own; empty after the last handle is dropped.
+    share: Weak<HandleGuard>,
 }
 
 /// Operations of a factory on informers of any type.
@@ -340,8 +340,8 @@ impl InformerFactory {
             name: None,
             collection: Collection::of::<K>(kind, &scope),
             scope,
-            choices: Choices {
-                settings: self.inner.settings.clone(),
+            settings: InformerSettings {
+                reflector: self.inner.settings.clone(),
                 managed_fields: false,
                 transform: None,
                 object_limit: OBJECT_LIMIT,
@@ -600,7 +600,7 @@ pub struct InformerBuilder<'a, K> {
     name: Option<Arc<str>>,
     collection: Collection,
     scope: Scope,
-    choices: Choices,
+    settings: InformerSettings,
     transform: Option<Transform<K>>,
     diagnostic_callbacks: Vec<DiagnosticCallback>,
     storage: RequestedStorage<K>,
@@ -626,7 +626,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
 
     /// Keeps `metadata.managedFields` of the objects. By default the decoder skips them.
     pub fn keep_managed_fields(mut self) -> Self {
-        self.choices.managed_fields = true;
+        self.settings.managed_fields = true;
         self
     }
 
@@ -637,7 +637,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     ///
     /// Requests with the same function share one informer. A closure that captures a value equals no other closure.
     pub fn transform<F: Fn(K) -> K + Send + Sync + 'static>(mut self, transform: F) -> Self {
-        self.choices.transform = Some(TransformId::of::<F>());
+        self.settings.transform = Some(TransformId::of::<F>());
         self.transform = Some(Arc::new(transform));
         self
     }
@@ -646,7 +646,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     ///
     /// Paged lists are used if streamed lists are unavailable.
     pub fn page_size(mut self, size: Option<u32>) -> Self {
-        self.choices.settings.page_size = size;
+        self.settings.reflector.page_size = size;
         self
     }
 
@@ -655,7 +655,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// By default the informer uses the cheapest kind of list for the server: streamed if it requests protobuf, paged
     /// if it requests JSON only.
     pub fn streamed_lists(mut self, streamed: bool) -> Self {
-        self.choices.settings.streamed_lists = Some(streamed);
+        self.settings.reflector.streamed_lists = Some(streamed);
         self
     }
 
@@ -668,14 +668,14 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// A delta relist needs a large cache and few expected changes. The informer falls back to a full list on any
     /// unexpected response, or if too many objects differ. The result is the same for both kinds.
     pub fn delta_relists(mut self, delta: bool) -> Self {
-        self.choices.settings.delta_relists = Some(delta);
+        self.settings.reflector.delta_relists = Some(delta);
         self
     }
 
     /// Sets the period: the maximum time without a proof of freshness before the informer requests one. Defaults to 60
     /// s, which is also the interval of a server's bookmarks.
     pub fn period(mut self, period: Duration) -> Self {
-        self.choices.settings.period = period;
+        self.settings.reflector.period = period;
         self
     }
 
@@ -685,7 +685,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// The freshness reports this mode. Without a new list, a cache counts as fresh for at most two periods. With a
     /// longer polling interval the cache is therefore stale between the lists.
     pub fn poll_every(mut self, period: Duration) -> Self {
-        self.choices.settings.poll_every = Some(period);
+        self.settings.reflector.poll_every = Some(period);
         self
     }
 
@@ -694,7 +694,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// A cache can then count as fresh for up to twice this duration. Use a longer value for servers that send no
     /// bookmarks, or that send them less often.
     pub fn max_period(mut self, period: Duration) -> Self {
-        self.choices.settings.max_period = Some(period);
+        self.settings.reflector.max_period = Some(period);
         self
     }
 
@@ -704,13 +704,13 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// lost, within `period` (R12). It costs one list of metadata in pages of 500 objects, and runs only while no other
     /// list is queued.
     pub fn audit_every(mut self, period: Duration) -> Self {
-        self.choices.settings.audit_every = Some(period);
+        self.settings.reflector.audit_every = Some(period);
         self
     }
 
     /// Sets the maximum size of an encoded object in bytes. Defaults to 16 MiB.
     pub fn object_limit(mut self, bytes: usize) -> Self {
-        self.choices.object_limit = bytes;
+        self.settings.object_limit = bytes;
         self
     }
 
@@ -723,7 +723,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// During a list, changed objects are in memory twice (R9). An object counts with the size of its cached form,
     /// before the transform. Read buffers (a few megabytes at most), indexes and handler queues are not included.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
-        self.choices.memory_limit = Some(bytes);
+        self.settings.memory_limit = Some(bytes);
         self
     }
 
@@ -737,7 +737,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// The objects are equal in both encodings, with one exception. Protobuf identifies fields by numbers. Fields added
     /// after Kubernetes 1.37 are therefore missing, also from a `DynamicObject`.
     pub fn protobuf(mut self, protobuf: bool) -> Self {
-        self.choices.protobuf = protobuf;
+        self.settings.protobuf = protobuf;
         self
     }
 
@@ -748,7 +748,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// Each write and each read of an object costs some microseconds more. The setting has no effect on decoded
     /// objects.
     pub fn packed(mut self, packed: bool) -> Self {
-        self.choices.packed = packed;
+        self.settings.packed = packed;
         self
     }
 
@@ -778,7 +778,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// # }
     /// ```
     pub fn decode_on_demand_from(mut self, min_bytes: Option<usize>) -> Self {
-        self.choices.on_demand_from = min_bytes;
+        self.settings.on_demand_from = min_bytes;
         self
     }
 
@@ -798,7 +798,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             return Err(InformerError::ShutDown);
         }
         if let Some(running) = informers.running.get_mut(&key).filter(|running| !running.control.is_stopped()) {
-            let differences = running.choices.differences(&self.choices);
+            let differences = running.settings.differences(&self.settings);
             if !differences.is_empty() {
                 let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
                 return Err(InformerError::Conflict { resource, scope, differences });
@@ -814,19 +814,19 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             }
         }
         self.claim()?;
-        let (factory, choices) = (self.factory, self.choices.clone());
+        let (factory, settings) = (self.factory, self.settings.clone());
         let informer = self.launch();
         let control: Arc<dyn Control> = Arc::new(informer.clone());
         let (factory, own) = (Arc::downgrade(&factory.inner), Arc::downgrade(&control));
-        let release: Release = {
+        let release: ReleaseFn = {
             let (factory, key, own) = (factory.clone(), key.clone(), own.clone());
             Arc::new(move || release(&factory, &key, &own))
         };
         // Weak references throughout: the informer holds this callback, and must not keep itself or the factory alive.
         drop(informer.owner().release.set(release.clone()));
-        let share = Arc::new(Share::new(release));
+        let share = Arc::new(HandleGuard::new(release));
         let handle = informer.with_share(share.clone());
-        let running = Running { informer: Box::new(informer), choices, control, share: Arc::downgrade(&share) };
+        let running = Running { informer: Box::new(informer), settings, control, share: Arc::downgrade(&share) };
         let earlier = informers.running.insert(key.clone(), running);
         // Dropping `earlier` may drop the user's values, and their `Drop` may call the factory. The lock is released
         // first.
@@ -850,7 +850,9 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
 
     /// Checks if the cache can be stored in a checkpoint, if a checkpoint was requested.
     fn check_checkpoint(&self) -> Result<(), InformerError> {
-        let Choices { checkpoint: Some(_), transform, secrets_on_disk, .. } = &self.choices else { return Ok(()) };
+        let InformerSettings { checkpoint: Some(_), transform, secrets_on_disk, .. } = &self.settings else {
+            return Ok(());
+        };
         let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
         let why = match transform {
             Some(_) => CheckpointUnsupported::Transformed,
@@ -863,7 +865,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// Claims the informer's partition of the checkpoint, if a checkpoint was requested.
     fn claim(&mut self) -> Result<(), InformerError> {
         let connection = &self.factory.inner.connection;
-        let claimed = self.storage.claim(connection, &self.collection, &self.scope, self.choices.managed_fields);
+        let claimed = self.storage.claim(connection, &self.collection, &self.scope, self.settings.managed_fields);
         claimed.map_err(|why| InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
     }
 
@@ -871,9 +873,16 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     pub(crate) fn launch(self) -> Informer<K> {
         let connection = self.factory.inner.connection.clone();
         let environment = connection.environment().clone();
-        let Choices {
-            mut settings, managed_fields, object_limit, protobuf, packed, on_demand_from, memory_limit, ..
-        } = self.choices;
+        let InformerSettings {
+            reflector: mut settings,
+            managed_fields,
+            object_limit,
+            protobuf,
+            packed,
+            on_demand_from,
+            memory_limit,
+            ..
+        } = self.settings;
         settings.rules.selective = self.scope.can_objects_leave();
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
@@ -946,7 +955,12 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         );
         let driver = driver.with_storage(self.storage);
         environment.spawn_user_task(Box::pin(driver.run()));
-        Informer::new(InformerReference::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
+        Informer::new(InformerReference::new(Arc::new(WatchOwner {
+            shared,
+            commands,
+            origin,
+            release: OnceLock::new(),
+        })))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::handler::{AsyncHandler, Handler};
 use crate::handler_stats::HandlerStats;
 use crate::lister::{Index, Lister};
 use crate::memory::Memory;
-use crate::owner::{InformerReference, Origin, Share};
+use crate::owner::{HandleGuard, InformerReference, Origin};
 use crate::registration::{HandlerBuilder, Registration};
 use crate::scope::Scope;
 use crate::shared::Shared;
@@ -77,7 +77,7 @@ impl<K: Cacheable> Informer<K> {
     }
 
     /// Returns a handle of this informer that counts as one of its users.
-    pub(crate) fn with_share(&self, share: Arc<Share>) -> Self {
+    pub(crate) fn with_share(&self, share: Arc<HandleGuard>) -> Self {
         Self { owner: self.owner.with_share(share) }
     }
 

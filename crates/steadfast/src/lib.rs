@@ -88,7 +88,6 @@ mod catalog;
 mod catching_up;
 #[cfg(feature = "checkpoint")]
 mod checkpoint;
-mod choices;
 pub mod connection;
 mod decoded_forms;
 mod driver;
@@ -104,6 +103,7 @@ mod handler_registry;
 mod handler_stats;
 mod id_pool;
 mod informer;
+mod informer_settings;
 mod lister;
 mod memory;
 pub mod metrics;

@@ -14,30 +14,30 @@ use crate::shared::Shared;
 use crate::writes::{ObjectLabels, Outcome, ServerIdentity, Write, WriteTarget};
 
 /// The part of an informer that keeps its watch running: the watch ends when the last reference is dropped.
-pub(crate) struct Owner<K> {
+pub(crate) struct WatchOwner<K> {
     pub(crate) shared: Arc<Shared<K>>,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) origin: Origin,
     /// Notifies the factory after a handle or a handler was dropped; unset for an informer without a factory.
-    pub(crate) release: OnceLock<Release>,
+    pub(crate) release: OnceLock<ReleaseFn>,
 }
 
 /// Callback that lets the factory drop an informer without handles and handlers.
-pub(crate) type Release = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type ReleaseFn = Arc<dyn Fn() + Send + Sync>;
 
 /// Value that all handles of one informer share. The factory is notified when the last handle is dropped, and the value
 /// with it.
-pub(crate) struct Share {
-    release: Release,
+pub(crate) struct HandleGuard {
+    release: ReleaseFn,
 }
 
-impl Share {
-    pub(crate) fn new(release: Release) -> Self {
+impl HandleGuard {
+    pub(crate) fn new(release: ReleaseFn) -> Self {
         Self { release }
     }
 }
 
-impl Drop for Share {
+impl Drop for HandleGuard {
     fn drop(&mut self) {
         (self.release)();
     }
@@ -47,22 +47,22 @@ impl Drop for Share {
 pub(crate) struct InformerReference<K> {
     // Fields are dropped in this order. The dropped share may cause the factory to drop its own reference. The
     // reference in `owner` is then the last one.
-    share: Option<Arc<Share>>,
-    owner: Arc<Owner<K>>,
+    share: Option<Arc<HandleGuard>>,
+    owner: Arc<WatchOwner<K>>,
 }
 
 impl<K> InformerReference<K> {
-    pub(crate) fn new(owner: Arc<Owner<K>>) -> Self {
+    pub(crate) fn new(owner: Arc<WatchOwner<K>>) -> Self {
         Self { owner, share: None }
     }
 
     /// Creates a share for a new handle, if all earlier handles were dropped. Returns `None` for an informer without a
     /// factory.
-    pub(crate) fn new_share(&self) -> Option<Arc<Share>> {
-        self.owner.release.get().map(|release| Arc::new(Share::new(release.clone())))
+    pub(crate) fn new_share(&self) -> Option<Arc<HandleGuard>> {
+        self.owner.release.get().map(|release| Arc::new(HandleGuard::new(release.clone())))
     }
 
-    pub(crate) fn with_share(&self, share: Arc<Share>) -> Self {
+    pub(crate) fn with_share(&self, share: Arc<HandleGuard>) -> Self {
         Self { owner: self.owner.clone(), share: Some(share) }
     }
 }
@@ -74,9 +74,9 @@ impl<K> Clone for InformerReference<K> {
 }
 
 impl<K> Deref for InformerReference<K> {
-    type Target = Owner<K>;
+    type Target = WatchOwner<K>;
 
-    fn deref(&self) -> &Owner<K> {
+    fn deref(&self) -> &WatchOwner<K> {
         &self.owner
     }
 }

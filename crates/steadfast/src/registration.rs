@@ -14,7 +14,7 @@ use crate::handler::{AsyncClosure, AsyncHandler, BoxedAsyncHandler, Closure, Han
 use crate::handler_filter::Predicate;
 use crate::handler_options::{HandlerOptions, Mode};
 use crate::handler_stats::HandlerStats;
-use crate::owner::{InformerReference, Release};
+use crate::owner::{InformerReference, ReleaseFn};
 use crate::runner::Runner;
 use crate::subscription::Subscription;
 
@@ -185,7 +185,7 @@ impl<K> std::fmt::Debug for HandlerBuilder<'_, K> {
 pub struct Registration<K> {
     runner: Arc<Runner<K>>,
     /// Callbacks that end an informer without handles after its last handler was removed.
-    releases: Vec<Release>,
+    releases: Vec<ReleaseFn>,
 }
 
 impl<K> std::fmt::Debug for Registration<K> {

@@ -23,7 +23,7 @@ pub(crate) struct Condition {
     pub(crate) unannotated_initial_events_end: bool,
     pub(crate) refuse_streamed_lists: bool,
     pub(crate) ignore_streamed_lists: bool,
-    pub(crate) has_own_counters: bool,
+    pub(crate) has_namespace_counters: bool,
     /// Delay of every response.
     pub(crate) delay: Duration,
     /// Number of events that a resumed watch receives again, although they precede its start version.

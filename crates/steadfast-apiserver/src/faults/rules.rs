@@ -150,7 +150,7 @@ pub enum BodyCorruption {
     /// A string of this number of bytes is added, which makes one object that large.
     Oversized(usize),
     /// The list and its objects have no version, and the objects have no UID, like `metrics.k8s.io`.
-    Anonymous,
+    MissingIdentity,
     /// The content type and the body are HTML.
     WrongContentType,
 }

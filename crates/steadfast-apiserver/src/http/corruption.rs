@@ -70,7 +70,7 @@ fn corrupted_json(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
             let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
             bytes.splice(0..1.min(bytes.len()), field.into_bytes());
         }
-        BodyCorruption::Anonymous => bytes = json_without_identities(bytes),
+        BodyCorruption::MissingIdentity => bytes = json_without_identities(bytes),
     }
     bytes.into()
 }
@@ -87,7 +87,7 @@ fn corrupted_message(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
         }
         BodyCorruption::Truncated | BodyCorruption::WrongContentType => bytes.slice(..bytes.len() / 2),
         BodyCorruption::Oversized(size) => protobuf::with_unknown_field(bytes, size).into(),
-        BodyCorruption::Anonymous => {
+        BodyCorruption::MissingIdentity => {
             let encoded = protobuf::decode(bytes).ok().and_then(|body| protobuf::encode(&without_identities(body)));
             encoded.map_or_else(|| bytes.clone(), Bytes::from)
         }

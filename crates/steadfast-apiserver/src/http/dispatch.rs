@@ -215,14 +215,14 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
 
 fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Status> {
     let options = ListOptions::parse(query)?;
-    let version = options.version.filter(|_| rendering.has_own_counters);
+    let version = options.version.filter(|_| rendering.has_namespace_counters);
     Ok(ListOptions { version: version.map(counters::revision_of).or(options.version), ..options })
 }
 
 fn rendering_for(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
     let conditions = &exchange.replica().conditions;
-    let (corrupted_objects, has_own_counters) =
-        conditions.read(|condition| (Arc::clone(&condition.corrupted_objects), condition.has_own_counters));
+    let (corrupted_objects, has_namespace_counters) =
+        conditions.read(|condition| (Arc::clone(&condition.corrupted_objects), condition.has_namespace_counters));
     Rendering {
         form: accepted.0,
         encoding: accepted.1,
@@ -232,6 +232,6 @@ fn rendering_for(exchange: &Exchange, target: &Target, path: &ResourcePath, acce
         included: Included::Metadata,
         includes_columns: true,
         corrupted_objects,
-        has_own_counters,
+        has_namespace_counters,
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Rendering {
     /// Objects whose content is corrupted.
     pub(super) corrupted_objects: Arc<BTreeMap<(String, String), ObjectCorruption>>,
     /// True if each namespace has its own version counter.
-    pub(super) has_own_counters: bool,
+    pub(super) has_namespace_counters: bool,
 }
 
 /// State of an object to render: the current or the previous one.
@@ -152,7 +152,11 @@ impl Rendering {
         let is_corrupted = self.form == Form::Object && self.corruption_of(change).is_some();
         // The cached encoding fits only the stored form. Faults and conversions need another
         // encoding.
-        if is_corrupted || self.has_own_counters || self.form != Form::Object || !self.can_send_stored_form(change) {
+        if is_corrupted
+            || self.has_namespace_counters
+            || self.form != Form::Object
+            || !self.can_send_stored_form(change)
+        {
             let object = self.object_of(change, state);
             // Only complete objects are corrupted. Metadata requests must still identify the object.
             let corruption = self.corruption_of(change).filter(|_| is_corrupted);
@@ -217,7 +221,7 @@ impl Rendering {
         if let Some(corruption) = self.corruption_of(change) {
             return encode::fields(&corrupted_object(&self.object_of(change, state), corruption), None);
         }
-        if self.has_own_counters || !self.can_send_stored_form(change) {
+        if self.has_namespace_counters || !self.can_send_stored_form(change) {
             return encode::fields(&self.object_of(change, state), None);
         }
         match state {
@@ -249,7 +253,7 @@ impl Rendering {
             ObjectState::Current => change.object.as_ref().map(view).unwrap_or_default(),
             ObjectState::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
         };
-        if self.has_own_counters {
+        if self.has_namespace_counters {
             let version = counters::object_version(change.namespace.as_deref().unwrap_or_default(), change.revision);
             metadata::set(&mut object, "resourceVersion", Some(version.to_string().into()));
         } else if state == ObjectState::Deleted {
@@ -261,7 +265,7 @@ impl Rendering {
 
     /// Returns the version of a collection at `revision`.
     pub(super) fn version_of_collection(&self, revision: u64) -> String {
-        let version = if self.has_own_counters { counters::collection_version(revision) } else { revision };
+        let version = if self.has_namespace_counters { counters::collection_version(revision) } else { revision };
         version.to_string()
     }
 }

@@ -299,7 +299,7 @@ async fn corruption_affects_each_body() {
     server.faults().corrupt(once(), BodyCorruption::Oversized(5_000_000));
     let (_, large) = client.get(CONFIG_MAPS).await;
     assert!(large["oversized"].as_str().unwrap().len() == 5_000_000);
-    server.faults().corrupt(once(), BodyCorruption::Anonymous);
+    server.faults().corrupt(once(), BodyCorruption::MissingIdentity);
     let (_, anonymous) = client.get(CONFIG_MAPS).await;
     let object = &anonymous["items"][0]["metadata"];
     assert_eq!(

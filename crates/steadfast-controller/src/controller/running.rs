@@ -9,7 +9,7 @@ use steadfast::ObjectKey;
 use steadfast::environment::Task;
 
 use super::lifecycle::Phase;
-use super::source::Detach;
+use super::source::DetachFn;
 use super::stats::ControllerStats;
 use super::worker_pool::WorkerPool;
 use crate::workqueue::{Durations, Workqueue};
@@ -20,7 +20,7 @@ pub struct RunningController {
     pool: Arc<WorkerPool>,
     /// Background tasks of the controller.
     tasks: Vec<Task>,
-    detach: Vec<Detach>,
+    detach: Vec<DetachFn>,
 }
 
 /// Remaining work after the stop of a controller.
@@ -36,7 +36,7 @@ pub struct StopReport {
 }
 
 impl RunningController {
-    pub(super) fn new(pool: Arc<WorkerPool>, tasks: Vec<Task>, detach: Vec<Detach>) -> Self {
+    pub(super) fn new(pool: Arc<WorkerPool>, tasks: Vec<Task>, detach: Vec<DetachFn>) -> Self {
         Self { pool, tasks, detach }
     }
 

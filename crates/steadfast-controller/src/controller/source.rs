@@ -49,7 +49,7 @@ pub struct Source<K: Cacheable> {
 type OpenInformers<K> = Box<dyn FnOnce(&InformerFactory) -> Result<Vec<Informer<K>>, InformerError> + Send>;
 
 /// Detaches a source from its informers.
-pub(super) type Detach = Box<dyn Fn() + Send + Sync>;
+pub(super) type DetachFn = Box<dyn Fn() + Send + Sync>;
 
 impl<K: Cacheable> Source<K> {
     /// Follows all changes of the objects in `namespaces`, with one informer each. A program needs permissions in these

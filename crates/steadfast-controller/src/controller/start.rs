@@ -24,7 +24,7 @@ use super::lifecycle::{Lifecycle, Phase};
 use super::primary::Primary;
 use super::requeue_all::RequeueAll;
 use super::running::RunningController;
-use super::source::{Attachment, Detach, SourceContext};
+use super::source::{Attachment, DetachFn, SourceContext};
 use super::source_cache::SourceCache;
 use super::staleness_gate::StalenessGate;
 use super::stats::Counters;
@@ -125,7 +125,7 @@ impl<K: Cacheable> Controller<K> {
         let gate = StalenessGate::new(caches, self.stale_policy);
 
         let mut triggers = self.triggers;
-        let mut extra_detaches: Vec<Detach> = Vec::new();
+        let mut extra_detach_fns: Vec<DetachFn> = Vec::new();
         if let Some(sharding) = &self.sharding {
             // A key gained from another process causes no event in this process. The stream of gained keys enqueues the
             // key.
@@ -135,7 +135,7 @@ impl<K: Cacheable> Controller<K> {
                 let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
                 async move { lifecycle.until_stopping(write_tracker.catch_up()).await }.boxed()
             });
-            extra_detaches.push(Box::new(move || reader.end()));
+            extra_detach_fns.push(Box::new(move || reader.end()));
         }
 
         let attachments: Vec<_> = attached.into_iter().map(|attached| attached.attachment).collect();
@@ -173,13 +173,13 @@ impl<K: Cacheable> Controller<K> {
                 enqueue_all(keys, admits, &queue, &diagnostics).await;
             }))
         }));
-        let detach = attachments.into_iter().map(detach_of).chain(extra_detaches).collect();
+        let detach = attachments.into_iter().map(detach_fn_of).chain(extra_detach_fns).collect();
         Ok(RunningController::new(pool, tasks, detach))
     }
 }
 
 /// Returns the function that removes the handlers of `attachment`.
-fn detach_of(attachment: Arc<dyn Attachment>) -> Detach {
+fn detach_fn_of(attachment: Arc<dyn Attachment>) -> DetachFn {
     Box::new(move || attachment.detach())
 }
 

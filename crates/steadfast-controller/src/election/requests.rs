@@ -84,7 +84,7 @@ impl Requests {
         request.extensions_mut().insert(Deadlines { headers: timeout, progress: timeout });
         // The previous request got no response, so its connection may be dead.
         if on_new_connection {
-            request.extensions_mut().insert(Placement::Recent);
+            request.extensions_mut().insert(Placement::RecentlyOpened);
         }
         Ok(request)
     }

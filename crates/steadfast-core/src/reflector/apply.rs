@@ -358,7 +358,7 @@ impl Reflector {
             let why = format!("the server returned a list at {version}, older than the cache");
             let effects = match &self.phase {
                 Phase::DeltaListing(list) => list.list_all(why.into()),
-                _ => Effect::ListFailed(Failure::of(FailureKind::TooLarge, why)).into(),
+                _ => Effect::ListFailed(Failure::of(FailureKind::ResourceVersionTooLarge, why)).into(),
             };
             self.apply(now, effects, out);
             return false;
@@ -414,7 +414,7 @@ impl Reflector {
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
         self.set_broken(now, failure);
         match failure.kind {
-            FailureKind::TooLarge => self.handle_lagging_server(now, plan, failure, out),
+            FailureKind::ResourceVersionTooLarge => self.handle_lagging_server(now, plan, failure, out),
             FailureKind::Expired => {
                 if !is_continued {
                     // The version expired, not a continue token. The server's current version cannot have expired.

@@ -96,9 +96,9 @@ impl Reflector {
         self.probe.set_broken(now);
         let condition = match failure.kind {
             // These failures rarely end without a change by an operator.
-            FailureKind::Denied | FailureKind::Invalid | FailureKind::Full => Condition::Failed,
+            FailureKind::Denied | FailureKind::Invalid | FailureKind::CacheFull => Condition::Failed,
             // Without a first list, no cached state can be stale.
-            FailureKind::TooLarge if self.cache.is_synced => Condition::Stale,
+            FailureKind::ResourceVersionTooLarge if self.cache.is_synced => Condition::Stale,
             _ => self.condition_without_stream(),
         };
         self.cache.set_condition(now, condition, failure.why.clone());

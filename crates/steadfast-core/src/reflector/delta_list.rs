@@ -308,8 +308,8 @@ impl DeltaList {
             self.page = None;
         }
         let is_first = self.version.is_none();
-        let can_delay =
-            failure.requests_delay() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
+        let can_delay = failure.requests_delay()
+            || matches!(failure.kind, FailureKind::ResourceVersionTooLarge | FailureKind::Unreachable);
         match (failure.kind, fetch) {
             // The version of the metadata was compacted: the remaining objects cannot be read at
             // this version.
@@ -327,7 +327,7 @@ impl DeltaList {
             }
             (_, Some(fetch)) if can_delay => self.delay_request(now, fetch, failure, settings),
             // A lagging server cannot continue this list, so the whole list ends, as for a full transfer (R5).
-            (FailureKind::TooLarge, None) => {
+            (FailureKind::ResourceVersionTooLarge, None) => {
                 let mut effects = self.abandon();
                 effects.perform(Output::ReleaseTransfer);
                 effects.push(Effect::Lagging { plan: self.plan.clone(), failure: failure.clone() });

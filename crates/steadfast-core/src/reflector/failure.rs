@@ -29,7 +29,7 @@ pub enum FailureKind {
     /// The server no longer has the requested version. Only a new list helps (`410`, `Gone`, `Expired`).
     Expired,
     /// The server has not reached the requested version: a lagging replica, or another history.
-    TooLarge,
+    ResourceVersionTooLarge,
     /// The server requests a delay (`429`, `5xx`).
     Busy,
     /// The server rejects the request (`401`, `403`, `404`, `405`, `406`, `415`, `501`).
@@ -39,7 +39,7 @@ pub enum FailureKind {
     /// The response cannot be decoded: malformed, too large, or of another type.
     Unreadable,
     /// The collection exceeds the limit of the cache.
-    Full,
+    CacheFull,
 }
 
 /// Maximum length of a server's message in reports, in bytes: enough for a sentence with a name in it.
@@ -62,7 +62,7 @@ impl Failure {
     /// Creates a failure for a collection that exceeds the limit of the cache. A repeated full list is expensive for
     /// the server and rarely helps.
     pub fn full(why: impl Into<Arc<str>>) -> Self {
-        Self { retry_after: Some(MAX_RETRY_AFTER), ..Self::of(FailureKind::Full, why) }
+        Self { retry_after: Some(MAX_RETRY_AFTER), ..Self::of(FailureKind::CacheFull, why) }
     }
 
     /// Creates a failure of this kind that no response of the server caused.
@@ -90,7 +90,7 @@ impl Failure {
             || status.reason == "ResourceVersionTooLarge"
             || status.message.to_ascii_lowercase().contains("too large resource version");
         let kind = match (status.code, status.reason.as_str()) {
-            _ if too_large => FailureKind::TooLarge,
+            _ if too_large => FailureKind::ResourceVersionTooLarge,
             // Expiry arrives either as HTTP status `410`, or as an `ERROR` event with one of these
             // reasons.
             (410, _) | (_, "Expired" | "Gone") => FailureKind::Expired,
@@ -141,12 +141,12 @@ mod tests {
     #[test]
     fn too_large_is_detected_in_all_spellings() {
         let message = "Too large resource version: 9, current: 5";
-        assert_eq!(kind(504, "Timeout", message, "ResourceVersionTooLarge"), FailureKind::TooLarge);
+        assert_eq!(kind(504, "Timeout", message, "ResourceVersionTooLarge"), FailureKind::ResourceVersionTooLarge);
         assert_eq!(
             kind(504, "Timeout", "Timeout: Too large resource version: 9, current: 5", ""),
-            FailureKind::TooLarge
+            FailureKind::ResourceVersionTooLarge
         );
-        assert_eq!(kind(500, "ResourceVersionTooLarge", "", ""), FailureKind::TooLarge);
+        assert_eq!(kind(500, "ResourceVersionTooLarge", "", ""), FailureKind::ResourceVersionTooLarge);
     }
 
     #[test]

@@ -512,7 +512,8 @@ impl Probe {
 /// Returns whether the responding server may only lag behind the server of the probe, for up to a further period.
 fn may_lag(now: Instant, failure: &Failure, cache: &CacheState) -> bool {
     let bound = cache.bookmark_interval.period() * 2;
-    failure.kind == FailureKind::TooLarge && cache.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
+    failure.kind == FailureKind::ResourceVersionTooLarge
+        && cache.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
 }
 
 /// Returns whether the server rejects the request in this form.

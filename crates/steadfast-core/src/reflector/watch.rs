@@ -141,12 +141,14 @@ impl Watch {
                 Effect::Relist { plan, why }.into()
             }
             // This replica has not reached our version, or the history was restored from a backup.
-            FailureKind::TooLarge => Effect::Lagging { plan: ListPlan::not_older_than(reached), failure }.into(),
+            FailureKind::ResourceVersionTooLarge => {
+                Effect::Lagging { plan: ListPlan::not_older_than(reached), failure }.into()
+            }
             // The server may reject this specific version.
             FailureKind::Invalid => Effect::VersionRejected(failure).into(),
             // The cache contains the records before the failure and none after it. A list shows later whether the
             // collection has become small enough.
-            FailureKind::Full => {
+            FailureKind::CacheFull => {
                 let mut effects = Effects::from(Effect::Broken(failure.clone()));
                 effects.push(Effect::Wait { failure, then: Next::List(ListPlan::not_older_than(reached)) });
                 effects

@@ -345,11 +345,11 @@ async fn durable_handler_needs_checkpoint_and_unique_name() -> Result<(), TestEr
     assert!(matches!(&error, HandlerError::Taken { name, .. } if name == "mirror"), "{error}");
     let acknowledge = |_| async { Ok::<(), String>(()) };
     let nameless = program.informer.durable("").on_event(acknowledge).expect_err("the name is empty");
-    assert!(matches!(nameless, HandlerError::Name { .. }), "{nameless}");
+    assert!(matches!(nameless, HandlerError::InvalidName { .. }), "{nameless}");
     let other_factory = InformerFactory::new(program.factory.connection());
     let informer = other_factory.informer::<Lazy<ConfigMap>>(steadfast::Scope::all())?;
     let rejected = informer.durable("mirror").on_event(acknowledge).expect_err("no checkpoint is configured");
-    assert!(matches!(rejected, HandlerError::CheckpointUnsupported { .. }), "{rejected}");
+    assert!(matches!(rejected, HandlerError::NoCheckpoint { .. }), "{rejected}");
     program.informer.stop();
     let stopped = program.informer.durable("other").on_event(acknowledge).expect_err("the informer is stopped");
     assert!(matches!(stopped, HandlerError::Stopped { .. }), "{stopped}");

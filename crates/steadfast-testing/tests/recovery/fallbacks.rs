@@ -226,7 +226,7 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), TestError> {
 async fn metrics_like_fixture() -> Result<FallbackFixture, TestError> {
     let fixture = FallbackFixture::new().await?;
     fixture.respond_to(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
-    fixture.server.faults().corrupt(RequestRule::any().verb(Verb::List), BodyCorruption::Anonymous);
+    fixture.server.faults().corrupt(RequestRule::any().verb(Verb::List), BodyCorruption::MissingIdentity);
     Ok(fixture)
 }
 

@@ -19,7 +19,7 @@ pub(crate) async fn list_only_api(reference: &Reference) -> Result<(), TestError
     let backend = ApiServer::builder().tls(true).resource(declaration).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
     backend.faults().respond(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), InjectedResponse::code(405));
-    backend.faults().corrupt(rule.verb(Verb::List), BodyCorruption::Anonymous);
+    backend.faults().corrupt(rule.verb(Verb::List), BodyCorruption::MissingIdentity);
     let node =
         |name: &str| json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": name}});
     backend.create(&node("a"))?;

@@ -175,7 +175,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     {
         let Self { informer, name, concurrency, namespace_share, deadline, backoff, deliver_unseen_deletions } = self;
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            return Err(HandlerError::Name { name });
+            return Err(HandlerError::InvalidName { name });
         }
         // Captured now: the calls start from threads of the informer, outside the caller's runtime.
         let runtime = Handle::try_current().map_err(|_| HandlerError::NoRuntime)?;

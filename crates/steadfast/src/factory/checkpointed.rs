@@ -9,7 +9,7 @@ use steadfast_core::Lazy;
 use super::InformerBuilder;
 use crate::cache_storage::RequestedStorage;
 use crate::checkpoint::Checkpoint;
-use crate::choices::SecretsOnDisk;
+use crate::informer_settings::SecretsOnDisk;
 
 impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_, Lazy<T>> {
     /// Stores the cache in `checkpoint`, so that the next run of this program starts with its contents.
@@ -27,7 +27,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
     ///
     /// Secrets are rejected unless [`including_secrets`](Self::including_secrets) is set.
     pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
-        self.choices.checkpoint = Some(checkpoint.display_path().to_owned());
+        self.settings.checkpoint = Some(checkpoint.display_path().to_owned());
         let checkpoint = checkpoint.clone();
         self.storage = RequestedStorage::Requested(Box::new(move |connection, collection, scope, managed_fields| {
             checkpoint.claim(connection, collection, scope, managed_fields)
@@ -37,7 +37,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_,
 
     /// Allows Secrets in the checkpoint. They are stored unencrypted: every reader of the file can read them.
     pub fn including_secrets(mut self) -> Self {
-        self.choices.secrets_on_disk = SecretsOnDisk::Allowed;
+        self.settings.secrets_on_disk = SecretsOnDisk::Allowed;
         self
     }
 }

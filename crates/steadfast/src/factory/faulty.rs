@@ -10,7 +10,7 @@ use super::InformerBuilder;
 impl<K: Cacheable> InformerBuilder<'_, K> {
     /// Injects a fault that violates the contract, for tests of the checker. `None` changes nothing.
     pub fn inject_fault(mut self, fault: impl Into<Option<InjectedFault>>) -> Self {
-        self.choices.settings.rules.faults = fault.into().map_or(FaultInjection::NONE, FaultInjection::only);
+        self.settings.reflector.rules.faults = fault.into().map_or(FaultInjection::NONE, FaultInjection::only);
         self
     }
 }

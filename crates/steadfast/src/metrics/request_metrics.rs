@@ -73,12 +73,12 @@ impl RequestMetrics {
         let outcome = match kind {
             FailureKind::Unreachable => 1,
             FailureKind::Expired => 2,
-            FailureKind::TooLarge => 3,
+            FailureKind::ResourceVersionTooLarge => 3,
             FailureKind::Busy => 4,
             FailureKind::Denied => 5,
             FailureKind::Invalid => 6,
             FailureKind::Unreadable => 7,
-            FailureKind::Full => 8,
+            FailureKind::CacheFull => 8,
         };
         // A failed proof causes no list. A failed watch or list may cause one, and so may a failed delta list.
         let leads_to_a_list = |request| request <= 2 || request >= 6;

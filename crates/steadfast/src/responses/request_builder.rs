@@ -191,8 +191,8 @@ impl RequestBuilder {
         // A watch can be silent for long; the reflector decides when that is too long.
         let deadlines = Deadlines::default();
         let placement = match request {
-            Request::Watch { new_connection: true, .. } => Placement::Recent,
-            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::Recent,
+            Request::Watch { new_connection: true, .. } => Placement::RecentlyOpened,
+            Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::RecentlyOpened,
             Request::Probe { .. } => Placement::AnyRole,
             _ => Placement::Any,
         };
@@ -266,7 +266,11 @@ impl RequestBuilder {
             *reach_request.uri_mut() = uri;
             if !is_streamed {
                 reach_request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-                reach_request.extensions_mut().insert(if doubted { Placement::Recent } else { Placement::AnyRole });
+                reach_request.extensions_mut().insert(if doubted {
+                    Placement::RecentlyOpened
+                } else {
+                    Placement::AnyRole
+                });
             }
             Ok((reach_request, short_watch))
         });
@@ -288,7 +292,7 @@ impl RequestBuilder {
             };
             if reached.is_none_or(|reached| reached.is_older_than(&target)) {
                 let failure = Failure::unreachable(format!("the server has not reached version {target}"));
-                return Err(Failure { kind: FailureKind::TooLarge, ..failure });
+                return Err(Failure { kind: FailureKind::ResourceVersionTooLarge, ..failure });
             }
             let Some(carrier) = carrier else {
                 return Err(Failure::unreadable("the connection of the response is unknown"));

@@ -49,7 +49,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             }
             let attached = self.durables.attach(&self.name, name, calls, &self.environment);
             let durable = attached.map_err(|refused| match refused {
-                Rejected::CheckpointUnsupported => HandlerError::CheckpointUnsupported { resource },
+                Rejected::CheckpointUnsupported => HandlerError::NoCheckpoint { resource },
                 Rejected::NameTaken => HandlerError::Taken { resource, name: name.to_owned() },
             })?;
             if self.is_visible_to_handlers() {

@@ -365,7 +365,7 @@ impl Inner {
                         || is_queued_behind_watches
                         || role == placement_request.purpose().role
                         || connection.protocol() == Some(Protocol::Http1));
-                let is_eligible = placement_request.placement() != Placement::Recent
+                let is_eligible = placement_request.placement() != Placement::RecentlyOpened
                     || now.since(connection.dialled_at) <= MAX_RECENT_AGE;
                 let is_eligible = is_eligible && !avoided.contains(&connection.id);
                 let admitted = || connection.admit(self.settings.max_streams, placement_request.purpose());

@@ -85,11 +85,11 @@ async fn recent_placement_uses_new_connection() {
     let server = in_memory_server().await;
     let connection = connect_over_pipes(&server, http2_settings(), &Sockets::default()).await;
     let first_watch = open_watch(&connection).await;
-    // `Placement::Recent` permits only recently opened connections. After the pause, the first connection is excluded.
+    // `Placement::RecentlyOpened` permits only recently opened connections. After the pause, the first connection is excluded.
     tokio::time::sleep(std::time::Duration::from_secs(120)).await;
     let open_on_recent_connection = || {
         let mut request = get_request(crate::fixture::WATCH);
-        request.extensions_mut().insert(Placement::Recent);
+        request.extensions_mut().insert(Placement::RecentlyOpened);
         connection.send(request)
     };
     let (first, second) = tokio::join!(open_on_recent_connection(), open_on_recent_connection());

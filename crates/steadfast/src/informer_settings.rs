@@ -10,8 +10,8 @@ use crate::error::SettingMismatch;
 
 /// Settings that must be equal for all callers that share an informer.
 #[derive(Clone)]
-pub(crate) struct Choices {
-    pub(crate) settings: ReflectorSettings,
+pub(crate) struct InformerSettings {
+    pub(crate) reflector: ReflectorSettings,
     pub(crate) managed_fields: bool,
     pub(crate) transform: Option<TransformId>,
     /// Maximum size of a record in bytes.
@@ -79,12 +79,12 @@ macro_rules! differing {
     }};
 }
 
-impl Choices {
+impl InformerSettings {
     /// Returns the settings that differ from those in `requested`.
     pub(crate) fn differences(&self, requested: &Self) -> Vec<SettingMismatch> {
         let mut differences = differing!(
-            &self.settings,
-            &requested.settings,
+            &self.reflector,
+            &requested.reflector,
             ReflectorSettings {
                 streamed_lists, delta_relists, delta_min_objects, delta_one_in, delta_timeout, page_size, list_stall_timeout, initial_events_timeout, pages_for, poll_every, period,
                 min_period, max_period, audit_every, stale_after, healthy_after, short_watch,
@@ -117,7 +117,7 @@ impl Choices {
         if self.managed_fields != requested.managed_fields {
             differences.push(difference("keep_managed_fields", &self.managed_fields, &requested.managed_fields));
         }
-        let (running_faults, faults) = (self.settings.rules.faults, requested.settings.rules.faults);
+        let (running_faults, faults) = (self.reflector.rules.faults, requested.reflector.rules.faults);
         if running_faults != faults {
             differences.push(difference("injected faults", &running_faults, &faults));
         }
