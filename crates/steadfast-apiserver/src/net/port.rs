@@ -3,11 +3,11 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Maximum number of connections that wait to be accepted.
@@ -39,6 +39,29 @@ enum ListenerState {
     Registered(TcpListener),
 }
 
+impl ListenerState {
+    /// Closes the socket, and ends its listening before that.
+    ///
+    /// A child process that another thread starts at this moment has a copy of the socket until its `exec`. Without
+    /// the shutdown, the kernel would accept connections until then.
+    fn close(&mut self) {
+        let listener = std::mem::take(self);
+        let socket = match &listener {
+            Self::Closed => return,
+            Self::Unregistered(socket) => SockRef::from(socket),
+            Self::Registered(listener) => SockRef::from(listener),
+        };
+        // Some systems reject the shutdown of a listening socket. There, the close ends the listening.
+        let _ = socket.shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.state.get_mut().listener.close();
+    }
+}
+
 impl Port {
     /// Reserves `port`; 0 selects a free port.
     ///
@@ -64,7 +87,7 @@ impl Port {
     pub fn set_open(&self, open: bool) -> io::Result<()> {
         let mut state = self.state();
         match (open, &state.listener) {
-            (false, _) => state.listener = ListenerState::Closed,
+            (false, _) => state.listener.close(),
             (true, ListenerState::Closed) => {
                 // The reservation keeps the port, so no other process can take a closed port.
                 let socket = bound_socket(self.address)?;
@@ -128,4 +151,34 @@ fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// Copies of a socket exist in child processes between `fork` and `exec`.
+    #[tokio::test]
+    async fn closed_port_refuses_despite_copied_socket() -> io::Result<()> {
+        let port = Port::reserve(0)?;
+        for registered in [false, true] {
+            port.set_open(true)?;
+            if registered {
+                let _client = TcpStream::connect(port.address())?;
+                port.accept().await?;
+            }
+            let copy = match &port.state().listener {
+                ListenerState::Closed => return Err(io::ErrorKind::NotConnected.into()),
+                ListenerState::Unregistered(socket) => socket.try_clone()?,
+                ListenerState::Registered(listener) => SockRef::from(listener).try_clone()?,
+            };
+            port.set_open(false)?;
+            let refused = TcpStream::connect(port.address()).err().map(|error| error.kind());
+            assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused), "registered: {registered}");
+            drop(copy);
+        }
+        Ok(())
+    }
 }
