@@ -1,11 +1,13 @@
 //! Definition of the command line: commands, flags and help texts.
 
+mod audit;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use regex::Regex;
 use steadfast_testing::CachedForm;
 
@@ -15,6 +17,9 @@ use crate::kubectl_flags::KubectlFlags;
 use crate::names::{ResourceArg, not_empty, token};
 use crate::output_format::OutputFormat;
 use crate::until::Until;
+
+pub(crate) use crate::output_format::Output;
+pub(crate) use audit::AuditArgs;
 
 /// Returns the version of the package, with the commit of the build if `STEADFAST_COMMIT` was set for the compiler.
 ///
@@ -44,6 +49,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Check what informers need from a cluster: reachability, permissions, streamed lists, bookmarks, sizes; not workloads.
     Doctor(DoctorArgs),
+    /// Audit the watches of each API server endpoint continuously: frozen endpoints, stalled watches, lost events, lagging replicas.
+    Audit(AuditArgs),
     /// Act on changes: the rules of a configuration define which messages are sent, when, and to which sinks.
     Notify(NotifyArgs),
     /// Run fault scenarios against this library over real sockets, and check the results against the contract.
@@ -63,15 +70,6 @@ pub(crate) struct GenerateArgs {
     /// The folder, which is created if it does not exist. Existing files are overwritten.
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
-}
-
-/// Output formats of commands that print one result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// Text for people.
-    Text,
-    /// JSON for programs.
-    Json,
 }
 
 /// `steadfast watch`.

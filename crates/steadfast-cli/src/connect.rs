@@ -26,12 +26,24 @@ pub(crate) async fn connect_with(
     context: Option<String>,
     flags: KubectlFlags,
 ) -> Result<Connection, Failure> {
+    connect_edited(kubeconfig, context, flags, |_| {}).await
+}
+
+/// Connects like [`connect_with`]. `edit` changes the settings, at the start and at each reload.
+pub(crate) async fn connect_edited(
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+    flags: KubectlFlags,
+    edit: impl Fn(&mut Config) + Send + Sync + 'static,
+) -> Result<Connection, Failure> {
     // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
-        let (config, context) = settings(kubeconfig.as_deref(), context, &flags)?;
+        let (mut config, context) = settings(kubeconfig.as_deref(), context, &flags)?;
+        edit(&mut config);
         let loader = move || {
             let config = reload(kubeconfig.as_deref(), context.as_deref(), &flags).map(|mut config| {
                 flags.apply(&mut config);
+                edit(&mut config);
                 config
             });
             async move { config }

@@ -113,8 +113,8 @@ impl KubectlFlags {
     }
 }
 
-/// Parses the value of `--server`. As with kubectl, a scheme is optional.
-fn server_url(text: &str) -> Result<Uri, String> {
+/// Parses the address of a server. As with kubectl, a scheme is optional.
+pub(crate) fn server_url(text: &str) -> Result<Uri, String> {
     let url = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
     let parsed = url.parse::<Uri>().ok();
     let usable = parsed.filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());

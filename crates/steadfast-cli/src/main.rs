@@ -8,17 +8,20 @@
 //! | `console` | lines on standard error, documents on standard output |
 //! | `signals` | requests to stop or to reload |
 //! | `connect` | connection from flags and kubeconfig, classification of failed requests |
+//! | `server_address` | addresses of a server, and connections to one of them |
 //! | `discovery` | API discovery, with retries |
 //! | `endpoint` | HTTP endpoints for monitoring |
+//! | `metric_family` | one metric with its samples |
 //! | `exchange` | one HTTP request to a local program |
 //! | `clock`, `duration` | timestamps for people and for programs; durations in arguments |
 //! | `byte_count` | byte counts for people |
 //! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
-//! | `output_format` | output formats of `watch` |
+//! | `output_format` | output formats |
 //! | `until` | end of a watch: a number, a duration, or a condition |
 //! | `doctor` | checks what informers need from a cluster |
+//! | `audit` | judges each API server endpoint continuously |
 //! | `notify` | acts on changes, as a configuration specifies |
 //! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |
@@ -27,6 +30,7 @@
 //! | `plugin` | the program as a plugin of kubectl |
 //! | `kubectl_flags` | flags of kubectl for a connection |
 
+mod audit;
 mod byte_count;
 mod changes;
 mod cli;
@@ -44,11 +48,13 @@ mod fleet;
 mod generate;
 mod kubectl_flags;
 mod lab;
+mod metric_family;
 mod names;
 mod notify;
 mod output_format;
 mod plugin;
 mod serve;
+mod server_address;
 mod signals;
 mod until;
 mod watch;
@@ -107,6 +113,7 @@ fn run(cli: Cli) -> ExitCode {
         match cli.command {
             Command::Watch(args) => watch::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,
+            Command::Audit(args) => audit::run(args).await,
             Command::Notify(args) => notify::run(args).await,
             Command::Lab(args) => lab::run(args).await,
             Command::Serve(args) => serve::run(args).await,

@@ -1,9 +1,19 @@
-//! Output formats of `watch`: `-o text|wide|json|yaml|name|jsonpath=…|custom-columns=…`.
+//! Output formats: of `watch`, `-o text|wide|json|yaml|name|jsonpath=…|custom-columns=…`, and of the other commands.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use steadfast_apiserver::JsonPath;
+
+/// Output formats of the other commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Text for people.
+    Text,
+    /// JSON for programs.
+    Json,
+}
 
 /// Output format of events.
 #[derive(Clone, Debug, PartialEq)]

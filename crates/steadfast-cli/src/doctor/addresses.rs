@@ -5,23 +5,21 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use steadfast::unstable::proxy_name;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::context::CheckContext;
 use super::finding::Finding;
+use crate::server_address::resolve;
 
 /// Name of the check.
 pub(super) const CHECK: &str = "reachability";
 
-/// Deadline of a name resolution, and of a connection to one address.
+/// Deadline of a connection to one address.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Duration above which a name resolution or a connection is reported as slow.
 const SLOW: Duration = Duration::from_secs(1);
-
-/// Maximum number of addresses that are tried.
-const MAX_ADDRESSES: usize = 16;
 
 /// Checks the name and all addresses of the server.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
@@ -84,19 +82,6 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
         });
     }
     findings
-}
-
-/// Returns the addresses of `host`.
-///
-/// # Errors
-///
-/// Returns the reason if there is no address, or if the resolution exceeds its deadline.
-pub(super) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = timeout(CONNECT_DEADLINE, lookup_host((host, port))).await;
-    let found = found.map_err(|_| format!("no result within {} s", CONNECT_DEADLINE.as_secs()))?;
-    let mut addresses: Vec<SocketAddr> = found.map_err(|error| error.to_string())?.take(MAX_ADDRESSES).collect();
-    addresses.dedup();
-    if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
 }
 
 async fn dial(address: SocketAddr) -> Result<Duration, String> {

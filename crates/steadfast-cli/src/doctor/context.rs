@@ -11,6 +11,7 @@ use steadfast::unstable::catalog::ServedResource;
 use tokio::sync::OnceCell;
 
 use super::requests::{CheckError, Reply};
+use crate::server_address::host_and_port;
 
 /// Resources that are checked unless others are named: those that most controllers watch.
 const DEFAULT_RESOURCES: [(&str, &str, &str, &str, bool); 8] = [
@@ -78,10 +79,7 @@ impl CheckContext {
 
     /// Returns host and port of the server.
     pub(super) fn host_and_port(&self) -> (String, u16) {
-        let url = &self.config.cluster_url;
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let default = if self.is_tls() { 443 } else { 80 };
-        (host, url.port_u16().unwrap_or(default))
+        host_and_port(&self.config.cluster_url)
     }
 
     /// Returns whether the server is reached over TLS.

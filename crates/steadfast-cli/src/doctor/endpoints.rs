@@ -11,12 +11,12 @@ use steadfast::unstable::proxy_name;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::addresses::resolve;
 use super::context::CheckContext;
 use super::finding::Finding;
 use super::history::current_version;
 use super::requests::{CheckError, get, get_json};
 use super::streamed_lists::NO_OBJECT;
+use crate::server_address::{direct_to, resolve, url_of};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "endpoints";
@@ -121,11 +121,7 @@ async fn compare(context: &CheckContext, resource: &ServedResource, address: Soc
 /// Connects to one API server, with the credentials and the certificate name of the configured server.
 async fn connect(context: &CheckContext, address: SocketAddr) -> Result<Connection, String> {
     let mut config = context.config.clone();
-    let name = context.host_and_port().0;
-    config.tls_server_name.get_or_insert(name);
-    let path = context.config.cluster_url.path();
-    let scheme = if context.is_tls() { "https" } else { "http" };
-    config.cluster_url =
-        format!("{scheme}://{address}{path}").parse().map_err(|_| "the address is not valid".to_owned())?;
+    let url = url_of(address, &config.cluster_url)?;
+    direct_to(&mut config, url);
     super::connect(config).await
 }

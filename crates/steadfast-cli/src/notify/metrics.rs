@@ -5,11 +5,12 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
+use prometheus_client::metrics::MetricType::{Counter, Gauge};
 use prometheus_client::registry::Unit;
 use steadfast_notify::{EngineStats, MirrorSinkStatus, MirrorState};
 
 use super::cluster::{ClusterState, ClusterStatus};
+use crate::metric_family::{Family, Sample, encode_family};
 
 /// All values of the label `state`.
 const STATE_NAMES: [&str; 6] = ["synced", "converging", "blocked", "needs approval", "uncertain", "standby"];
@@ -38,39 +39,11 @@ pub(super) struct NotifyMetrics {
     pub(super) is_leader: Option<bool>,
 }
 
-/// One sample of a metric, with its labels.
-struct Sample {
-    labels: Vec<(&'static str, String)>,
-    value: f64,
-}
-
-/// A metric: its name, unit, help text and type.
-type Family = (&'static str, Option<Unit>, &'static str, MetricType);
-
-/// Encodes one metric with its samples.
-fn encode_family(
-    encoder: &mut DescriptorEncoder<'_>,
-    (name, unit, help, kind): Family,
-    samples: Vec<Sample>,
-) -> fmt::Result {
-    let name = format!("steadfast_notify_{name}");
-    // The encoder adds the suffix `_total` to counters, and the unit to the name.
-    let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
-    for Sample { labels, value } in samples {
-        let labels: Vec<(&str, &str)> = labels.iter().map(|(label, name)| (*label, name.as_str())).collect();
-        let mut encoder = encoder.encode_family(&labels)?;
-        match kind {
-            Counter => encoder.encode_counter::<[(&str, &str); 0], f64, u64>(&value, None)?,
-            _ => encoder.encode_gauge(&value)?,
-        }
-    }
-    Ok(())
-}
-
 impl Collector for NotifyMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { stats, mirrors, clusters, restarts, is_leader } = self;
-        let mut write = |family: Family, samples: Vec<Sample>| encode_family(&mut encoder, family, samples);
+        let mut write =
+            |family: Family, samples: Vec<Sample>| encode_family(&mut encoder, "steadfast_notify", family, samples);
         let single_sample = |value: u64| vec![Sample { labels: Vec::new(), value: value as f64 }];
         write(("changes", None, "Changes that rules evaluated", Counter), single_sample(stats.changes))?;
         write(("messages", None, "Messages that rules created", Counter), single_sample(stats.messages))?;

@@ -2,6 +2,8 @@
 
 #[cfg(unix)]
 mod approvals;
+#[cfg(unix)]
+mod audit;
 mod bad_input;
 mod check;
 #[cfg(unix)]

@@ -19,7 +19,7 @@ const CONFIGURATION: &str = "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sink
     [[rules]]\nname = \"maps\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nto = [\"log\", \"broken\"]\n\
     [[rules]]\nname = \"fails\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nwhen = \"object.data.none == 'x'\"\nto = [\"log\"]\n";
 
-fn get(address: &str, path: &str) -> (String, String) {
+pub(crate) fn get(address: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the endpoint listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("the request is sent");
