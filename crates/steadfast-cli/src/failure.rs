@@ -24,7 +24,7 @@ pub(crate) const EXIT_TIME_LIMIT: u8 = 4;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success, or stopped by Ctrl-C
-  1  an operation failed, a scenario of the lab failed, or doctor found a failure
+  1  an operation failed, a scenario of the lab failed, doctor found a failure, or audit --for had a finding
   2  invalid command line: unknown command, flag, resource or scenario
   3  invalid kubeconfig or configuration, or the certificates or credentials were rejected
   4  watch --until: the time limit was reached before the condition";
