@@ -146,6 +146,7 @@ const ALLOWED_IMPORTS: [(&str, &[&str], &[&str]); 16] = [
         &[
             "steadfast",
             "steadfast-apiserver",
+            "steadfast-audit",
             "steadfast-cel",
             "steadfast-contract",
             "steadfast-controller",
