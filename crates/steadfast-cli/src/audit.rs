@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use steadfast::kube::core::ApiResource;
+use kube::core::ApiResource;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_audit::{Audit, AuditEndpoint, AuditResource, AuditSettings};
 use steadfast_notify::Supervisor;

@@ -22,9 +22,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::addresses::resolve;
 use super::context::CheckContext;
 use super::finding::Finding;
+use crate::server_address::resolve;
 
 /// Name of the check.
 pub(super) const CHECK: &str = "certificates";
