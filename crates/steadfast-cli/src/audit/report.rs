@@ -75,7 +75,10 @@ impl FindingWriter {
             let output = self.output;
             // A full pipe blocks the write. The program must end nevertheless when requested.
             let written = spawn_blocking(move || match output {
-                Output::Text => Ok(console::report(line)),
+                Output::Text => {
+                    console::report(line);
+                    Ok(())
+                }
                 Output::Json => console::print(&format!("{line}\n")).map(drop),
             });
             written.await.map_err(Failure::run)??;
