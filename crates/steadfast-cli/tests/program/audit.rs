@@ -87,7 +87,7 @@ fn frozen_endpoint_is_reported_and_recovers() {
     let responsive = "steadfast_audit_endpoint_responsive";
     assert_eq!(audit.sum(responsive, &[("endpoint", &frozen)]), (0.0, 1));
     assert_eq!(audit.sum(responsive, &[("endpoint", &healthy)]), (1.0, 1));
-    assert_eq!(audit.sum("steadfast_audit_active_findings", &[("endpoint", &healthy)]).0, 0.0);
+    assert!(audit.sum("steadfast_audit_active_findings", &[("endpoint", &healthy)]).0 < 0.5);
     let labels = [("endpoint", frozen.as_str()), ("finding", "unresponsive")];
     assert_eq!(audit.sum("steadfast_audit_findings_total", &labels), (1.0, 1));
 
