@@ -163,7 +163,7 @@ mod tests {
         let finding = [endpoint, ("finding", "unresponsive")];
         assert_eq!(metrics.sum("steadfast_audit_active_findings", &finding), (1.0, 1));
         assert_eq!(metrics.sum("steadfast_audit_findings_total", &finding), (1.0, 1));
-        assert_eq!(metrics.sum("steadfast_audit_last_list_age_seconds", &[endpoint]).0, f64::INFINITY);
+        assert!(metrics.sum("steadfast_audit_last_list_age_seconds", &[endpoint]).0.is_infinite());
         assert!(metrics.sum("steadfast_audit_requests_total", &[endpoint]).0 > 5.0);
     }
 }
