@@ -51,7 +51,7 @@
 //! | report errors like the Kubernetes API | [`Status`] |
 //! | encode built-in types | [`protobuf`] |
 //! | simulate controllers, a scheduler and nodes | `World` (feature `world`) |
-//! | read fields of an object as kubectl does | `JsonPath` (feature `crd`) |
+//! | read fields of an object as kubectl does | `JsonPath` (feature `crd`), `KubectlColumns` and `KubectlColumn` (features `crd` and `tables`) |
 //!
 //! This crate shares no code with the library under test.
 //!
@@ -153,6 +153,8 @@ pub use faults::{
     TooLargeVersionForm,
 };
 pub use group_resource::GroupResource;
+#[cfg(all(feature = "crd", feature = "tables"))]
+pub use http::{KubectlColumn, KubectlColumns};
 #[cfg(feature = "crd")]
 pub use jsonpath::JsonPath;
 pub use net::{ClientIdentity, LinkEnd, Port};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::Error;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
+use serde_json::Value;
 use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource, fetch_catalog};
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
@@ -87,17 +88,24 @@ pub(crate) async fn await_kinds(
 /// show paths instead.
 pub(crate) async fn printer_columns(connection: &Connection, resource: &ServedResource) -> Vec<Column> {
     let api_resource = &resource.api_resource;
-    // Groups of the project are built in, and groups without a dot cannot have definitions.
-    if !api_resource.group.contains('.') || api_resource.group.ends_with(".k8s.io") {
+    // Groups of the project are built in.
+    if api_resource.group.ends_with(".k8s.io") {
         return Vec::new();
+    }
+    let definition = definition(connection, resource).await;
+    definition.map_or_else(Vec::new, |definition| Column::of(&definition, &api_resource.version))
+}
+
+/// Returns the definition of a custom resource; `None` for other resources, and if the definition cannot be read.
+pub(crate) async fn definition(connection: &Connection, resource: &ServedResource) -> Option<Value> {
+    // Groups without a dot cannot have definitions.
+    if !resource.api_resource.group.contains('.') {
+        return None;
     }
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
     let api: Api<DynamicObject> = Api::all_with(connection.client(), &definitions);
-    match api.get(&resource.to_string()).await {
-        Ok(definition) => Column::of(&definition.data, &api_resource.version),
-        Err(_) => Vec::new(),
-    }
+    api.get(&resource.to_string()).await.ok().map(|definition| definition.data)
 }
 
 /// Lets the server validate the selectors of `scope`, so that an invalid selector is an error and not a rejected watch.

@@ -56,6 +56,7 @@ mod plugin;
 mod serve;
 mod server_address;
 mod signals;
+mod top;
 mod until;
 mod watch;
 

@@ -64,3 +64,5 @@ use no_streaming as streaming;
 use no_tables as tables;
 pub(crate) use serve::serve;
 pub(crate) use streaming::Sessions;
+#[cfg(all(feature = "crd", feature = "tables"))]
+pub use tables::{KubectlColumn, KubectlColumns};

@@ -5,6 +5,8 @@ mod column;
 mod columns;
 #[cfg(feature = "crd")]
 mod defined;
+#[cfg(feature = "crd")]
+mod kubectl_columns;
 mod network;
 #[cfg(not(feature = "crd"))]
 mod no_defined;
@@ -18,6 +20,8 @@ use crate::clock::Clock;
 use crate::resources::ServedResource;
 
 use column::Column;
+#[cfg(feature = "crd")]
+pub use kubectl_columns::{KubectlColumn, KubectlColumns};
 #[cfg(not(feature = "crd"))]
 use no_defined as defined;
 

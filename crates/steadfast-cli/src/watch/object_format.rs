@@ -61,7 +61,7 @@ impl ObjectFormat {
 }
 
 /// Returns `object` as YAML, without a final line break.
-pub(super) fn yaml(object: &Value) -> String {
+pub(crate) fn yaml(object: &Value) -> String {
     // Cannot fail: the object is JSON.
     let text = serde_saphyr::to_string(object).unwrap_or_default();
     escape_lines(text.trim_end())

@@ -194,7 +194,7 @@ impl StatusContent {
 }
 
 /// Returns a duration with one unit.
-fn one_unit(duration: Duration) -> String {
+pub(crate) fn one_unit(duration: Duration) -> String {
     match duration.as_secs() {
         0..10 => format!("{:.1} s", duration.as_secs_f64()),
         seconds @ 10..120 => format!("{seconds} s"),

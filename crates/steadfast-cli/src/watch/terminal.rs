@@ -27,14 +27,14 @@ impl Width {
 }
 
 /// Returns whether standard output shows colours.
-pub(super) fn has_color() -> bool {
+pub(crate) fn has_color() -> bool {
     // `NO_COLOR` disables colours by convention, unless it is empty.
     let is_disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     has_cursor_control() && !is_disabled
 }
 
 /// Returns whether standard output is a terminal that can erase a row.
-pub(super) fn has_cursor_control() -> bool {
+pub(crate) fn has_cursor_control() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
     std::io::stdout().is_terminal() && !is_dumb
 }

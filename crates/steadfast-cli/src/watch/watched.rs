@@ -10,7 +10,7 @@ use crate::changes::columns::Column;
 use crate::changes::kind::Kind;
 
 /// Object in the cache. A hundred thousand decoded objects would take gigabytes.
-pub(super) type CachedObject = Lazy<DynamicObject>;
+pub(crate) type CachedObject = Lazy<DynamicObject>;
 
 /// The watched resource and its name in the output lines.
 #[derive(Clone, Debug)]
@@ -72,18 +72,27 @@ impl Subject {
 
     /// Decodes `object`, with its type: items of a list lack the type, which would look like a change.
     pub(super) fn decode(&self, object: &Object<CachedObject>) -> Value {
-        // The informer requests JSON. An object that is not JSON never reaches a handler.
-        self.typed(serde_json::from_slice(&object.bytes()).unwrap_or_default())
+        decode_object(&self.api_resource, object)
     }
 
     /// Returns the object with its type.
-    pub(super) fn typed(&self, mut value: Value) -> Value {
-        if let Some(fields) = value.as_object_mut() {
-            fields.entry("apiVersion").or_insert_with(|| self.api_resource.api_version.clone().into());
-            fields.entry("kind").or_insert_with(|| self.api_resource.kind.clone().into());
-        }
-        value
+    pub(super) fn typed(&self, value: Value) -> Value {
+        typed(&self.api_resource, value)
     }
+}
+
+/// Decodes `object`, with the type of `api_resource`: items of a list lack the type.
+pub(crate) fn decode_object(api_resource: &ApiResource, object: &Object<CachedObject>) -> Value {
+    // The informer requests JSON. An object that is not JSON never reaches a handler.
+    typed(api_resource, serde_json::from_slice(&object.bytes()).unwrap_or_default())
+}
+
+fn typed(api_resource: &ApiResource, mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.entry("apiVersion").or_insert_with(|| api_resource.api_version.clone().into());
+        fields.entry("kind").or_insert_with(|| api_resource.kind.clone().into());
+    }
+    value
 }
 
 /// Details of a deletion.

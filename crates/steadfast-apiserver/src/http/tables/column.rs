@@ -6,7 +6,7 @@ use super::row::Row;
 use crate::clock::Clock;
 
 /// A column of a table.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::http) struct Column {
     pub(in crate::http) name: &'static str,
     /// Type of the cells: `string`, `integer`, `boolean` or `date`.
@@ -17,7 +17,7 @@ pub(in crate::http) struct Column {
 }
 
 /// Source of a cell's content.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Cell {
     Name,
     /// Age of the object.

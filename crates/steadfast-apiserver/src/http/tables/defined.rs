@@ -38,7 +38,7 @@ fn with_name(columns: &[PrinterColumn]) -> Vec<Value> {
 }
 
 /// Returns the cells of an object, starting with the name.
-fn row(columns: &[PrinterColumn], object: &Value, clock: &Clock) -> Vec<Value> {
+pub(super) fn row(columns: &[PrinterColumn], object: &Value, clock: &Clock) -> Vec<Value> {
     let name = metadata::text(object, "name").into();
     [name].into_iter().chain(columns.iter().map(|column| cell(column, object, clock))).collect()
 }

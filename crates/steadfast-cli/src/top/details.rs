@@ -1,0 +1,217 @@
+//! An opened object: its recent changes, YAML, events and logs, as lines that scroll.
+
+use std::collections::VecDeque;
+
+use jiff::Timestamp;
+use ratatui::crossterm::event::KeyCode;
+
+use super::history::DescribedChange;
+use super::model::Tab;
+use super::row::RowKey;
+use crate::changes::describe::Content;
+use crate::changes::phrases::{Phrase, Tone};
+use crate::changes::text::escape;
+use crate::watch::object_format::yaml;
+
+/// Maximum number of lines of a page. The oldest lines of a log are dropped.
+pub(super) const MAX_LINES: usize = 5000;
+
+/// Page of an opened object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Changes,
+    Yaml,
+    Events,
+    Logs,
+}
+
+/// All pages in their order.
+pub(super) const PAGES: [Page; 4] = [Page::Changes, Page::Yaml, Page::Events, Page::Logs];
+
+/// A line of a page.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PageLine {
+    /// Time of a change.
+    pub(super) time: Option<Timestamp>,
+    /// Escaped parts.
+    pub(super) parts: Vec<Phrase>,
+}
+
+/// An opened object.
+pub(super) struct Details {
+    /// Number of the tab.
+    pub(super) tab: usize,
+    pub(super) key: RowKey,
+    pub(super) page: Page,
+    pub(super) opened_at: Timestamp,
+    changes: Vec<PageLine>,
+    yaml: Vec<PageLine>,
+    /// Lines of the page that the shell loads: events or logs.
+    loaded: VecDeque<PageLine>,
+    /// First visible line.
+    scroll: usize,
+    /// True if the last lines are shown, also after new lines.
+    is_following: bool,
+}
+
+impl Page {
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Changes => "Changes",
+            Self::Yaml => "YAML",
+            Self::Events => "Events",
+            Self::Logs => "Logs",
+        }
+    }
+}
+
+impl PageLine {
+    /// Creates a line of one part, and escapes its text.
+    pub(super) fn plain(text: &str) -> Self {
+        Self::toned(Tone::Neutral, text)
+    }
+
+    /// Creates a line of one part with a tone, and escapes its text.
+    pub(super) fn toned(tone: Tone, text: &str) -> Self {
+        Self { time: None, parts: vec![Phrase { text: escape(text).into_owned(), tone }] }
+    }
+
+    fn change(change: DescribedChange) -> Self {
+        let mut parts = vec![Phrase { text: format!("{} ", change.symbol), tone: Tone::Neutral }];
+        for (index, phrase) in change.phrases.into_iter().enumerate() {
+            if index > 0 {
+                parts.push(Phrase { text: ", ".to_owned(), tone: Tone::Neutral });
+            }
+            parts.push(phrase);
+        }
+        parts.push(Phrase { text: escape(&change.state).into_owned(), tone: Tone::Neutral });
+        Self { time: Some(change.time), parts }
+    }
+}
+
+impl Details {
+    /// Opens the changes of an object.
+    pub(super) fn new(tab: usize, key: RowKey, opened_at: Timestamp) -> Self {
+        Self {
+            tab,
+            key,
+            page: Page::Changes,
+            opened_at,
+            changes: Vec::new(),
+            yaml: Vec::new(),
+            loaded: VecDeque::new(),
+            scroll: 0,
+            is_following: false,
+        }
+    }
+
+    /// Returns whether objects of the tab have the page.
+    #[allow(clippy::unused_self, reason = "pages may depend on the object")]
+    pub(super) fn has_page(&self, tab: &Tab, page: Page) -> bool {
+        page != Page::Logs || tab.kind.is("", "Pod")
+    }
+
+    /// Returns the page after or before the current one.
+    pub(super) fn neighbour(&self, tab: &Tab, step: isize) -> Page {
+        let pages: Vec<Page> = PAGES.into_iter().filter(|page| self.has_page(tab, *page)).collect();
+        let current = pages.iter().position(|page| *page == self.page).unwrap_or(0) as isize;
+        pages[(current + step).rem_euclid(pages.len() as isize) as usize]
+    }
+
+    /// Shows a page from its start; logs from their end.
+    pub(super) fn show(&mut self, page: Page) {
+        self.page = page;
+        self.loaded.clear();
+        self.scroll = 0;
+        self.is_following = page == Page::Logs;
+    }
+
+    /// Renews the changes and the YAML from the cache. The last state of a deleted object remains.
+    pub(super) fn refresh(&mut self, tab: &Tab) {
+        let described = tab.history.describe(&self.key, &tab.kind, &tab.state_columns);
+        self.changes = described.into_iter().map(PageLine::change).collect();
+        if self.changes.is_empty() {
+            self.changes.push(PageLine::plain("no changes since this table was opened"));
+        }
+        if tab.history.is_truncated() {
+            self.changes.push(PageLine::plain("older changes were dropped"));
+        }
+        let Some(row) = tab.table.row(&self.key) else {
+            let note = "the object was deleted; this is its last state";
+            if self.yaml.first() != Some(&PageLine::toned(Tone::Bad, note)) {
+                self.yaml.insert(0, PageLine::toned(Tone::Bad, note));
+            }
+            return;
+        };
+        let object = row.object.decode();
+        let redaction = Content::default().redaction(&tab.kind, &[&object]);
+        let printable = redaction.map_or_else(|| object.clone(), |redaction| redaction.object(&object));
+        let mut lines: Vec<PageLine> = yaml(&printable).lines().take(MAX_LINES).map(PageLine::plain).collect();
+        if lines.len() == MAX_LINES {
+            lines.push(PageLine::toned(Tone::Bad, "the object has more lines; `steadfast watch -o yaml` prints all"));
+        }
+        self.yaml = lines;
+    }
+
+    /// Adds a line to the loaded page.
+    pub(super) fn add_line(&mut self, line: PageLine) {
+        if self.loaded.len() >= MAX_LINES {
+            self.loaded.pop_front();
+            self.scroll = self.scroll.saturating_sub(1);
+        }
+        self.loaded.push_back(line);
+    }
+
+    /// Replaces the lines of the loaded page.
+    pub(super) fn set_lines(&mut self, lines: impl IntoIterator<Item = PageLine>) {
+        self.loaded = lines.into_iter().take(MAX_LINES).collect();
+    }
+
+    /// Returns the number of lines of the current page.
+    pub(super) fn len(&self) -> usize {
+        match self.page {
+            Page::Changes => self.changes.len(),
+            Page::Yaml => self.yaml.len(),
+            Page::Events | Page::Logs => self.loaded.len(),
+        }
+    }
+
+    /// Returns the visible lines, and the number of the first one.
+    pub(super) fn visible(&mut self, height: usize) -> (usize, Vec<&PageLine>) {
+        let last_start = self.len().saturating_sub(height);
+        self.scroll = if self.is_following { last_start } else { self.scroll.min(last_start) };
+        let first = self.scroll;
+        let lines: Vec<&PageLine> = match self.page {
+            Page::Changes => self.changes.iter().skip(first).take(height).collect(),
+            Page::Yaml => self.yaml.iter().skip(first).take(height).collect(),
+            Page::Events | Page::Logs => self.loaded.iter().skip(first).take(height).collect(),
+        };
+        (first, lines)
+    }
+
+    /// Returns whether new lines scroll the page.
+    pub(super) fn is_following(&self) -> bool {
+        self.is_following
+    }
+
+    /// Scrolls by a key.
+    pub(super) fn scroll(&mut self, code: KeyCode, height: usize) {
+        let last_start = self.len().saturating_sub(height);
+        let start = match code {
+            KeyCode::Down | KeyCode::Char('j') => self.scroll + 1,
+            KeyCode::Up | KeyCode::Char('k') => self.scroll.saturating_sub(1),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll + height,
+            KeyCode::PageUp => self.scroll.saturating_sub(height),
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last_start,
+            KeyCode::Char('f') => {
+                self.is_following = !self.is_following;
+                return;
+            }
+            _ => return,
+        };
+        self.scroll = start.min(last_start);
+        // Logs follow again at their end.
+        self.is_following = self.page == Page::Logs && self.scroll == last_start;
+    }
+}

@@ -1,0 +1,129 @@
+//! Row of a table: the cells of one object, and the object itself in its cached form.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::changes::text::escape;
+
+/// Separator of the cells in a row. Escaped text never contains this control character.
+const SEPARATOR: char = '\u{1f}';
+
+/// Object of a row. Decoded only if needed: a hundred thousand decoded objects would take gigabytes.
+pub(super) trait RowObject: Debug + Send + Sync {
+    /// Decodes the object.
+    fn decode(&self) -> Value;
+
+    /// Returns the labels of the object.
+    fn labels(&self) -> BTreeMap<String, String>;
+}
+
+/// Namespace and name of an object; the namespace is empty for cluster-scoped objects. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RowKey(Arc<(String, String)>);
+
+impl RowKey {
+    /// Creates the key.
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self(Arc::new((namespace.to_owned(), name.to_owned())))
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.0.0
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.0.1
+    }
+
+    /// Returns the key for a reader: `shop/web`.
+    pub(super) fn title(&self) -> String {
+        let separator = if self.namespace().is_empty() { "" } else { "/" };
+        escape(&format!("{}{separator}{}", self.namespace(), self.name())).into_owned()
+    }
+}
+
+/// Column of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TableColumn {
+    pub(super) name: String,
+    /// The cells are ages, which order by the time of the row.
+    pub(super) is_time: bool,
+    /// The column is shown only if the terminal is wide enough.
+    pub(super) is_wide: bool,
+}
+
+/// Kind of the last change of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Added,
+    Updated,
+}
+
+/// Row of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) key: RowKey,
+    /// Escaped cells in one text, which takes less memory than one text for each cell.
+    cells: Box<str>,
+    /// Time of the row in seconds since 1970, for the order of ages: the creation, or the last occurrence of an event.
+    pub(super) time: i64,
+    pub(super) object: Arc<dyn RowObject>,
+    /// Last change, except for the initial list.
+    pub(super) change: Option<(Instant, Mark)>,
+}
+
+impl Row {
+    /// Creates a row without a change.
+    pub(super) fn new(key: RowKey, cells: &[String], time: i64, object: Arc<dyn RowObject>) -> Self {
+        let escaped: Vec<_> = cells.iter().map(|cell| escape(cell)).collect();
+        Self { key, cells: escaped.join(&SEPARATOR.to_string()).into(), time, object, change: None }
+    }
+
+    /// Returns the cell of a column; empty if the row has fewer cells.
+    pub(super) fn cell(&self, column: usize) -> &str {
+        self.cells().nth(column).unwrap_or_default()
+    }
+
+    /// Returns all cells.
+    pub(super) fn cells(&self) -> impl Iterator<Item = &str> {
+        self.cells.split(SEPARATOR)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    impl RowObject for Value {
+        fn decode(&self) -> Value {
+            self.clone()
+        }
+
+        fn labels(&self) -> BTreeMap<String, String> {
+            let labels = self.pointer("/metadata/labels").and_then(Value::as_object);
+            let label = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+            labels.into_iter().flatten().filter_map(label).collect()
+        }
+    }
+
+    /// Creates a row with the cells and an object with one label.
+    pub(in crate::top) fn row(namespace: &str, name: &str, cells: &[&str], time: i64, app: &str) -> Row {
+        let metadata = serde_json::json!({"namespace": namespace, "name": name, "labels": {"app": app}});
+        let object = serde_json::json!({"metadata": metadata, "spec": {"time": time}});
+        let cells: Vec<String> = cells.iter().map(|cell| (*cell).to_owned()).collect();
+        Row::new(RowKey::new(namespace, name), &cells, time, Arc::new(object))
+    }
+
+    #[test]
+    fn cells_are_escaped_and_separate() {
+        let row = row("shop", "web", &["a\u{1f}b\u{1b}[2J", "", "c"], 0, "x");
+        assert_eq!(row.cells().collect::<Vec<_>>(), ["a\\u{1f}b\\u{1b}[2J", "", "c"]);
+        assert_eq!((row.cell(2), row.cell(7)), ("c", ""));
+        assert_eq!(row.key.title(), "shop/web");
+        assert_eq!(RowKey::new("", "n\u{7}").title(), "n\\u{7}");
+    }
+}

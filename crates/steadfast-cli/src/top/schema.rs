@@ -1,0 +1,142 @@
+//! Columns of a resource, and the cells of its objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::core::ApiResource;
+use serde_json::Value;
+use steadfast::Object;
+use steadfast_apiserver::KubectlColumns;
+
+use super::row::{Row, RowKey, RowObject, TableColumn};
+use crate::watch::watched::{CachedObject, decode_object};
+
+/// Columns of a resource, and the cells of its objects.
+#[derive(Debug)]
+pub(super) struct Schema {
+    api_resource: Arc<ApiResource>,
+    columns: KubectlColumns,
+    /// True if the first column is the namespace.
+    has_namespace: bool,
+}
+
+impl Schema {
+    /// Creates the schema of a resource. `definition` is the definition of a custom resource.
+    pub(super) fn new(api_resource: ApiResource, definition: Option<&Value>, has_namespace: bool) -> Self {
+        let columns = match definition {
+            Some(definition) => KubectlColumns::of_definition(definition, &api_resource.version),
+            None => KubectlColumns::for_kind(&api_resource.group, &api_resource.kind),
+        };
+        Self { api_resource: Arc::new(api_resource), columns, has_namespace }
+    }
+
+    /// Returns the columns of the table.
+    pub(super) fn columns(&self) -> Vec<TableColumn> {
+        let namespace =
+            self.has_namespace.then(|| TableColumn { name: "Namespace".to_owned(), is_time: false, is_wide: false });
+        let columns = self.columns.columns().into_iter().map(|column| TableColumn {
+            name: column.name,
+            is_time: column.is_time,
+            is_wide: column.is_wide,
+        });
+        namespace.into_iter().chain(columns).collect()
+    }
+
+    /// Returns the cells of an object, with ages at the time `now`.
+    pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<String> {
+        let namespace = self.has_namespace.then(|| metadata(object, "namespace").to_owned());
+        namespace.into_iter().chain(self.columns.cells(object, now)).collect()
+    }
+
+    /// Returns the row of a cached object.
+    pub(super) fn row(&self, object: &Object<CachedObject>, now: Timestamp) -> Row {
+        let value = decode_object(&self.api_resource, object);
+        Row::new(row_key(object), &self.cells(&value, now), row_time(&value), self.shared(object))
+    }
+
+    /// Returns the object in its cached form.
+    pub(super) fn shared(&self, object: &Object<CachedObject>) -> Arc<dyn RowObject> {
+        Arc::new(EncodedObject { api_resource: self.api_resource.clone(), object: object.clone() })
+    }
+}
+
+/// Returns the key of a cached object.
+pub(super) fn row_key(object: &Object<CachedObject>) -> RowKey {
+    RowKey::new(object.key().namespace().unwrap_or_default(), object.key().name())
+}
+
+/// Object in its cached form.
+struct EncodedObject {
+    api_resource: Arc<ApiResource>,
+    object: Object<CachedObject>,
+}
+
+impl std::fmt::Debug for EncodedObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the content, which may be secret.
+        write!(f, "EncodedObject({})", self.object.key())
+    }
+}
+
+impl RowObject for EncodedObject {
+    fn decode(&self) -> Value {
+        decode_object(&self.api_resource, &self.object)
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        self.object.labels().unwrap_or_default()
+    }
+}
+
+/// Returns the time of an object in seconds since 1970: the last occurrence of an event, or else the creation.
+fn row_time(object: &Value) -> i64 {
+    let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+    // Other kinds may have fields with these names.
+    let is_event = object.get("kind").and_then(Value::as_str) == Some("Event");
+    let relevant = if is_event { &fields[..] } else { &fields[3..] };
+    let times = relevant.iter().filter_map(|path| object.pointer(path)?.as_str()?.parse::<Timestamp>().ok());
+    times.map(Timestamp::as_second).next().unwrap_or_default()
+}
+
+fn metadata<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get("metadata").and_then(|metadata| metadata.get(field)?.as_str()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::GroupVersionKind;
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema(kind: &str, definition: Option<&Value>, has_namespace: bool) -> Schema {
+        let group = if definition.is_some() { "example.com" } else { "" };
+        let gvk = GroupVersionKind::gvk(group, "v1", kind);
+        Schema::new(ApiResource::from_gvk_with_plural(&gvk, "things"), definition, has_namespace)
+    }
+
+    #[test]
+    fn cells_start_with_namespace() {
+        let metadata = json!({"namespace": "shop", "name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"});
+        let object = json!({"metadata": metadata, "spec": {"size": 3}});
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().expect("a time");
+        assert_eq!(schema("ConfigMap", None, true).cells(&object, now), ["shop", "web", "0", "60s"]);
+        let size = json!({"name": "Size", "type": "integer", "jsonPath": ".spec.size"});
+        let version = json!({"name": "v1", "additionalPrinterColumns": [size]});
+        let definition = json!({"spec": {"group": "example.com", "versions": [version]}});
+        let custom = schema("Widget", Some(&definition), false);
+        assert_eq!(custom.cells(&object, now), ["web", "3"]);
+        let names: Vec<String> = custom.columns().into_iter().map(|column| column.name).collect();
+        assert_eq!(names, ["Name", "Size"]);
+    }
+
+    #[test]
+    fn events_order_by_last_occurrence() {
+        let created = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+        let event = json!({"kind": "Event", "metadata": created, "lastTimestamp": "2026-01-01T00:00:09Z"});
+        let other = json!({"kind": "Pod", "metadata": created, "lastTimestamp": "2026-01-01T00:00:09Z"});
+        assert_eq!(row_time(&event) - row_time(&other), 9);
+        assert_eq!(row_time(&json!({})), 0);
+    }
+}

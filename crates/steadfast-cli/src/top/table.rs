@@ -1,0 +1,287 @@
+//! Rows of one resource, in an order that is maintained incrementally, with a filter and a cursor.
+//!
+//! A change costs a search in the order, and a window costs its height. A new filter is evaluated in steps, so that the
+//! screen and the keys remain responsive.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+use std::time::Instant;
+
+use super::filter::Filter;
+use super::natural_order;
+use super::row::{Mark, Row, RowKey, TableColumn};
+
+/// Rows of one resource.
+pub(super) struct Table {
+    pub(super) columns: Vec<TableColumn>,
+    rows: HashMap<RowKey, StoredRow>,
+    /// The matching rows in ascending order.
+    order: BTreeSet<Position>,
+    sort: Sort,
+    filter: Filter,
+    /// Rows on which a new filter was not evaluated yet.
+    unevaluated: Vec<RowKey>,
+    /// Position of the selected row; `None` selects the first row.
+    cursor: Option<Position>,
+    /// Number of rows above the selected row in the window.
+    rows_above: usize,
+}
+
+struct StoredRow {
+    row: Row,
+    is_shown: bool,
+}
+
+/// Column and direction of the order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sort {
+    pub(super) column: usize,
+    pub(super) is_descending: bool,
+}
+
+/// Position of a row in the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Position {
+    value: SortValue,
+    key: RowKey,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SortValue {
+    Time(i64),
+    Text(Box<str>),
+}
+
+impl Ord for SortValue {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            // The youngest row is first, as for a numerical age.
+            (Self::Time(one), Self::Time(other)) => other.cmp(one),
+            (Self::Text(one), Self::Text(other)) => natural_order::compare(one, other),
+            (Self::Time(_), Self::Text(_)) => Ordering::Less,
+            (Self::Text(_), Self::Time(_)) => Ordering::Greater,
+        }
+    }
+}
+
+impl PartialOrd for SortValue {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Position {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_key = || {
+            natural_order::compare(self.key.namespace(), other.key.namespace())
+                .then_with(|| natural_order::compare(self.key.name(), other.key.name()))
+        };
+        self.value.cmp(&other.value).then_with(by_key)
+    }
+}
+
+impl PartialOrd for Position {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Visible part of a table.
+pub(super) struct Window<'a> {
+    pub(super) rows: Vec<&'a Row>,
+    /// Index of the selected row.
+    pub(super) selected: Option<usize>,
+}
+
+impl Table {
+    /// Creates an empty table, in the order of its first column.
+    pub(super) fn new(columns: Vec<TableColumn>) -> Self {
+        Self {
+            columns,
+            rows: HashMap::new(),
+            order: BTreeSet::new(),
+            sort: Sort::default(),
+            filter: Filter::All,
+            unevaluated: Vec::new(),
+            cursor: None,
+            rows_above: 0,
+        }
+    }
+
+    /// Returns the number of all rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Returns the number of matching rows.
+    pub(super) fn shown_count(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Returns the number of rows on which the filter was not evaluated yet.
+    pub(super) fn unevaluated_count(&self) -> usize {
+        self.unevaluated.len()
+    }
+
+    pub(super) fn sort(&self) -> Sort {
+        self.sort
+    }
+
+    /// Returns the row of `key`, also if it does not match the filter.
+    pub(super) fn row(&self, key: &RowKey) -> Option<&Row> {
+        self.rows.get(key).map(|stored| &stored.row)
+    }
+
+    /// Returns the key of the selected row.
+    pub(super) fn selected(&self) -> Option<RowKey> {
+        self.resolved_cursor().map(|position| position.key.clone())
+    }
+
+    /// Adds or replaces a row. `change` is absent for rows of the initial list.
+    pub(super) fn upsert(&mut self, mut row: Row, change: Option<(Instant, Mark)>) {
+        let old = self.rows.remove(&row.key);
+        let old_position = old.as_ref().filter(|old| old.is_shown).map(|old| self.position(&old.row));
+        row.change = change.or(old.and_then(|old| old.row.change));
+        let is_shown = self.filter.matches(&row);
+        let position = self.position(&row);
+        if let Some(old_position) = &old_position {
+            if is_shown && *old_position == position {
+                self.rows.insert(row.key.clone(), StoredRow { row, is_shown });
+                return;
+            }
+            self.order.remove(old_position);
+            // The cursor stays on its row if the row moves.
+            if is_shown && self.cursor.as_ref() == Some(old_position) {
+                self.cursor = Some(position.clone());
+            }
+        }
+        if is_shown {
+            self.order.insert(position);
+        }
+        self.rows.insert(row.key.clone(), StoredRow { row, is_shown });
+    }
+
+    /// Removes the row of `key`. The cursor stays at its position.
+    pub(super) fn remove(&mut self, key: &RowKey) {
+        if let Some(old) = self.rows.remove(key).filter(|old| old.is_shown) {
+            let position = self.position(&old.row);
+            self.order.remove(&position);
+        }
+    }
+
+    /// Orders the rows by another column or direction. The selected row remains selected.
+    pub(super) fn set_sort(&mut self, sort: Sort) {
+        let selected = self.cursor.is_some().then(|| self.selected()).flatten();
+        self.sort = sort;
+        let shown = self.rows.values().filter(|stored| stored.is_shown);
+        self.order = shown.map(|stored| self.position(&stored.row)).collect();
+        self.cursor = selected.and_then(|key| self.rows.get(&key)).map(|stored| self.position(&stored.row));
+    }
+
+    /// Replaces the filter. The rows appear while [`evaluate`](Self::evaluate) runs.
+    pub(super) fn set_filter(&mut self, filter: Filter) {
+        self.filter = filter;
+        self.order.clear();
+        self.unevaluated = self.rows.keys().cloned().collect();
+        self.rows.values_mut().for_each(|stored| stored.is_shown = false);
+        self.cursor = None;
+        self.rows_above = 0;
+    }
+
+    /// Evaluates a new filter on at most `max_rows` further rows. Returns whether rows remain.
+    pub(super) fn evaluate(&mut self, max_rows: usize) -> bool {
+        for _ in 0..max_rows {
+            let Some(key) = self.unevaluated.pop() else { break };
+            // The row was evaluated already if it changed after the filter.
+            let Some(stored) = self.rows.get(&key).filter(|stored| !stored.is_shown) else { continue };
+            if self.filter.matches(&stored.row) {
+                let position = self.position(&stored.row);
+                self.order.insert(position);
+                if let Some(stored) = self.rows.get_mut(&key) {
+                    stored.is_shown = true;
+                }
+            }
+        }
+        !self.unevaluated.is_empty()
+    }
+
+    /// Moves the cursor by a number of rows, in a window of `height` rows.
+    pub(super) fn move_cursor(&mut self, rows: isize, height: usize) {
+        let Some(start) = self.resolved_cursor().cloned() else { return };
+        let neighbours =
+            if rows < 0 { self.before(&start, rows.unsigned_abs()) } else { self.after(&start, rows.unsigned_abs()) };
+        let (moved, target) = (neighbours.len(), neighbours.last().map(|position| (*position).clone()));
+        self.rows_above =
+            if rows < 0 { self.rows_above.saturating_sub(moved) } else { self.rows_above.saturating_add(moved) };
+        self.rows_above = self.rows_above.min(height.saturating_sub(1));
+        self.cursor = Some(target.unwrap_or(start));
+    }
+
+    /// Selects the first row, and follows it.
+    pub(super) fn move_to_start(&mut self) {
+        self.cursor = None;
+        self.rows_above = 0;
+    }
+
+    /// Selects the last row, in a window of `height` rows.
+    pub(super) fn move_to_end(&mut self, height: usize) {
+        let last = if self.sort.is_descending { self.order.first() } else { self.order.last() };
+        self.cursor = last.cloned();
+        self.rows_above = height.saturating_sub(1);
+    }
+
+    /// Returns the rows of a window of `height` rows around the cursor.
+    pub(super) fn window(&mut self, height: usize) -> Window<'_> {
+        let Some(cursor) = self.resolved_cursor().cloned() else {
+            return Window { rows: Vec::new(), selected: None };
+        };
+        let rows_above = self.rows_above.min(height.saturating_sub(1));
+        let mut before = self.before(&cursor, height).len().min(rows_above);
+        let after = self.after(&cursor, height).len().min(height.saturating_sub(before + 1));
+        // Rows above fill a window that the rows below do not fill.
+        if before + 1 + after < height {
+            before = self.before(&cursor, height - 1 - after).len();
+        }
+        self.rows_above = before;
+        let above = self.before(&cursor, before).into_iter().rev();
+        let positions = above.chain([&cursor]).chain(self.after(&cursor, after));
+        let rows = positions.filter_map(|position| self.row(&position.key)).take(height).collect();
+        Window { rows, selected: Some(before) }
+    }
+
+    /// Returns the position of the selected row: the row at or after the cursor, or else before it.
+    fn resolved_cursor(&self) -> Option<&Position> {
+        let first = if self.sort.is_descending { self.order.last() } else { self.order.first() };
+        let Some(cursor) = &self.cursor else { return first };
+        self.order.get(cursor).or_else(|| self.after(cursor, 1).pop()).or_else(|| self.before(cursor, 1).pop())
+    }
+
+    /// Returns up to `count` positions below `position` on the screen, the nearest first.
+    fn after(&self, position: &Position, count: usize) -> Vec<&Position> {
+        if self.sort.is_descending { self.smaller(position, count) } else { self.larger(position, count) }
+    }
+
+    /// Returns up to `count` positions above `position` on the screen, the nearest first.
+    fn before(&self, position: &Position, count: usize) -> Vec<&Position> {
+        if self.sort.is_descending { self.larger(position, count) } else { self.smaller(position, count) }
+    }
+
+    fn larger(&self, position: &Position, count: usize) -> Vec<&Position> {
+        self.order.range((Bound::Excluded(position), Bound::Unbounded)).take(count).collect()
+    }
+
+    fn smaller(&self, position: &Position, count: usize) -> Vec<&Position> {
+        self.order.range((Bound::Unbounded, Bound::Excluded(position))).rev().take(count).collect()
+    }
+
+    fn position(&self, row: &Row) -> Position {
+        let is_time = self.columns.get(self.sort.column).is_some_and(|column| column.is_time);
+        let value =
+            if is_time { SortValue::Time(row.time) } else { SortValue::Text(row.cell(self.sort.column).into()) };
+        Position { value, key: row.key.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
