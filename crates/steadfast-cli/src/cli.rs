@@ -47,6 +47,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Watch resources and print every change; reconnects until it is stopped.
     Watch(WatchArgs),
+    /// Show resources in a full-screen table that is always current, with filters, changes, events and logs; read-only.
+    Top(TopArgs),
     /// Check what informers need from a cluster: reachability, permissions, streamed lists, bookmarks, sizes; not workloads.
     Doctor(DoctorArgs),
     /// Audit the watches of each API server endpoint continuously: frozen endpoints, stalled watches, lost events, lagging replicas.
@@ -232,6 +234,59 @@ Examples:
   steadfast watch deploy -A --context east,west
   steadfast watch pods -A --metrics 127.0.0.1:9090
   steadfast watch --embedded --until 20";
+
+/// `steadfast top`.
+#[derive(Args, Debug)]
+#[command(after_help = TOP_HELP)]
+pub(crate) struct TopArgs {
+    /// Resources to show, one tab for each: plural, singular, kind or short name, with version and group if needed. Repeat
+    /// the argument or separate with commas. Defaults to pods, deployments, services, configmaps, events and nodes.
+    #[arg(value_name = "RESOURCE", value_parser = not_empty, value_delimiter = ',')]
+    pub(crate) resources: Vec<String>,
+
+    /// The namespace to show. Defaults to the namespace of the context.
+    #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty, conflicts_with = "all_namespaces")]
+    pub(crate) namespace: Option<String>,
+
+    /// Show all namespaces.
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+
+    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The context within the kubeconfig. Defaults to the current context.
+    #[arg(long, value_name = "NAME", value_parser = not_empty)]
+    pub(crate) context: Option<String>,
+
+    /// Show times in UTC instead of the local time zone ($TZ, else the system's).
+    #[arg(long)]
+    pub(crate) utc: bool,
+
+    /// Fail if the server cannot be reached within this time at the start. Waits without a limit by default.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) wait: Option<u64>,
+
+    /// Show an embedded server with a small simulated fleet, as a demonstration. Shows all namespaces by default.
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
+    pub(crate) embedded: bool,
+
+    /// Flags of kubectl for the connection.
+    #[command(flatten)]
+    pub(crate) kubectl: KubectlFlags,
+}
+
+const TOP_HELP: &str = "\
+Keys: Tab shows the next resource, `:KIND` another one, `/TEXT` filters, s sorts, Enter opens the recent changes of an object, \
+y its YAML, e its events, l the logs of a pod. ? shows all keys, and q quits. The last line shows whether the table is fresh, \
+and the age of the last proof. A resource is watched when its tab is shown for the first time. Values of Secrets are hidden.
+
+Examples:
+  steadfast top
+  steadfast top deploy,po,ev -n shop
+  steadfast top pods -A
+  steadfast top --embedded";
 
 /// `steadfast doctor`.
 #[derive(Args, Debug)]

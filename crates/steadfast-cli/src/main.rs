@@ -18,6 +18,7 @@
 //! | `changes` | changes between two states of an object, and their description |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
+//! | `top` | shows resources in a full-screen table |
 //! | `output_format` | output formats |
 //! | `until` | end of a watch: a number, a duration, or a condition |
 //! | `doctor` | checks what informers need from a cluster |
@@ -113,6 +114,7 @@ fn run(cli: Cli) -> ExitCode {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Watch(args) => watch::run(args).await,
+            Command::Top(args) => top::run(args).await,
             Command::Doctor(args) => doctor::run(args).await,
             Command::Audit(args) => audit::run(args).await,
             Command::Notify(args) => notify::run(args).await,

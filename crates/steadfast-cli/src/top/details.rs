@@ -43,7 +43,6 @@ pub(super) struct Details {
     pub(super) tab: usize,
     pub(super) key: RowKey,
     pub(super) page: Page,
-    pub(super) opened_at: Timestamp,
     changes: Vec<PageLine>,
     yaml: Vec<PageLine>,
     /// Lines of the page that the shell loads: events or logs.
@@ -91,12 +90,11 @@ impl PageLine {
 
 impl Details {
     /// Opens the changes of an object.
-    pub(super) fn new(tab: usize, key: RowKey, opened_at: Timestamp) -> Self {
+    pub(super) fn new(tab: usize, key: RowKey) -> Self {
         Self {
             tab,
             key,
             page: Page::Changes,
-            opened_at,
             changes: Vec::new(),
             yaml: Vec::new(),
             loaded: VecDeque::new(),

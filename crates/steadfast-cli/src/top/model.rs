@@ -147,7 +147,7 @@ impl Model {
             KeyCode::Char(':') => self.prompt = Some(Prompt { purpose: Purpose::Command, text: String::new() }),
             KeyCode::Char('q') => return Some(Effect::Quit),
             _ if self.details.is_some() => return self.details_key(key),
-            _ => return self.table_key(key, now),
+            _ => return self.table_key(key),
         }
         None
     }
@@ -238,10 +238,10 @@ impl Model {
                     table.set_sort(Sort { column, is_descending });
                 }
             }
-            KeyCode::Enter => return self.open_selected(Page::Changes, now),
-            KeyCode::Char('y') => return self.open_selected(Page::Yaml, now),
-            KeyCode::Char('e') => return self.open_selected(Page::Events, now),
-            KeyCode::Char('l') => return self.open_selected(Page::Logs, now),
+            KeyCode::Enter => return self.open_selected(Page::Changes),
+            KeyCode::Char('y') => return self.open_selected(Page::Yaml),
+            KeyCode::Char('e') => return self.open_selected(Page::Events),
+            KeyCode::Char('l') => return self.open_selected(Page::Logs),
             _ => {}
         }
         None
@@ -253,9 +253,9 @@ impl Model {
         table.set_sort(Sort { column: (sort.column + step) % count, is_descending: false });
     }
 
-    fn open_selected(&mut self, page: Page, opened_at: Timestamp) -> Option<Effect> {
+    fn open_selected(&mut self, page: Page) -> Option<Effect> {
         let key = self.tab().table.selected()?;
-        let mut details = Details::new(self.current, key, opened_at);
+        let mut details = Details::new(self.current, key);
         if !details.has_page(self.tab(), page) {
             self.message = Some(format!("{} have no {}", self.tab().title, page.title().to_lowercase()));
             return None;

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -23,7 +22,6 @@ mod rows;
 /// Settings and times of a drawing.
 pub(super) struct ViewContext<'a> {
     pub(super) now: Instant,
-    pub(super) time: Timestamp,
     pub(super) clock: &'a Clock,
     pub(super) has_color: bool,
     /// Returns the current cells of a row, with ages of the time `time`.

@@ -1,0 +1,275 @@
+//! Connects the model with the cluster and the terminal: keys and changes enter the model, and its effects are executed.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use ratatui::crossterm::event::{Event, KeyEventKind};
+use ratatui::{Frame, Terminal, backend::Backend};
+use steadfast::InformerFactory;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::sleep;
+
+use super::cell_cache::CellCache;
+use super::details::Page;
+use super::model::{Effect, Model};
+use super::opening::{OpenedTab, Opener, WatchedTab};
+use super::pages::{NumberedUpdate, PageSender, PageTask, PageUpdate, load_events, load_logs};
+use super::row::Row;
+use super::screen;
+use super::source::Source;
+use super::view::{self, ViewContext};
+use crate::clock::Clock;
+use crate::failure::Failure;
+
+/// Minimum time between two drawings.
+const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time between two drawings without a change: ages continue.
+const IDLE_DRAW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum time that a new filter may delay a drawing. The remaining rows are evaluated before the next one.
+const FILTER_BUDGET: Duration = Duration::from_millis(30);
+
+/// Number of rows on which a filter is evaluated between two checks of the time.
+const FILTER_STEP: usize = 64;
+
+/// Maximum number of updates of a page that are pending. The task of the page waits above this number.
+const MAX_PENDING_UPDATES: usize = 256;
+
+/// Result of the lookup of a kind.
+type Lookup = Result<Box<OpenedTab>, String>;
+
+/// The screen and its informers.
+pub(super) struct Session {
+    opener: Opener,
+    factory: InformerFactory,
+    clock: Clock,
+    has_color: bool,
+    model: Model,
+    watched: Vec<WatchedTab>,
+    /// Informers by the number of their tab; `None` until the tab is shown.
+    sources: Vec<Option<Source>>,
+    cells: RefCell<CellCache>,
+    changed: Arc<Notify>,
+    /// Task of the current page; dropped if another page is shown.
+    page: Option<PageTask>,
+    page_number: u64,
+    update_sender: Sender<NumberedUpdate>,
+    updates: Receiver<NumberedUpdate>,
+    lookup_sender: Sender<Lookup>,
+    lookups: Receiver<Lookup>,
+}
+
+/// An input of the session.
+enum Input {
+    Terminal(Option<io::Result<Event>>),
+    Update(NumberedUpdate),
+    Lookup(Lookup),
+    Changed,
+    /// The next drawing is due.
+    Draw,
+}
+
+impl Session {
+    /// Creates the session with at least one tab, and shows the first tab.
+    pub(super) fn new(opener: Opener, tabs: Vec<OpenedTab>, clock: Clock, has_color: bool) -> Self {
+        let (tabs, watched): (Vec<_>, Vec<_>) = tabs.into_iter().map(|opened| (opened.tab, opened.watched)).unzip();
+        let (update_sender, updates) = channel(MAX_PENDING_UPDATES);
+        let (lookup_sender, lookups) = channel(1);
+        let mut session = Self {
+            factory: InformerFactory::new(&opener.connection),
+            opener,
+            clock,
+            has_color,
+            model: Model::new(tabs),
+            sources: watched.iter().map(|_| None).collect(),
+            watched,
+            cells: RefCell::default(),
+            changed: Arc::default(),
+            page: None,
+            page_number: 0,
+            update_sender,
+            updates,
+            lookup_sender,
+            lookups,
+        };
+        session.show();
+        session
+    }
+
+    /// Draws until the user quits.
+    pub(super) async fn run<B: Backend<Error = io::Error>>(
+        mut self,
+        terminal: &mut Terminal<B>,
+        mut keys: Receiver<io::Result<Event>>,
+    ) -> Result<(), Failure> {
+        let (mut last_draw, mut is_changed) = (None::<Instant>, true);
+        loop {
+            let interval = if is_changed { MIN_DRAW_INTERVAL } else { IDLE_DRAW_INTERVAL };
+            let remaining = last_draw.map_or(Duration::ZERO, |last| interval.saturating_sub(last.elapsed()));
+            match self.next_input(&mut keys, is_changed, sleep(remaining)).await {
+                Input::Terminal(Some(Ok(Event::Key(key)))) if key.kind != KeyEventKind::Release => {
+                    match self.model.key(key, Timestamp::now()) {
+                        Some(Effect::Quit) => return Ok(()),
+                        Some(effect) => self.execute(effect),
+                        None => {}
+                    }
+                }
+                Input::Terminal(Some(Ok(_))) | Input::Changed => {}
+                Input::Terminal(Some(Err(error))) => return Err(screen::failure(&error)),
+                Input::Terminal(None) => return Err(Failure::run("the thread that reads keys has ended")),
+                Input::Update((number, update)) => self.update_page(number, update),
+                Input::Lookup(lookup) => self.add_tab(lookup),
+                Input::Draw => {
+                    self.take_changes();
+                    is_changed = self.evaluate_filter();
+                    terminal.draw(|frame| self.draw(frame)).map_err(|error| screen::failure(&error))?;
+                    last_draw = Some(Instant::now());
+                    continue;
+                }
+            }
+            is_changed = true;
+        }
+    }
+
+    async fn next_input(
+        &mut self,
+        keys: &mut Receiver<io::Result<Event>>,
+        is_changed: bool,
+        pause: impl Future<Output = ()>,
+    ) -> Input {
+        tokio::select! {
+            // Keys first, and a due drawing before its causes: a fast log must delay neither.
+            biased;
+            event = keys.recv() => Input::Terminal(event),
+            () = pause => Input::Draw,
+            // The session has senders of its own, so the channels never end.
+            Some(lookup) = self.lookups.recv() => Input::Lookup(lookup),
+            Some(update) = self.updates.recv() => Input::Update(update),
+            () = self.changed.notified(), if !is_changed => Input::Changed,
+        }
+    }
+
+    fn execute(&mut self, effect: Effect) {
+        match effect {
+            Effect::Quit => {}
+            Effect::Show => self.show(),
+            Effect::Open(name) => self.look_up(name),
+            Effect::Load(page) => self.load(page),
+            Effect::Close => self.page = None,
+        }
+    }
+
+    /// Starts the informer of the current tab, unless it runs already.
+    fn show(&mut self) {
+        self.page = None;
+        let number = self.model.current;
+        if self.sources[number].is_some() {
+            return;
+        }
+        let WatchedTab { api_resource, schema, scope } = &self.watched[number];
+        match Source::start(&self.factory, schema, api_resource, scope.clone(), self.changed.clone()) {
+            Ok(source) => self.sources[number] = Some(source),
+            Err(failure) => self.model.message = Some(failure.to_string()),
+        }
+    }
+
+    /// Finds a kind without blocking the screen.
+    fn look_up(&mut self, name: String) {
+        self.model.message = Some(format!("looking up {name}"));
+        let (opener, sender) = (self.opener.clone(), self.lookup_sender.clone());
+        tokio::spawn(async move {
+            let lookup = opener.open(&name).await.map(Box::new);
+            // Fails only after the end of the screen.
+            let _ = sender.send(lookup).await;
+        });
+    }
+
+    fn add_tab(&mut self, lookup: Lookup) {
+        self.model.message = None;
+        let opened = match lookup {
+            Ok(opened) => *opened,
+            Err(reason) => {
+                self.model.message = Some(reason);
+                return;
+            }
+        };
+        // A short name of a known kind.
+        let known = self.model.tabs.iter().position(|tab| tab.title == opened.tab.title);
+        let number = known.unwrap_or_else(|| {
+            self.model.tabs.push(opened.tab);
+            self.watched.push(opened.watched);
+            self.sources.push(None);
+            self.sources.len() - 1
+        });
+        let effect = self.model.switch_to(number);
+        self.execute(effect);
+    }
+
+    /// Starts the task of a page that needs requests.
+    fn load(&mut self, page: Page) {
+        self.page = None;
+        self.page_number += 1;
+        let Some(details) = &self.model.details else { return };
+        let (connection, key) = (self.opener.connection.clone(), details.key.clone());
+        let sender = PageSender { number: self.page_number, updates: self.update_sender.clone() };
+        let tab = &self.model.tabs[details.tab];
+        self.page = match page {
+            Page::Changes | Page::Yaml => None,
+            Page::Events => Some(load_events(connection, key, tab.kind.clone(), sender)),
+            Page::Logs => {
+                tab.table.row(&key).map(|row| load_logs(connection, key.clone(), row.object.decode(), sender))
+            }
+        };
+    }
+
+    /// Adds the lines of a page, unless another page is shown.
+    fn update_page(&mut self, number: u64, update: PageUpdate) {
+        let Some(details) = self.model.details.as_mut().filter(|_| number == self.page_number) else { return };
+        match update {
+            PageUpdate::Replace(lines) => details.set_lines(lines),
+            PageUpdate::Append(line) => details.add_line(line),
+        }
+    }
+
+    /// Moves the changes of all informers to the model.
+    fn take_changes(&mut self) {
+        let now = Instant::now();
+        for (number, source) in self.sources.iter().enumerate() {
+            let Some(source) = source else { continue };
+            let changes = source.take();
+            let tab = &mut self.model.tabs[number];
+            tab.freshness = Some(source.freshness());
+            changes.rows.into_values().for_each(|change| tab.apply(change, now));
+            self.model.record(number, changes.history);
+        }
+    }
+
+    /// Evaluates a new filter for a limited time. Returns whether rows remain.
+    fn evaluate_filter(&mut self) -> bool {
+        let (table, start) = (&mut self.model.tab_mut().table, Instant::now());
+        while table.evaluate(FILTER_STEP) {
+            if start.elapsed() >= FILTER_BUDGET {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let (now, time) = (Instant::now(), Timestamp::now());
+        self.cells.borrow_mut().begin(self.model.current);
+        let cells = |number: usize, row: &Row| {
+            let schema = &self.watched.get(number)?.schema;
+            let compute = || schema.cells(&row.object.decode(), time);
+            Some(self.cells.borrow_mut().cells(row, now, compute))
+        };
+        let context = ViewContext { now, clock: &self.clock, has_color: self.has_color, cells: &cells };
+        view::draw(frame, &mut self.model, &context);
+    }
+}
