@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use steadfast::Freshness;
 
@@ -129,8 +128,8 @@ impl Model {
         }
     }
 
-    /// Processes a key at the time `now`.
-    pub(super) fn key(&mut self, key: KeyEvent, now: Timestamp) -> Option<Effect> {
+    /// Processes a key.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Effect> {
         self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Some(Effect::Quit);
@@ -206,7 +205,7 @@ impl Model {
         Effect::Show
     }
 
-    fn table_key(&mut self, key: KeyEvent, now: Timestamp) -> Option<Effect> {
+    fn table_key(&mut self, key: KeyEvent) -> Option<Effect> {
         let (height, count) = (self.page_height, self.tabs.len());
         let page = isize::try_from(height.max(1)).unwrap_or(isize::MAX);
         let table = &mut self.tabs[self.current].table;

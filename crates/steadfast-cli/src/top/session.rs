@@ -114,7 +114,7 @@ impl Session {
             let remaining = last_draw.map_or(Duration::ZERO, |last| interval.saturating_sub(last.elapsed()));
             match self.next_input(&mut keys, is_changed, sleep(remaining)).await {
                 Input::Terminal(Some(Ok(Event::Key(key)))) if key.kind != KeyEventKind::Release => {
-                    match self.model.key(key, Timestamp::now()) {
+                    match self.model.key(key) {
                         Some(Effect::Quit) => return Ok(()),
                         Some(effect) => self.execute(effect),
                         None => {}

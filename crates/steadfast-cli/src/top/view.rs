@@ -188,3 +188,6 @@ fn mark_of(change: Option<(Instant, Mark)>, now: Instant) -> Option<(&'static st
         Mark::Updated => ("~", Color::Yellow),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
-//! `steadfast watch` on a pseudo-terminal.
+//! `steadfast watch` and `steadfast top` on a pseudo-terminal.
 
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -12,43 +12,73 @@ use crate::run::{KillOnDrop, temp_file};
 struct Terminal {
     child: KillOnDrop,
     output: BufReader<std::process::ChildStdout>,
+    bytes: Vec<u8>,
     text: String,
 }
 
 impl Terminal {
     /// Starts the program in `columns`. `script` of util-linux provides the pseudo-terminal.
-    fn start(server: &ApiServer, name: &str, columns: usize, variables: &str, arguments: &str) -> Self {
+    fn start(server: &ApiServer, name: &str, columns: usize, variables: &str, command: &str) -> Self {
         let kubeconfig = temp_file(&format!("watch-terminal-{name}.kubeconfig"), &server.kubeconfig());
         let program = env!("CARGO_BIN_EXE_steadfast");
         let line = format!(
-            "stty cols {columns} rows 24; exec env {variables} '{program}' watch {arguments} --utc --kubeconfig '{kubeconfig}'"
+            "stty cols {columns} rows 24; exec env {variables} '{program}' {command} --utc --kubeconfig '{kubeconfig}'"
         );
-        let mut command = Command::new("script");
-        command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("KUBECONFIG");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child: Child = command.spawn().expect("`script` is installed");
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("KUBECONFIG");
+        script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child: Child = script.spawn().expect("`script` is installed");
         let output = BufReader::new(child.stdout.take().expect("a piped stdout"));
-        Self { child: KillOnDrop(child), output, text: String::new() }
+        Self { child: KillOnDrop(child), output, bytes: Vec::new(), text: String::new() }
     }
 
     /// Reads until `expected_text` appears after the text that was read before.
     fn read_until(&mut self, expected_text: &str) -> &str {
         let start = self.text.len();
         while !self.text[start..].contains(expected_text) {
-            let mut bytes = [0; 4096];
-            let read = self.output.read(&mut bytes).expect("readable output");
-            assert!(read > 0, "the program exited before {expected_text:?}: {:?}", self.text);
-            // A character can be split between two reads, and is then replaced. The assertions contain no such
-            // characters.
-            self.text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            self.read(expected_text);
         }
         &self.text[start..]
     }
 
+    /// Reads until the full screen contains `expected_text`, and returns its rows.
+    fn read_until_screen(&mut self, expected_text: &str) -> Vec<String> {
+        loop {
+            let rows = full_screen(&self.bytes);
+            // A row may end with the text.
+            if rows.iter().any(|row| format!("{row} ").contains(expected_text)) {
+                return rows;
+            }
+            self.read(expected_text);
+        }
+    }
+
+    /// Reads a part of the output.
+    fn read(&mut self, expected_text: &str) {
+        let mut bytes = [0; 4096];
+        let read = self.output.read(&mut bytes).expect("readable output");
+        assert!(read > 0, "the program exited before {expected_text:?}: {:?}", self.text);
+        self.bytes.extend_from_slice(&bytes[..read]);
+        // A character can be split between two reads, and is then replaced. The assertions on the text contain no such
+        // characters.
+        self.text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+
+    /// Presses keys.
+    fn press(&mut self, keys: &str) {
+        let stdin = self.child.0.stdin.as_mut().expect("a piped stdin");
+        stdin.write_all(keys.as_bytes()).expect("the terminal accepts input");
+        stdin.flush().expect("the terminal accepts input");
+    }
+
     /// Presses Ctrl-C, and returns the rest of the output.
     fn interrupt(mut self) -> String {
-        let mut stdin = self.child.0.stdin.take().expect("a piped stdin");
-        std::io::Write::write_all(&mut stdin, b"\x03").expect("the terminal accepts input");
+        self.press("\x03");
+        self.read_to_end()
+    }
+
+    /// Returns the rest of the output, until the program exits.
+    fn read_to_end(mut self) -> String {
         let mut remaining_output = Vec::new();
         self.output.read_to_end(&mut remaining_output).expect("readable output");
         String::from_utf8_lossy(&remaining_output).into_owned()
@@ -78,7 +108,7 @@ fn rows(output: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_line_is_below_lines_and_erased() {
     let server = server().await;
-    let mut terminal = Terminal::start(&server, "status", 120, "", "cm");
+    let mut terminal = Terminal::start(&server, "status", 120, "", "watch cm");
     let status_output = terminal.read_until("fresh since ").to_owned() + terminal.read_until("gaps repaired");
     assert!(
         status_output.contains("\r\x1b[K\x1b[32mfresh since ") && status_output.contains("changes/min"),
@@ -101,13 +131,13 @@ async fn status_line_is_below_lines_and_erased() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_color_and_width_are_respected() {
     let server = server().await;
-    let mut terminal = Terminal::start(&server, "plain", 70, "NO_COLOR=1", "cm");
+    let mut terminal = Terminal::start(&server, "plain", 70, "NO_COLOR=1", "watch cm");
     let status_output = terminal.read_until("fresh since ").to_owned() + terminal.read_until("…");
     assert!(!status_output.contains("\x1b[3") && !status_output.contains("\x1b[2m"), "{status_output:?}");
     for row in rows(&status_output) {
         assert!(row.chars().count() <= 70, "{row:?}");
     }
-    let mut dumb_terminal = Terminal::start(&server, "dumb", 120, "TERM=dumb", "cm");
+    let mut dumb_terminal = Terminal::start(&server, "dumb", 120, "TERM=dumb", "watch cm");
     let output = dumb_terminal.read_until(" synced ").to_owned() + &dumb_terminal.interrupt();
     assert!(!output.contains('\x1b') && !output.contains("fresh since"), "{output:?}");
 }
@@ -115,7 +145,7 @@ async fn no_color_and_width_are_respected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn doubt_is_shown_with_its_reason() {
     let server = server().await;
-    let mut terminal = Terminal::start(&server, "doubt", 200, "", "cm");
+    let mut terminal = Terminal::start(&server, "doubt", 200, "", "watch cm");
     terminal.read_until("fresh since ");
     server.faults().cut();
     let doubt = terminal.read_until(" ! configmaps: ").to_owned();
@@ -127,4 +157,87 @@ async fn doubt_is_shown_with_its_reason() {
     server.faults().heal();
     terminal.read_until("while disconnected: 1 added, 0 deleted, 0 changed");
     terminal.read_until("fresh since ");
+}
+
+/// Returns the rows of a full screen, from the positions and texts of `output`.
+fn full_screen(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    let (mut rows, mut row, mut column) = (vec![vec![' '; 200]; 24], 0, 0);
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\x1b' {
+            if let Some(cell) = rows.get_mut(row).and_then(|cells| cells.get_mut(column)) {
+                *cell = letter;
+            }
+            column += 1;
+            continue;
+        }
+        // A control sequence: parameters, and a letter that ends it.
+        let mut sequence = String::new();
+        for letter in letters.by_ref().skip_while(|letter| *letter == '[') {
+            sequence.push(letter);
+            if letter.is_ascii_alphabetic() {
+                break;
+            }
+        }
+        if let Some(position) = sequence.strip_suffix('H') {
+            let (line, number) = position.split_once(';').unwrap_or(("1", "1"));
+            row = line.parse::<usize>().unwrap_or(1) - 1;
+            column = number.parse::<usize>().unwrap_or(1) - 1;
+        } else if sequence.ends_with('J') {
+            rows = vec![vec![' '; 200]; 24];
+        }
+    }
+    rows.into_iter().map(|cells| cells.into_iter().collect::<String>().trim_end().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_shows_changes_and_restores_terminal() {
+    let server = server().await;
+    let mut terminal = Terminal::start(&server, "top", 120, "NO_COLOR=1", "top cm,secrets");
+    let rows = terminal.read_until_screen(" settings ");
+    assert!(rows[0].starts_with(" configmaps  secrets"), "{rows:?}");
+    assert!(rows[1].trim_start().starts_with("NAME↑") && rows[2].starts_with(" >settings "), "{rows:?}");
+    terminal.read_until_screen("configmaps │ fresh │ proof ");
+    terminal.press("\r");
+    terminal.read_until_screen("no changes since this table was opened");
+    server.merge_patch("configmaps", "default", "settings", json!({"data": {"key": "2"}})).expect("a patch");
+    terminal.read_until_screen("~ data.key 1→2");
+    terminal.press("y");
+    terminal.read_until_screen("kind: ConfigMap");
+    terminal.press("e");
+    terminal.read_until_screen("no events");
+    terminal.press("q");
+    let remaining_output = terminal.read_to_end();
+    // The previous screen and the cursor return.
+    assert!(remaining_output.contains("\x1b[?1049l") && remaining_output.contains("\x1b[?25h"), "{remaining_output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_opens_kinds_and_hides_secrets() {
+    let server = server().await;
+    let metadata = json!({"name": "login", "namespace": "default"});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key": "aHVudGVyMg=="}});
+    server.create(&secret).expect("a secret");
+    let mut terminal = Terminal::start(&server, "top-kinds", 80, "NO_COLOR=1", "top cm");
+    terminal.read_until_screen(" settings ");
+    terminal.press(":nonsense\r");
+    terminal.read_until_screen("no resource");
+    terminal.press(":secret\r");
+    let rows = terminal.read_until_screen(">login ");
+    assert!(rows[0].starts_with(" configmaps  secrets"), "{rows:?}");
+    terminal.press("y");
+    terminal.read_until_screen("kind: Secret");
+    let remaining_output = terminal.interrupt();
+    assert!(remaining_output.contains("\x1b[?1049l"), "{remaining_output:?}");
+    assert!(!remaining_output.contains("aHVudGVyMg"), "{remaining_output:?}");
+}
+
+#[test]
+fn top_without_terminal_is_rejected() {
+    let output = Command::new(env!("CARGO_BIN_EXE_steadfast")).args(["top", "pods"]).output().expect("the program");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("top needs a terminal") && message.contains("steadfast watch"), "{message}");
+    assert!(output.stdout.is_empty());
 }
