@@ -3,6 +3,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | `model` | state of the screen: keys and changes are inputs, requests to the shell are outputs |
+//! | `tab` | state of one resource |
 //! | `view` | drawing of the model |
 //! | `table` | rows in an order that is maintained incrementally, with a filter and a cursor |
 //! | `row`, `schema`, `cell_cache` | rows, their cells, and the cells of visible rows |
@@ -27,6 +28,7 @@ mod schema;
 mod screen;
 mod session;
 mod source;
+mod tab;
 mod table;
 mod view;
 

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::KeyCode;
 
 use super::history::DescribedChange;
-use super::model::Tab;
 use super::row::RowKey;
+use super::tab::Tab;
 use crate::changes::describe::Content;
 use crate::changes::phrases::{Phrase, Tone};
 use crate::changes::text::escape;
@@ -18,7 +18,7 @@ pub(super) const MAX_LINES: usize = 5000;
 
 /// Page of an opened object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum DetailsPage {
     Changes,
     Yaml,
     Events,
@@ -26,7 +26,8 @@ pub(super) enum Page {
 }
 
 /// All pages in their order.
-pub(super) const PAGES: [Page; 4] = [Page::Changes, Page::Yaml, Page::Events, Page::Logs];
+pub(super) const PAGES: [DetailsPage; 4] =
+    [DetailsPage::Changes, DetailsPage::Yaml, DetailsPage::Events, DetailsPage::Logs];
 
 /// A line of a page.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +43,7 @@ pub(super) struct Details {
     /// Number of the tab.
     pub(super) tab: usize,
     pub(super) key: RowKey,
-    pub(super) page: Page,
+    pub(super) page: DetailsPage,
     changes: Vec<PageLine>,
     yaml: Vec<PageLine>,
     /// Lines of the page that the shell loads: events or logs.
@@ -53,7 +54,7 @@ pub(super) struct Details {
     is_following: bool,
 }
 
-impl Page {
+impl DetailsPage {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Changes => "Changes",
@@ -94,7 +95,7 @@ impl Details {
         Self {
             tab,
             key,
-            page: Page::Changes,
+            page: DetailsPage::Changes,
             changes: Vec::new(),
             yaml: Vec::new(),
             loaded: VecDeque::new(),
@@ -105,23 +106,23 @@ impl Details {
 
     /// Returns whether objects of the tab have the page.
     #[allow(clippy::unused_self, reason = "pages may depend on the object")]
-    pub(super) fn has_page(&self, tab: &Tab, page: Page) -> bool {
-        page != Page::Logs || tab.kind.is("", "Pod")
+    pub(super) fn has_page(&self, tab: &Tab, page: DetailsPage) -> bool {
+        page != DetailsPage::Logs || tab.kind.is("", "Pod")
     }
 
     /// Returns the page after or before the current one.
-    pub(super) fn neighbour(&self, tab: &Tab, step: isize) -> Page {
-        let pages: Vec<Page> = PAGES.into_iter().filter(|page| self.has_page(tab, *page)).collect();
+    pub(super) fn neighbour(&self, tab: &Tab, step: isize) -> DetailsPage {
+        let pages: Vec<DetailsPage> = PAGES.into_iter().filter(|page| self.has_page(tab, *page)).collect();
         let current = pages.iter().position(|page| *page == self.page).unwrap_or(0) as isize;
         pages[(current + step).rem_euclid(pages.len() as isize) as usize]
     }
 
     /// Shows a page from its start; logs from their end.
-    pub(super) fn show(&mut self, page: Page) {
+    pub(super) fn show(&mut self, page: DetailsPage) {
         self.page = page;
         self.loaded.clear();
         self.scroll = 0;
-        self.is_following = page == Page::Logs;
+        self.is_following = page == DetailsPage::Logs;
     }
 
     /// Renews the changes and the YAML from the cache. The last state of a deleted object remains.
@@ -168,9 +169,9 @@ impl Details {
     /// Returns the number of lines of the current page.
     pub(super) fn len(&self) -> usize {
         match self.page {
-            Page::Changes => self.changes.len(),
-            Page::Yaml => self.yaml.len(),
-            Page::Events | Page::Logs => self.loaded.len(),
+            DetailsPage::Changes => self.changes.len(),
+            DetailsPage::Yaml => self.yaml.len(),
+            DetailsPage::Events | DetailsPage::Logs => self.loaded.len(),
         }
     }
 
@@ -180,9 +181,9 @@ impl Details {
         self.scroll = if self.is_following { last_start } else { self.scroll.min(last_start) };
         let first = self.scroll;
         let lines: Vec<&PageLine> = match self.page {
-            Page::Changes => self.changes.iter().skip(first).take(height).collect(),
-            Page::Yaml => self.yaml.iter().skip(first).take(height).collect(),
-            Page::Events | Page::Logs => self.loaded.iter().skip(first).take(height).collect(),
+            DetailsPage::Changes => self.changes.iter().skip(first).take(height).collect(),
+            DetailsPage::Yaml => self.yaml.iter().skip(first).take(height).collect(),
+            DetailsPage::Events | DetailsPage::Logs => self.loaded.iter().skip(first).take(height).collect(),
         };
         (first, lines)
     }
@@ -210,6 +211,6 @@ impl Details {
         };
         self.scroll = start.min(last_start);
         // Logs follow again at their end.
-        self.is_following = self.page == Page::Logs && self.scroll == last_start;
+        self.is_following = self.page == DetailsPage::Logs && self.scroll == last_start;
     }
 }

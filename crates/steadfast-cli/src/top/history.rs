@@ -44,13 +44,13 @@ pub(super) struct DescribedChange {
 
 /// Recent changes of one resource.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct ChangeHistory {
     changes: VecDeque<RecordedChange>,
     /// True if changes were dropped.
     is_truncated: bool,
 }
 
-impl History {
+impl ChangeHistory {
     /// Adds a change, and drops the oldest one above the limit.
     pub(super) fn record(&mut self, change: RecordedChange) {
         if self.changes.len() >= MAX_CHANGES {
@@ -101,13 +101,13 @@ mod tests {
         Arc::new(json!({"spec": {"replicas": replicas}, "metadata": {"resourceVersion": replicas.to_string()}}))
     }
 
-    fn record(history: &mut History, name: &str, kind: ChangeKind) {
+    fn record(history: &mut ChangeHistory, name: &str, kind: ChangeKind) {
         history.record(RecordedChange { time: Timestamp::UNIX_EPOCH, key: RowKey::new("shop", name), kind });
     }
 
     #[test]
     fn changes_have_the_wording_of_watch() {
-        let mut history = History::default();
+        let mut history = ChangeHistory::default();
         record(&mut history, "web", ChangeKind::Added(deployment(3)));
         record(&mut history, "db", ChangeKind::Added(deployment(1)));
         record(&mut history, "web", ChangeKind::Updated { old: deployment(3), new: deployment(5) });
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn history_is_bounded() {
-        let mut history = History::default();
+        let mut history = ChangeHistory::default();
         for _ in 0..=MAX_CHANGES {
             record(&mut history, "web", ChangeKind::Added(deployment(1)));
         }

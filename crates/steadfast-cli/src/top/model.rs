@@ -1,21 +1,13 @@
 //! State of the screen: tabs, cursor, prompt and opened object. Keys and changes are inputs, and requests to the shell
 //! are outputs; the model has no I/O and no clock.
 
-use std::time::{Duration, Instant};
-
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use steadfast::Freshness;
 
-use super::details::{Details, Page};
+use super::details::{Details, DetailsPage};
 use super::filter::{Filter, MAX_FILTER_BYTES};
-use super::history::{History, RecordedChange};
-use super::row::{Mark, Row, RowKey};
-use super::table::{Sort, Table};
-use crate::changes::columns::Column;
-use crate::changes::kind::Kind;
-
-/// Time during which a changed row is marked.
-pub(super) const MARK_DURATION: Duration = Duration::from_secs(5);
+use super::history::RecordedChange;
+use super::tab::Tab;
+use super::table::Sort;
 
 /// State of the screen.
 pub(super) struct Model {
@@ -29,22 +21,6 @@ pub(super) struct Model {
     pub(super) message: Option<String>,
     /// Number of rows of the table or of the opened object, from the last drawing.
     pub(super) page_height: usize,
-}
-
-/// A tab: one resource.
-pub(super) struct Tab {
-    /// Name of the resource: `deployments.apps`.
-    pub(super) title: String,
-    /// Namespace, or `all namespaces`.
-    pub(super) scope: String,
-    pub(super) kind: Kind,
-    /// Printer columns, for descriptions of changes.
-    pub(super) state_columns: Vec<Column>,
-    pub(super) table: Table,
-    pub(super) history: History,
-    pub(super) filter_text: String,
-    /// Freshness of the cache; `None` before the resource was opened.
-    pub(super) freshness: Option<Freshness>,
 }
 
 /// Text that is being typed.
@@ -72,26 +48,9 @@ pub(super) enum Effect {
     /// Find a kind by its name, and add its tab.
     Open(String),
     /// Load a page of the opened object, such as its events.
-    Load(Page),
+    Load(DetailsPage),
     /// Stop loading pages.
     Close,
-}
-
-/// A change of a row, from the cache.
-#[derive(Debug)]
-pub(super) enum RowChange {
-    Upsert { row: Row, mark: Option<Mark> },
-    Remove(RowKey),
-}
-
-impl Tab {
-    /// Applies a change of the cache.
-    pub(super) fn apply(&mut self, change: RowChange, now: Instant) {
-        match change {
-            RowChange::Upsert { row, mark } => self.table.upsert(row, mark.map(|mark| (now, mark))),
-            RowChange::Remove(key) => self.table.remove(&key),
-        }
-    }
 }
 
 impl Model {
@@ -237,10 +196,10 @@ impl Model {
                     table.set_sort(Sort { column, is_descending });
                 }
             }
-            KeyCode::Enter => return self.open_selected(Page::Changes),
-            KeyCode::Char('y') => return self.open_selected(Page::Yaml),
-            KeyCode::Char('e') => return self.open_selected(Page::Events),
-            KeyCode::Char('l') => return self.open_selected(Page::Logs),
+            KeyCode::Enter => return self.open_selected(DetailsPage::Changes),
+            KeyCode::Char('y') => return self.open_selected(DetailsPage::Yaml),
+            KeyCode::Char('e') => return self.open_selected(DetailsPage::Events),
+            KeyCode::Char('l') => return self.open_selected(DetailsPage::Logs),
             _ => {}
         }
         None
@@ -252,7 +211,7 @@ impl Model {
         table.set_sort(Sort { column: (sort.column + step) % count, is_descending: false });
     }
 
-    fn open_selected(&mut self, page: Page) -> Option<Effect> {
+    fn open_selected(&mut self, page: DetailsPage) -> Option<Effect> {
         let key = self.tab().table.selected()?;
         let mut details = Details::new(self.current, key);
         if !details.has_page(self.tab(), page) {
@@ -264,7 +223,7 @@ impl Model {
         self.show_page(page)
     }
 
-    fn show_page(&mut self, page: Page) -> Option<Effect> {
+    fn show_page(&mut self, page: DetailsPage) -> Option<Effect> {
         let details = self.details.as_mut()?;
         details.show(page);
         Some(Effect::Load(page))
@@ -280,10 +239,10 @@ impl Model {
             }
             KeyCode::Tab | KeyCode::Right => details.neighbour(&self.tabs[details.tab], 1),
             KeyCode::BackTab | KeyCode::Left => details.neighbour(&self.tabs[details.tab], -1),
-            KeyCode::Enter => Page::Changes,
-            KeyCode::Char('y') => Page::Yaml,
-            KeyCode::Char('e') => Page::Events,
-            KeyCode::Char('l') if details.has_page(&self.tabs[details.tab], Page::Logs) => Page::Logs,
+            KeyCode::Enter => DetailsPage::Changes,
+            KeyCode::Char('y') => DetailsPage::Yaml,
+            KeyCode::Char('e') => DetailsPage::Events,
+            KeyCode::Char('l') if details.has_page(&self.tabs[details.tab], DetailsPage::Logs) => DetailsPage::Logs,
             code => {
                 details.scroll(code, height);
                 return None;

@@ -7,9 +7,9 @@ use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource, fetch_cata
 use steadfast::unstable::cause::root_cause;
 use steadfast::{Connection, Scope};
 
-use super::history::History;
-use super::model::Tab;
+use super::history::ChangeHistory;
 use super::schema::Schema;
+use super::tab::Tab;
 use super::table::Table;
 use crate::changes::columns::Column;
 use crate::changes::kind::Kind;
@@ -71,7 +71,7 @@ impl Opener {
             kind: Kind::new(&api_resource.group, &api_resource.kind),
             state_columns: columns.unwrap_or_default(),
             table: Table::new(schema.columns()),
-            history: History::default(),
+            history: ChangeHistory::default(),
             filter_text: String::new(),
             freshness: None,
         };

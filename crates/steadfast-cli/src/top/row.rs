@@ -58,7 +58,7 @@ pub(super) struct TableColumn {
 
 /// Kind of the last change of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum RowMark {
     Added,
     Updated,
 }
@@ -73,7 +73,7 @@ pub(super) struct Row {
     pub(super) time: i64,
     pub(super) object: Arc<dyn RowObject>,
     /// Last change, except for the initial list.
-    pub(super) change: Option<(Instant, Mark)>,
+    pub(super) change: Option<(Instant, RowMark)>,
 }
 
 impl Row {

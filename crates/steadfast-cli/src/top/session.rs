@@ -15,14 +15,14 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::sleep;
 
 use super::cell_cache::CellCache;
-use super::details::Page;
+use super::details::DetailsPage;
 use super::model::{Effect, Model};
 use super::opening::{OpenedTab, Opener, WatchedTab};
 use super::pages::{NumberedUpdate, PageSender, PageTask, PageUpdate, load_events, load_logs};
 use super::row::Row;
 use super::screen;
 use super::source::Source;
-use super::view::{self, ViewContext};
+use super::view::{self, context::ViewContext};
 use crate::clock::Clock;
 use crate::failure::Failure;
 
@@ -212,7 +212,7 @@ impl Session {
     }
 
     /// Starts the task of a page that needs requests.
-    fn load(&mut self, page: Page) {
+    fn load(&mut self, page: DetailsPage) {
         self.page = None;
         self.page_number += 1;
         let Some(details) = &self.model.details else { return };
@@ -220,9 +220,9 @@ impl Session {
         let sender = PageSender { number: self.page_number, updates: self.update_sender.clone() };
         let tab = &self.model.tabs[details.tab];
         self.page = match page {
-            Page::Changes | Page::Yaml => None,
-            Page::Events => Some(load_events(connection, key, tab.kind.clone(), sender)),
-            Page::Logs => {
+            DetailsPage::Changes | DetailsPage::Yaml => None,
+            DetailsPage::Events => Some(load_events(connection, key, tab.kind.clone(), sender)),
+            DetailsPage::Logs => {
                 tab.table.row(&key).map(|row| load_logs(connection, key.clone(), row.object.decode(), sender))
             }
         };

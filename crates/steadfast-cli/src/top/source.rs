@@ -11,9 +11,9 @@ use steadfast::{Call, Event, Freshness, Handler, Informer, InformerFactory, Regi
 use tokio::sync::Notify;
 
 use super::history::{ChangeKind, MAX_CHANGES, RecordedChange};
-use super::model::RowChange;
-use super::row::{Mark, RowKey};
+use super::row::{RowKey, RowMark};
 use super::schema::{Schema, row_key};
+use super::tab::RowChange;
 use crate::failure::Failure;
 use crate::watch::watched::CachedObject;
 
@@ -45,9 +45,9 @@ impl PendingChanges {
         // An object that was added and updated since the last drawing is new for the reader.
         if let (RowChange::Upsert { mark, .. }, Some(RowChange::Upsert { mark: earlier, .. })) =
             (&mut change, self.rows.get(&key))
-            && *earlier == Some(Mark::Added)
+            && *earlier == Some(RowMark::Added)
         {
-            *mark = Some(Mark::Added);
+            *mark = Some(RowMark::Added);
         }
         self.rows.insert(key, change);
     }
@@ -102,7 +102,7 @@ impl Handler<CachedObject> for RowHandler {
         let row = |object| self.schema.row(object, Timestamp::now());
         match &event {
             Event::Added { object, initial } => {
-                let mark = (!initial).then_some(Mark::Added);
+                let mark = (!initial).then_some(RowMark::Added);
                 let change = RowChange::Upsert { row: row(object), mark };
                 let mut pending = self.pending.lock();
                 pending.upsert(key.clone(), change);
@@ -111,7 +111,7 @@ impl Handler<CachedObject> for RowHandler {
                 }
             }
             Event::Updated { old, new } => {
-                let change = RowChange::Upsert { row: row(new), mark: Some(Mark::Updated) };
+                let change = RowChange::Upsert { row: row(new), mark: Some(RowMark::Updated) };
                 let kind = ChangeKind::Updated { old: self.schema.shared(old), new: self.schema.shared(new) };
                 let mut pending = self.pending.lock();
                 pending.upsert(key.clone(), change);

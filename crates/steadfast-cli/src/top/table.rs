@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::filter::Filter;
 use super::natural_order;
-use super::row::{Mark, Row, RowKey, TableColumn};
+use super::row::{Row, RowKey, RowMark, TableColumn};
 
 /// Rows of one resource.
 pub(super) struct Table {
@@ -139,7 +139,7 @@ impl Table {
     }
 
     /// Adds or replaces a row. `change` is absent for rows of the initial list.
-    pub(super) fn upsert(&mut self, mut row: Row, change: Option<(Instant, Mark)>) {
+    pub(super) fn upsert(&mut self, mut row: Row, change: Option<(Instant, RowMark)>) {
         let old = self.rows.remove(&row.key);
         let old_position = old.as_ref().filter(|old| old.is_shown).map(|old| self.position(&old.row));
         row.change = change.or(old.and_then(|old| old.row.change));

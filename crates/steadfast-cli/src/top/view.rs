@@ -1,6 +1,6 @@
 //! Drawing of the model. The work depends on the size of the screen, not on the number of objects.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -9,34 +9,16 @@ use ratatui::text::{Line, Span};
 use steadfast::Freshness;
 
 use super::details::{PAGES, PageLine};
-use super::model::{MARK_DURATION, Model, Purpose, Tab};
-use super::row::Mark;
+use super::model::{Model, Purpose};
+use super::tab::Tab;
 use crate::changes::phrases::Tone;
 use crate::changes::text::{escape, shorten, width};
-use crate::clock::Clock;
 use crate::watch::status_line::one_unit;
+use context::ViewContext;
 
+pub(super) mod context;
 mod help;
 mod rows;
-
-/// Settings and times of a drawing.
-pub(super) struct ViewContext<'a> {
-    pub(super) now: Instant,
-    pub(super) clock: &'a Clock,
-    pub(super) has_color: bool,
-    /// Returns the current cells of a row, with ages of the time `time`.
-    pub(super) cells: &'a dyn Fn(usize, &super::row::Row) -> Option<Vec<String>>,
-}
-
-impl ViewContext<'_> {
-    fn style(&self, color: Color) -> Style {
-        if self.has_color { Style::new().fg(color) } else { Style::new() }
-    }
-
-    fn dim(&self) -> Style {
-        if self.has_color { Style::new().fg(Color::DarkGray) } else { Style::new() }
-    }
-}
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, context: &ViewContext<'_>) {
@@ -178,15 +160,6 @@ fn page_line(line: &PageLine, context: &ViewContext<'_>, columns: usize) -> Line
         spans.push(Span::styled(text, style));
     }
     Line::from(spans)
-}
-
-/// Returns the symbol and the colour of a row that changed lately.
-fn mark_of(change: Option<(Instant, Mark)>, now: Instant) -> Option<(&'static str, Color)> {
-    let (time, mark) = change?;
-    (now.saturating_duration_since(time) < MARK_DURATION).then_some(match mark {
-        Mark::Added => ("+", Color::Green),
-        Mark::Updated => ("~", Color::Yellow),
-    })
 }
 
 #[cfg(test)]

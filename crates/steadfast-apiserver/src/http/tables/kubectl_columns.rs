@@ -18,10 +18,10 @@ use crate::resources::{Definition, PrinterColumn};
 /// assert_eq!(names, ["Name", "Data", "Age"]);
 /// ```
 #[derive(Clone, Debug)]
-pub struct KubectlColumns(Source);
+pub struct KubectlColumns(ColumnSource);
 
 #[derive(Clone, Debug)]
-enum Source {
+enum ColumnSource {
     Static(&'static [Column]),
     Declared(Vec<PrinterColumn>),
 }
@@ -41,14 +41,14 @@ pub struct KubectlColumn {
 impl KubectlColumns {
     /// Returns the columns of a built-in kind. Kinds without columns of their own have a name and a time.
     pub fn for_kind(group: &str, kind: &str) -> Self {
-        Self(Source::Static(columns::for_kind(group, kind)))
+        Self(ColumnSource::Static(columns::for_kind(group, kind)))
     }
 
     /// Returns the columns of `version` in a `CustomResourceDefinition`: the declared ones, or else name and age.
     pub fn of_definition(definition: &Value, version: &str) -> Self {
         let definition = Definition::parse(definition.get("spec").unwrap_or(&Value::Null));
         let declared = definition.version(version).and_then(|version| version.columns.clone());
-        Self(declared.map_or(Source::Static(columns::CUSTOM), Source::Declared))
+        Self(declared.map_or(ColumnSource::Static(columns::CUSTOM), ColumnSource::Declared))
     }
 
     /// Returns the columns in their order.
@@ -57,7 +57,7 @@ impl KubectlColumns {
             kind == "date" || matches!(name, "Age" | "Created At" | "Last Seen" | "First Seen")
         };
         match &self.0 {
-            Source::Static(columns) => {
+            ColumnSource::Static(columns) => {
                 let column = |column: &Column| KubectlColumn {
                     name: column.name.to_owned(),
                     is_time: is_time(column.name, column.kind),
@@ -65,7 +65,7 @@ impl KubectlColumns {
                 };
                 columns.iter().map(column).collect()
             }
-            Source::Declared(columns) => {
+            ColumnSource::Declared(columns) => {
                 let name = KubectlColumn { name: "Name".to_owned(), is_time: false, is_wide: false };
                 let column = |column: &PrinterColumn| KubectlColumn {
                     name: column.name.clone(),
@@ -81,8 +81,8 @@ impl KubectlColumns {
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<String> {
         let clock = Clock::starting_at(now);
         let cells = match &self.0 {
-            Source::Static(columns) => columns.iter().map(|column| column.cell(object, &clock)).collect(),
-            Source::Declared(columns) => defined::row(columns, object, &clock),
+            ColumnSource::Static(columns) => columns.iter().map(|column| column.cell(object, &clock)).collect(),
+            ColumnSource::Declared(columns) => defined::row(columns, object, &clock),
         };
         let text = |cell| match cell {
             Value::String(text) => text,

@@ -72,9 +72,9 @@ fn marks_survive_later_lists() {
     let mut table = table(1);
     let now = Instant::now();
     let update = || row("shop", "web-0", &["web-0", "Failed", ""], 0, "web");
-    table.upsert(update(), Some((now, Mark::Updated)));
+    table.upsert(update(), Some((now, RowMark::Updated)));
     table.upsert(update(), None);
-    assert_eq!(table.window(1).rows[0].change, Some((now, Mark::Updated)));
+    assert_eq!(table.window(1).rows[0].change, Some((now, RowMark::Updated)));
 }
 
 /// Filters of the random test; the oracle below knows them.

@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::ViewContext;
+use super::context::ViewContext;
 
 /// Keys and their meanings.
 const KEYS: [(&str, &str); 14] = [

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::{ViewContext, mark_of};
+use super::context::{ViewContext, mark_of};
 use crate::changes::text::{escape, shorten, width};
 use crate::top::model::Model;
 use crate::top::row::TableColumn;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use ratatui::Terminal;
@@ -11,11 +12,13 @@ use serde_json::json;
 
 use super::*;
 use crate::changes::kind::Kind;
-use crate::top::details::Page;
-use crate::top::history::{ChangeKind, History, RecordedChange};
-use crate::top::model::{Effect, RowChange};
+use crate::clock::Clock;
+use crate::top::details::DetailsPage;
+use crate::top::history::{ChangeHistory, ChangeKind, RecordedChange};
+use crate::top::model::Effect;
 use crate::top::row::tests::row;
-use crate::top::row::{RowKey, TableColumn};
+use crate::top::row::{RowKey, RowMark, TableColumn};
+use crate::top::tab::RowChange;
 use crate::top::table::Table;
 
 fn tab(title: &str, kind: Kind) -> Tab {
@@ -34,7 +37,7 @@ fn tab(title: &str, kind: Kind) -> Tab {
         kind,
         state_columns: Vec::new(),
         table: Table::new(columns.map(column).to_vec()),
-        history: History::default(),
+        history: ChangeHistory::default(),
         filter_text: String::new(),
         freshness: None,
     }
@@ -48,7 +51,7 @@ fn model(now: Instant) -> Model {
         let (name, ip) = (format!("web-7d9f8c6b5d-{number}"), format!("10.0.0.{number}"));
         let status = if number == 7 { "CrashLoopBackOff" } else { "Running" };
         let row = row("shop", &name, &["shop", &name, status, "5m", &ip, node], number, "web");
-        let mark = (number == 2).then_some(Mark::Updated);
+        let mark = (number == 2).then_some(RowMark::Updated);
         pods.apply(RowChange::Upsert { row, mark }, now);
     }
     Model::new(vec![pods, tab("deployments.apps", Kind::new("apps", "Deployment"))])
@@ -152,7 +155,7 @@ fn filter_prompt_and_sort_change_rows() {
 fn opened_object_shows_changes_and_yaml() {
     let now = Instant::now();
     let mut model = model(now);
-    assert_eq!(press(&mut model, "\n"), Some(Effect::Load(Page::Changes)));
+    assert_eq!(press(&mut model, "\n"), Some(Effect::Load(DetailsPage::Changes)));
     let rows = screen(&mut model, 120, now);
     assert!(rows[1].starts_with("shop/web-7d9f8c6b5d-0  Changes  YAML  Events  Logs "), "{rows:?}");
     assert_eq!(rows[2], "no changes since this table was opened");
