@@ -113,8 +113,9 @@ impl Details {
     /// Returns the page after or before the current one.
     pub(super) fn neighbour(&self, tab: &Tab, step: isize) -> DetailsPage {
         let pages: Vec<DetailsPage> = PAGES.into_iter().filter(|page| self.has_page(tab, *page)).collect();
-        let current = pages.iter().position(|page| *page == self.page).unwrap_or(0) as isize;
-        pages[(current + step).rem_euclid(pages.len() as isize) as usize]
+        let current = pages.iter().position(|page| *page == self.page).unwrap_or(0);
+        // The step may be negative.
+        pages[current.wrapping_add_signed(step).wrapping_add(pages.len()) % pages.len()]
     }
 
     /// Shows a page from its start; logs from their end.

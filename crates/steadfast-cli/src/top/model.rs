@@ -150,7 +150,7 @@ impl Model {
         match Filter::parse(text) {
             Ok(filter) => {
                 let tab = self.tab_mut();
-                tab.filter_text = text.trim().to_owned();
+                text.trim().clone_into(&mut tab.filter_text);
                 tab.table.set_filter(filter);
             }
             Err(reason) => self.message = Some(format!("invalid filter: {reason}")),

@@ -155,7 +155,7 @@ async fn follow_log(pods: Api<Pod>, key: RowKey, container: String, prefix: Stri
         Err(error) => {
             let reason = match &error {
                 kube::Error::Api(status) => status.message.clone(),
-                other => root_cause(other).to_string(),
+                other => format!("{}", root_cause(other)),
             };
             format!("the log of container {container} cannot be read: {reason}")
         }
@@ -221,8 +221,8 @@ mod tests {
         while let Some((_, PageUpdate::Append(line))) = received.recv().await {
             lines.push(line.parts[0].text.clone());
         }
-        let long = format!("app: {}", "x".repeat(MAX_LOG_LINE_BYTES));
-        assert_eq!(lines, ["app: one", "app: \\u{1b}[2J", long.as_str(), "app: last"]);
+        let shortened = format!("app: {}", "x".repeat(MAX_LOG_LINE_BYTES));
+        assert_eq!(lines, ["app: one", "app: \\u{1b}[2J", shortened.as_str(), "app: last"]);
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn full_screen(output: &[u8]) -> Vec<String> {
 async fn top_shows_changes_and_restores_terminal() {
     let server = server().await;
     let mut terminal = Terminal::start(&server, "top", 120, "NO_COLOR=1", "top cm,secrets");
-    let rows = terminal.read_until_screen(" settings ");
+    let rows = terminal.read_until_screen(">settings ");
     assert!(rows[0].starts_with(" configmaps  secrets"), "{rows:?}");
     assert!(rows[1].trim_start().starts_with("NAME↑") && rows[2].starts_with(" >settings "), "{rows:?}");
     terminal.read_until_screen("configmaps │ fresh │ proof ");
@@ -220,7 +220,7 @@ async fn top_opens_kinds_and_hides_secrets() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key": "aHVudGVyMg=="}});
     server.create(&secret).expect("a secret");
     let mut terminal = Terminal::start(&server, "top-kinds", 80, "NO_COLOR=1", "top cm");
-    terminal.read_until_screen(" settings ");
+    terminal.read_until_screen(">settings ");
     terminal.press(":nonsense\r");
     terminal.read_until_screen("no resource");
     terminal.press(":secret\r");

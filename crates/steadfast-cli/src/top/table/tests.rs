@@ -14,7 +14,7 @@ fn table(count: usize) -> Table {
     let mut table = Table::new(columns());
     for number in 0..count {
         let name = format!("web-{number}");
-        table.upsert(row("shop", &name, &[&name, "Running", ""], number as i64, "web"), None);
+        table.upsert(row("shop", &name, &[&name, "Running", ""], number.cast_signed() as i64, "web"), None);
     }
     table
 }
@@ -136,11 +136,11 @@ fn run_random_edits(seed: u64) {
                 table.remove(&RowKey::new(namespace, &name));
                 rows.remove(&(namespace.to_owned(), name));
             }
-            5 => table.move_cursor(numbers.below(9) as isize - 4, 5),
+            5 => table.move_cursor([-4, -3, -2, -1, 0, 1, 2, 3, 4][numbers.below(9) as usize], 5),
             _ => {
                 let status = ["Running", "Failed", "Pending"][numbers.below(3) as usize];
                 let app = ["web", "db"][numbers.below(2) as usize];
-                let time = numbers.below(20) as i64;
+                let time = numbers.below(20).cast_signed();
                 table.upsert(row(namespace, &name, &[&name, status, ""], time, app), None);
                 rows.insert((namespace.to_owned(), name), (status.to_owned(), time, app));
             }

@@ -1,12 +1,12 @@
 //! Tests of whole screens at several widths.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
 
@@ -78,8 +78,7 @@ fn screen(model: &mut Model, columns: u16, now: Instant) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(columns, 10)).expect("a terminal");
     terminal.draw(|frame| draw(frame, model, &context)).expect("a drawing");
     let text = terminal.backend().buffer().content().chunks(usize::from(columns)).map(|cells| {
-        let mut text = String::new();
-        cells.iter().for_each(|cell| write!(text, "{}", cell.symbol()).expect("text"));
+        let text: String = cells.iter().map(Cell::symbol).collect();
         text.trim_end().to_owned()
     });
     text.collect()
@@ -139,7 +138,7 @@ fn filter_prompt_and_sort_change_rows() {
     let rows = screen(&mut model, 80, now);
     assert_eq!(rows[2], " >shop        web-7d9f8c6b5d-7  CrashLoopBackOff  5m   10.0.0.7");
     assert!(rows[3].is_empty() && rows[8].starts_with("1 of 30 in all namespaces, filter crash"), "{rows:?}");
-    press(&mut model, "/=object.\n");
+    press(&mut model, "\u{1b}/=object.\n");
     assert!(screen(&mut model, 80, now)[8].starts_with("invalid filter: "));
     press(&mut model, "\u{1b}4r");
     let rows = screen(&mut model, 80, now);
