@@ -155,7 +155,7 @@ async fn follow_log(pods: Api<Pod>, key: RowKey, container: String, prefix: Stri
         Err(error) => {
             let reason = match &error {
                 kube::Error::Api(status) => status.message.clone(),
-                other => format!("{}", root_cause(other)),
+                other => root_cause(other),
             };
             format!("the log of container {container} cannot be read: {reason}")
         }
