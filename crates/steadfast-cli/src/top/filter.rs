@@ -72,7 +72,7 @@ mod tests {
         let row = row("shop", "web-0", &["web-0", "Running"], 7, "web");
         for (text, matches) in [
             ("", true),
-            ("RUNN", true),
+            ("RUNNING", true),
             ("shop", true),
             ("default", false),
             ("-l app=web", true),
