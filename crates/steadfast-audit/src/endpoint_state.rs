@@ -127,7 +127,7 @@ impl EndpointState {
         self.failing_since = None;
         self.last_alive = Some(now);
         if let Some(probe) = &mut self.probe {
-            // A deadline that expired meanwhile proves nothing.
+            // A deadline that expired in that time proves nothing.
             probe.sent = now - Duration::from_nanos(1);
         }
     }

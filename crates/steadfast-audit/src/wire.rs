@@ -1,8 +1,7 @@
 //! Paths of requests, and decoding of responses. Only versions and names are decoded.
 
-use std::fmt::Write;
-
 use serde::Deserialize;
+use steadfast::unstable::percent_encoded;
 
 use crate::message::{AuditFailure, AuditQuery, AuditRecord, AuditReply, ObservedObject};
 
@@ -63,7 +62,7 @@ pub(crate) fn path(collection: &str, query: &AuditQuery, request: u64) -> String
             format!("{collection}?limit={limit}")
         }
         AuditQuery::Page { limit, continue_token } => {
-            format!("{collection}?limit={limit}&continue={}", encode(continue_token))
+            format!("{collection}?limit={limit}&continue={}", percent_encoded(continue_token))
         }
         AuditQuery::Alive => "/version".to_owned(),
         AuditQuery::Newest => format!("{collection}?limit=1"),
@@ -89,17 +88,6 @@ pub(crate) fn accept(query: &AuditQuery) -> &'static str {
     } else {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
     }
-}
-
-fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
-            _ => drop(write!(encoded, "%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 /// Decodes the body of a list.

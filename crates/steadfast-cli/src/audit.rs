@@ -20,30 +20,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kube::core::ApiResource;
+use kube::Resource;
+use kube::core::DynamicObject;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_audit::{Audit, AuditEndpoint, AuditResource, AuditSettings};
 use steadfast_notify::Supervisor;
 use tokio::time::{interval, sleep, timeout};
 
 use crate::cli::AuditArgs;
-use crate::connect::connect_with;
+use crate::connect::connect;
 use crate::failure::Failure;
 use crate::signals::StopSignal;
 use crate::{console, discovery, endpoint, fleet};
 use report::FindingSink;
 use status::AuditStatus;
-
-/// Resources that are audited unless others are named: their names and paths. These need no discovery.
-const DEFAULT_RESOURCES: [(&str, &str); 7] = [
-    ("pods", "/api/v1/pods"),
-    ("services", "/api/v1/services"),
-    ("endpointslices.discovery.k8s.io", "/apis/discovery.k8s.io/v1/endpointslices"),
-    ("deployments.apps", "/apis/apps/v1/deployments"),
-    ("configmaps", "/api/v1/configmaps"),
-    ("nodes", "/api/v1/nodes"),
-    ("namespaces", "/api/v1/namespaces"),
-];
 
 /// Maximum number of resources, which bounds requests, memory and metrics.
 const MAX_RESOURCES: usize = 64;
@@ -119,22 +109,18 @@ async fn audit(args: &AuditArgs, status: &AuditStatus, sink: FindingSink) -> Res
 /// Returns the resources of the command line, or the default ones.
 async fn resources(args: &AuditArgs, endpoints: &[AuditEndpoint]) -> Result<Vec<AuditResource>, Failure> {
     if args.resources.is_empty() {
-        let resource = |(name, path): (&str, &str)| AuditResource { name: name.to_owned(), path: path.to_owned() };
-        return Ok(DEFAULT_RESOURCES.map(resource).to_vec());
+        // Few programs cache Events, which change often.
+        let resources = discovery::default_resources(None);
+        let audited_resources = resources.iter().filter(|resource| resource.api_resource.plural != "events");
+        return Ok(audited_resources.map(audited).collect());
     }
     let connection = match endpoints {
         [endpoint] => endpoint.connection.clone(),
         // One endpoint may be frozen from the start, so the connection may choose its address.
-        _ => connect_with(args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone()).await?,
+        _ => connect(args.connection.clone()).await?,
     };
     let catalog = discovery::catalog(&connection, None).await?;
-    let mut found: Vec<ServedResource> = Vec::new();
-    for name in &args.resources {
-        let resource = catalog.find(name).map_err(Failure::usage)?;
-        if !found.contains(&resource) {
-            found.push(resource);
-        }
-    }
+    let found = discovery::find_all(&catalog, &args.resources)?;
     if found.len() > MAX_RESOURCES {
         return Err(Failure::usage(format!("{} resources; at most {MAX_RESOURCES} can be audited", found.len())));
     }
@@ -142,7 +128,5 @@ async fn resources(args: &AuditArgs, endpoints: &[AuditEndpoint]) -> Result<Vec<
 }
 
 fn audited(resource: &ServedResource) -> AuditResource {
-    let ApiResource { group, api_version, plural, .. } = &resource.api_resource;
-    let root = if group.is_empty() { "/api" } else { "/apis" };
-    AuditResource { name: resource.to_string(), path: format!("{root}/{api_version}/{plural}") }
+    AuditResource { name: resource.to_string(), path: DynamicObject::url_path(&resource.api_resource, None) }
 }

@@ -13,7 +13,7 @@ use steadfast_testing::CachedForm;
 
 use crate::duration;
 use crate::failure::EXIT_CODES;
-use crate::kubectl_flags::KubectlFlags;
+use crate::kubectl_flags::{ConnectionArgs, KubectlFlags};
 use crate::names::{ResourceArg, not_empty, token};
 use crate::output_format::OutputFormat;
 use crate::until::Until;
@@ -201,8 +201,7 @@ pub(crate) struct WatchArgs {
 
 /// Parses the value of `--since`.
 fn since(text: &str) -> Result<Duration, String> {
-    let parsed = duration::parse(text).filter(|time| !time.is_zero());
-    parsed.ok_or_else(|| "a duration such as 10m".to_owned())
+    duration::parse_within(text, Duration::from_nanos(1).., "a duration such as 10m")
 }
 
 const WATCH_HELP: &str = "\
@@ -252,14 +251,6 @@ pub(crate) struct TopArgs {
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
 
-    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-
-    /// The context within the kubeconfig. Defaults to the current context.
-    #[arg(long, value_name = "NAME", value_parser = not_empty)]
-    pub(crate) context: Option<String>,
-
     /// Show times in UTC instead of the local time zone ($TZ, else the system's).
     #[arg(long)]
     pub(crate) utc: bool,
@@ -272,9 +263,9 @@ pub(crate) struct TopArgs {
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     pub(crate) embedded: bool,
 
-    /// Flags of kubectl for the connection.
+    /// Server and connection.
     #[command(flatten)]
-    pub(crate) kubectl: KubectlFlags,
+    pub(crate) connection: ConnectionArgs,
 }
 
 const TOP_HELP: &str = "\
@@ -302,14 +293,6 @@ pub(crate) struct DoctorArgs {
     #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty)]
     pub(crate) namespace: Option<String>,
 
-    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-
-    /// The context within the kubeconfig. Defaults to the current context.
-    #[arg(long, value_name = "NAME", value_parser = not_empty)]
-    pub(crate) context: Option<String>,
-
     /// Duration of the watches that observe bookmarks and changes.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = sample)]
     pub(crate) sample: Duration,
@@ -331,22 +314,20 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = pause, requires = "watch")]
     pub(crate) interval: Duration,
 
-    /// Flags of kubectl for the connection.
+    /// Server and connection.
     #[command(flatten)]
-    pub(crate) kubectl: KubectlFlags,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Parses the value of `--sample`.
 fn sample(text: &str) -> Result<Duration, String> {
     let range = Duration::from_secs(1)..=Duration::from_secs(600);
-    let parsed = duration::parse(text).filter(|time| range.contains(time));
-    parsed.ok_or_else(|| "a duration from 1s to 10m, such as 10s".to_owned())
+    duration::parse_within(text, range, "a duration from 1s to 10m, such as 10s")
 }
 
 /// Parses the value of `--interval`.
 fn pause(text: &str) -> Result<Duration, String> {
-    let parsed = duration::parse(text).filter(|time| *time >= Duration::from_secs(1));
-    parsed.ok_or_else(|| "a duration of at least 1s, such as 1m".to_owned())
+    duration::parse_within(text, Duration::from_secs(1).., "a duration of at least 1s, such as 1m")
 }
 
 const DOCTOR_HELP: &str = "\

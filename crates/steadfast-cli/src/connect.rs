@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kube::Config;
 use steadfast::Connection;
@@ -11,38 +11,28 @@ use steadfast::transport::TransportError;
 use steadfast::unstable::cause::root_cause;
 
 use crate::failure::Failure;
-use crate::kubectl_flags::KubectlFlags;
+use crate::kubectl_flags::{ConnectionArgs, KubectlFlags};
 
-/// Connects to the server of `kubeconfig` and `context`, which default to kubectl's search order.
+/// Connects to the server of `args`, which default to kubectl's search order.
 ///
 /// The connection reloads its source: rotated credentials or another certificate authority apply without a restart.
-pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>) -> Result<Connection, Failure> {
-    connect_with(kubeconfig, context, KubectlFlags::default()).await
+pub(crate) async fn connect(args: ConnectionArgs) -> Result<Connection, Failure> {
+    connect_edited(args, |_| {}).await
 }
 
-/// Connects like [`connect`], with the flags of kubectl.
-pub(crate) async fn connect_with(
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-    flags: KubectlFlags,
-) -> Result<Connection, Failure> {
-    connect_edited(kubeconfig, context, flags, |_| {}).await
-}
-
-/// Connects like [`connect_with`]. `edit` changes the settings, at the start and at each reload.
+/// Connects like [`connect`]. `edit` changes the settings, at the start and at each reload.
 pub(crate) async fn connect_edited(
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-    flags: KubectlFlags,
+    args: ConnectionArgs,
     edit: impl Fn(&mut Config) + Send + Sync + 'static,
 ) -> Result<Connection, Failure> {
     // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
     let built = tokio::task::spawn_blocking(move || {
-        let (mut config, context) = settings(kubeconfig.as_deref(), context, &flags)?;
+        let (mut config, context) = settings(&args)?;
         edit(&mut config);
+        let args = ConnectionArgs { context, ..args };
         let loader = move || {
-            let config = reload(kubeconfig.as_deref(), context.as_deref(), &flags).map(|mut config| {
-                flags.apply(&mut config);
+            let config = reload(&args).map(|mut config| {
+                args.flags.apply(&mut config);
                 edit(&mut config);
                 config
             });
@@ -60,29 +50,23 @@ pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError
 
 /// Returns the connection settings with the flags of kubectl, and the name of their context; without a kubeconfig there is
 /// no context. Blocks while files are read.
-pub(crate) fn settings(
-    kubeconfig: Option<&Path>,
-    context: Option<String>,
-    flags: &KubectlFlags,
-) -> Result<(Config, Option<String>), Failure> {
-    let (mut config, context) = configuration(kubeconfig, context, flags)?;
-    flags.apply(&mut config);
+pub(crate) fn settings(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
+    let (mut config, context) = configuration(args)?;
+    args.flags.apply(&mut config);
     Ok((config, context))
 }
 
 /// Returns the connection settings and the name of their context; without a kubeconfig there is no context.
-fn configuration(
-    file: Option<&Path>,
-    context: Option<String>,
-    flags: &KubectlFlags,
-) -> Result<(Config, Option<String>), Failure> {
+fn configuration(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
+    let ConnectionArgs { kubeconfig, context, flags } = args;
+    let file = kubeconfig.as_deref();
     let source = file.map_or_else(|| "the kubeconfig".to_owned(), |file| file.display().to_string());
     let merged = match files(file).and_then(|files| files.read()) {
         Ok(merged) => merged.with_overrides(flags.cluster.clone(), flags.user.clone()),
         Err(error) => {
             // `--server` and the service account of the pod apply only without an explicit file and context: a mistake in a flag
             // must not silently select another cluster.
-            if let (None, None, Some(config)) = (file, &context, without_kubeconfig(flags)) {
+            if let (None, None, Some(config)) = (file, context, without_kubeconfig(flags)) {
                 return Ok((config, None));
             }
             return Err(Failure::config(format!("{}; check --kubeconfig and $KUBECONFIG", detail(error))));
@@ -90,7 +74,7 @@ fn configuration(
     };
     let config = context_config(&source, &merged, context.as_deref())?;
     // Fixes the context for reloads, which must not follow a changed current context to another cluster.
-    let context = context.or_else(|| merged.current_context().map(str::to_owned));
+    let context = context.clone().or_else(|| merged.current_context().map(str::to_owned));
     Ok((config, context))
 }
 
@@ -115,14 +99,16 @@ fn without_kubeconfig(flags: &KubectlFlags) -> Option<Config> {
 }
 
 /// Reads the settings again. The context of the start is kept: the current context may have changed to another cluster.
-fn reload(file: Option<&Path>, context: Option<&str>, flags: &KubectlFlags) -> Result<Config, ConnectError> {
+fn reload(args: &ConnectionArgs) -> Result<Config, ConnectError> {
+    let ConnectionArgs { kubeconfig, context, flags } = args;
     if context.is_none() {
         if let Some(server) = &flags.server {
             return Ok(Config::new(server.clone()));
         }
         return Config::incluster().map_err(|error| ConnectError::Infer { detail: error.to_string() });
     }
-    files(file)?.read()?.with_overrides(flags.cluster.clone(), flags.user.clone()).config(context)
+    let merged = files(kubeconfig.as_deref())?.read()?.with_overrides(flags.cluster.clone(), flags.user.clone());
+    merged.config(context.as_deref())
 }
 
 pub(crate) fn detail(error: ConnectError) -> String {

@@ -19,6 +19,18 @@ use crate::names::ResourceArg;
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(4);
 
+/// Common resources: group, version, kind, plural name, and whether they have namespaces.
+const DEFAULT_RESOURCES: [(&str, &str, &str, &str, bool); 8] = [
+    ("", "v1", "Pod", "pods", true),
+    ("", "v1", "Service", "services", true),
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
+    ("apps", "v1", "Deployment", "deployments", true),
+    ("", "v1", "ConfigMap", "configmaps", true),
+    ("", "v1", "Event", "events", true),
+    ("", "v1", "Node", "nodes", false),
+    ("", "v1", "Namespace", "namespaces", false),
+];
+
 /// Returns the resources of the server. Waits for an unreachable server, at most for `limit` if it is given.
 pub(crate) async fn catalog(connection: &Connection, limit: Option<Duration>) -> Result<Catalog, Failure> {
     let (client, server) = (connection.client(), connection.server());
@@ -44,6 +56,44 @@ pub(crate) async fn catalog(connection: &Connection, limit: Option<Duration>) ->
         }
         sleep(pause).await;
         pause = (pause * 2).min(RETRY_MAX_DELAY);
+    }
+}
+
+/// Returns the resources that `names` name, each once.
+///
+/// # Errors
+///
+/// Returns an error if the server does not serve a resource.
+pub(crate) fn find_all(catalog: &Catalog, names: &[String]) -> Result<Vec<ServedResource>, Failure> {
+    let mut found = Vec::new();
+    for name in names {
+        let resource = catalog.find(name).map_err(Failure::usage)?;
+        if !found.contains(&resource) {
+            found.push(resource);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the common resources, which need no discovery. With a namespace, those of the cluster are left out.
+pub(crate) fn default_resources(namespace: Option<&str>) -> Vec<ServedResource> {
+    let all = DEFAULT_RESOURCES.into_iter().map(|(group, version, kind, plural, namespaced)| {
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        ServedResource { api_resource: ApiResource::from_gvk_with_plural(&kind, plural), namespaced }
+    });
+    all.filter(|resource| resource.namespaced || namespace.is_none()).collect()
+}
+
+/// Returns the resource of Events in the core group.
+pub(crate) fn event_resource() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Event"), "events")
+}
+
+/// Returns the objects of a resource in a namespace, or all of them.
+pub(crate) fn objects(connection: &Connection, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(connection.client(), namespace, resource),
+        None => Api::all_with(connection.client(), resource),
     }
 }
 
@@ -126,11 +176,7 @@ pub(crate) async fn check_selectors(
         limit: Some(1),
         ..ListParams::default()
     };
-    let client = connection.client();
-    let api: Api<DynamicObject> = match scope.in_namespace() {
-        Some(namespace) => Api::namespaced_with(client, namespace, &resource.api_resource),
-        None => Api::all_with(client, &resource.api_resource),
-    };
+    let api = objects(connection, &resource.api_resource, scope.in_namespace());
     // Metadata only: the one object may be large.
     match api.list_metadata(&parameters).await.map(|_: kube::core::ObjectList<PartialObjectMeta<DynamicObject>>| ()) {
         // API servers reject a malformed selector, or a field without an index, with 400 (Bad Request).

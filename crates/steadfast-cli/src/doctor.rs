@@ -55,9 +55,10 @@ use crate::cli::{DoctorArgs, Output};
 use crate::clock::Clock;
 use crate::connect::{files, settings};
 use crate::console::print;
+use crate::discovery::{default_resources, find_all};
 use crate::failure::Failure;
 use crate::signals::StopSignal;
-use context::{CheckContext, VersionReply, default_resources};
+use context::{CheckContext, VersionReply};
 use finding::{Finding, FindingSeverity};
 use report::CheckReport;
 
@@ -154,16 +155,16 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
 
 /// Returns the connection settings and their source.
 async fn configuration(args: &DoctorArgs) -> Result<(Config, String), Failure> {
-    let (file, context, flags) = (args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone());
+    let args = args.connection.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let (config, context) = settings(file.as_deref(), context, &flags)?;
+        let (config, context) = settings(&args)?;
         let source = match context {
             Some(context) => {
-                let paths = files(file.as_deref()).map_err(Failure::config)?;
+                let paths = files(args.kubeconfig.as_deref()).map_err(Failure::config)?;
                 let paths: Vec<_> = paths.paths().iter().map(|path| path.display().to_string()).collect();
                 format!("context {context} of {}", paths.join(", "))
             }
-            None => match &flags.server {
+            None => match &args.flags.server {
                 Some(server) => format!("--server {server}"),
                 None => "service account of the pod".to_owned(),
             },
@@ -342,14 +343,7 @@ async fn resources(args: &DoctorArgs, context: &CheckContext) -> Result<Result<V
             return Ok(Err(discovery_failure(context, &reason)));
         }
     };
-    let mut resources = Vec::new();
-    for name in &args.resources {
-        let resource = catalog.find(name).map_err(Failure::usage)?;
-        if !resources.contains(&resource) {
-            resources.push(resource);
-        }
-    }
-    Ok(Ok(resources))
+    Ok(Ok(find_all(&catalog, &args.resources)?))
 }
 
 fn discovery_failure(context: &CheckContext, reason: &dyn Display) -> Finding {

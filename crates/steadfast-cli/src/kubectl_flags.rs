@@ -11,6 +11,22 @@ use secrecy::SecretString;
 use crate::duration;
 use crate::names::{not_empty, token};
 
+/// Server of a command, and the flags for its connection.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ConnectionArgs {
+    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// The context within the kubeconfig. Defaults to the current context.
+    #[arg(long, value_name = "NAME", value_parser = not_empty)]
+    pub(crate) context: Option<String>,
+
+    /// Flags of kubectl.
+    #[command(flatten)]
+    pub(crate) flags: KubectlFlags,
+}
+
 /// Flags with the names and meanings of kubectl. Each takes precedence over the kubeconfig.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flags of kubectl")]

@@ -29,7 +29,8 @@
 //! | `fault` | switches faults of a running `serve` |
 //! | `generate` | shell completions and man pages |
 //! | `plugin` | the program as a plugin of kubectl |
-//! | `kubectl_flags` | flags of kubectl for a connection |
+//! | `kubectl_flags` | flags for a connection |
+//! | `log_lines` | lines of a log, with a maximum length |
 
 mod audit;
 mod byte_count;
@@ -49,6 +50,7 @@ mod fleet;
 mod generate;
 mod kubectl_flags;
 mod lab;
+mod log_lines;
 mod metric_family;
 mod names;
 mod notify;

@@ -41,7 +41,7 @@ use steadfast::unstable::catalog::{Catalog, ServedResource};
 
 use crate::cli::TopArgs;
 use crate::clock::Clock;
-use crate::connect::connect_with;
+use crate::connect::connect;
 use crate::discovery;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
@@ -75,7 +75,7 @@ async fn show(args: TopArgs) -> Result<(), Failure> {
     let fleet = if args.embedded { Some(Fleet::start(None).await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,
-        None => connect_with(args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone()).await?,
+        None => connect(args.connection.clone()).await?,
     };
     let catalog = Arc::new(discovery::catalog(&connection, args.wait.map(Duration::from_secs)).await?);
     let opener = Opener { namespace: namespace(&args, &connection), connection, catalog };
@@ -96,13 +96,7 @@ fn namespace(args: &TopArgs, connection: &Connection) -> Option<String> {
 
 /// Opens the requested tabs, each once, or the default ones.
 async fn open_tabs(args: &TopArgs, opener: &Opener) -> Result<Vec<OpenedTab>, Failure> {
-    let mut resources = Vec::new();
-    for name in &args.resources {
-        let resource = opener.catalog.find(name).map_err(Failure::usage)?;
-        if !resources.contains(&resource) {
-            resources.push(resource);
-        }
-    }
+    let mut resources = discovery::find_all(&opener.catalog, &args.resources)?;
     if resources.is_empty() {
         resources = default_resources(&opener.catalog);
     }

@@ -61,12 +61,13 @@ use tokio::time::sleep;
 use crate::changes::describe::Content;
 use crate::cli::WatchArgs;
 use crate::clock::Clock;
-use crate::connect::connect_with;
+use crate::connect;
 use crate::console;
 use crate::discovery;
 use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::kubectl_flags::ConnectionArgs;
 use crate::names::ResourceArg;
 use crate::output_format::OutputFormat;
 use crate::signals::StopSignal;
@@ -190,7 +191,8 @@ async fn connect(args: &WatchArgs, fleet: Option<&fleet::Fleet>) -> Result<Vec<W
     let has_several = contexts.len() > 1;
     let mut clusters = Vec::new();
     for context in contexts {
-        let connection = connect_with(args.kubeconfig.clone(), context.clone(), args.kubectl.clone()).await?;
+        let (kubeconfig, flags) = (args.kubeconfig.clone(), args.kubectl.clone());
+        let connection = connect::connect(ConnectionArgs { kubeconfig, context: context.clone(), flags }).await?;
         clusters.push(WatchedCluster { context: context.filter(|_| has_several), connection });
     }
     Ok(clusters)

@@ -3,6 +3,7 @@
 #[cfg(feature = "checkpoint")]
 use std::path::Path;
 
+pub use steadfast_core::reflector::encoded as percent_encoded;
 pub use steadfast_core::{cause, hash, random};
 use tokio::sync::watch;
 

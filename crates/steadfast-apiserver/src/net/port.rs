@@ -42,8 +42,8 @@ enum ListenerState {
 impl ListenerState {
     /// Closes the socket, and ends its listening before that.
     ///
-    /// A child process that another thread starts at this moment has a copy of the socket until its `exec`. Without
-    /// the shutdown, the kernel would accept connections until then.
+    /// Another thread may be starting a child process, which has a copy of the socket until its `exec`. Without the
+    /// shutdown, the kernel would accept connections until then.
     fn close(&mut self) {
         let listener = std::mem::take(self);
         let socket = match &listener {

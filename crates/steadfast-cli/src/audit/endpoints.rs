@@ -9,7 +9,7 @@ use steadfast_audit::AuditEndpoint;
 use tokio::time::sleep;
 
 use crate::cli::AuditArgs;
-use crate::connect::{connect_edited, connect_with, settings};
+use crate::connect::{self, connect_edited, settings};
 use crate::console;
 use crate::failure::Failure;
 use crate::server_address::{direct_to, host_and_port, resolve, url_of};
@@ -22,12 +22,12 @@ const RESOLVE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Connects to each endpoint of the command line, or else to each address of the server's name.
 pub(super) async fn connect(args: &AuditArgs) -> Result<Vec<AuditEndpoint>, Failure> {
-    let (file, context, flags) = (args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone());
-    let read = tokio::task::spawn_blocking(move || settings(file.as_deref(), context, &flags));
+    let connection_args = args.connection.clone();
+    let read = tokio::task::spawn_blocking(move || settings(&connection_args));
     let (config, _) = read.await.map_err(Failure::run)??;
     if args.endpoints.is_empty() && proxy_name(&config).is_some() {
         // The proxy resolves the name, so the addresses are not visible from here.
-        let connection = connect_with(args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone()).await?;
+        let connection = connect::connect(args.connection.clone()).await?;
         return Ok(vec![AuditEndpoint { name: name(&config.cluster_url), connection }]);
     }
     let urls = match args.endpoints.as_slice() {
@@ -38,8 +38,7 @@ pub(super) async fn connect(args: &AuditArgs) -> Result<Vec<AuditEndpoint>, Fail
     for url in urls {
         let name = name(&url);
         let edit = move |config: &mut Config| direct_to(config, url.clone());
-        let (file, context, flags) = (args.kubeconfig.clone(), args.context.clone(), args.kubectl.clone());
-        connected.push(AuditEndpoint { name, connection: connect_edited(file, context, flags, edit).await? });
+        connected.push(AuditEndpoint { name, connection: connect_edited(args.connection.clone(), edit).await? });
     }
     Ok(connected)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::diff::Change;
@@ -204,6 +205,19 @@ pub(crate) fn texts(object: &Value, pattern: &str) -> BTreeSet<String> {
 /// Returns the condition of type `kind`.
 pub(crate) fn find_condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| text(condition, "type") == kind)
+}
+
+/// Returns the time of the last occurrence of an Event, in either API group.
+pub(crate) fn event_time(event: &Value) -> Option<Timestamp> {
+    let times = ["series/lastObservedTime", "lastTimestamp", "eventTime", "deprecatedLastTimestamp"];
+    let mut times = times.into_iter().chain(["metadata/creationTimestamp"]).map(|field| text(event, field));
+    times.find_map(|time| time.parse().ok())
+}
+
+/// Returns the statuses of all containers of a pod, in the order of their start.
+pub(crate) fn container_statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+    let fields = ["status/initContainerStatuses", "status/containerStatuses", "status/ephemeralContainerStatuses"];
+    fields.into_iter().flat_map(|field| list(pod, field))
 }
 
 /// Returns the message of an event of either version; empty if it is missing.

@@ -1,14 +1,13 @@
 //! `steadfast audit`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use hyper::Uri;
 
 use crate::duration;
-use crate::kubectl_flags::{KubectlFlags, server_url};
+use crate::kubectl_flags::{ConnectionArgs, server_url};
 use crate::names::not_empty;
 use crate::output_format::Output;
 
@@ -30,14 +29,6 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = period)]
     pub(crate) period: Duration,
 
-    /// The kubeconfig. Defaults to $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-
-    /// The context within the kubeconfig. Defaults to the current context.
-    #[arg(long, value_name = "NAME", value_parser = not_empty)]
-    pub(crate) context: Option<String>,
-
     /// Format of findings: text on standard error, or one JSON line each on standard output.
     #[arg(short = 'o', long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -54,22 +45,20 @@ pub(crate) struct AuditArgs {
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "endpoints"])]
     pub(crate) embedded: bool,
 
-    /// Flags of kubectl for the connection.
+    /// Server and connection.
     #[command(flatten)]
-    pub(crate) kubectl: KubectlFlags,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Parses the value of `--period`.
 fn period(text: &str) -> Result<Duration, String> {
     let range = Duration::from_secs(10)..=Duration::from_secs(86_400);
-    let parsed = duration::parse(text).filter(|time| range.contains(time));
-    parsed.ok_or_else(|| "a duration from 10s to 24h, such as 10m".to_owned())
+    duration::parse_within(text, range, "a duration from 10s to 24h, such as 10m")
 }
 
 /// Parses the value of `--for`.
 fn lasts(text: &str) -> Result<Duration, String> {
-    let parsed = duration::parse(text).filter(|time| *time >= Duration::from_secs(1));
-    parsed.ok_or_else(|| "a duration of at least 1s, such as 5m".to_owned())
+    duration::parse_within(text, Duration::from_secs(1).., "a duration of at least 1s, such as 5m")
 }
 
 const AUDIT_HELP: &str = "\

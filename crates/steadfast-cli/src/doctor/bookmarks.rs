@@ -64,9 +64,9 @@ fn judge(resource: &ServedResource, result: &Result<WatchSample, CheckError>, le
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::default_resources;
     use super::super::finding::FindingSeverity;
     use super::*;
+    use crate::discovery::default_resources;
 
     #[test]
     fn missing_bookmark_needs_newer_version() {

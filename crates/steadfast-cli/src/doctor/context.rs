@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::ApiResource;
 use serde_json::Value;
 use steadfast::Connection;
 use steadfast::kube::Config;
@@ -12,27 +12,6 @@ use tokio::sync::OnceCell;
 
 use super::requests::{CheckError, Reply};
 use crate::server_address::host_and_port;
-
-/// Resources that are checked unless others are named: those that most controllers watch.
-const DEFAULT_RESOURCES: [(&str, &str, &str, &str, bool); 8] = [
-    ("", "v1", "Pod", "pods", true),
-    ("", "v1", "Service", "services", true),
-    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
-    ("apps", "v1", "Deployment", "deployments", true),
-    ("", "v1", "ConfigMap", "configmaps", true),
-    ("", "v1", "Event", "events", true),
-    ("", "v1", "Node", "nodes", false),
-    ("", "v1", "Namespace", "namespaces", false),
-];
-
-/// Returns the resources that are checked unless others are named. With a namespace, those of the cluster are left out.
-pub(super) fn default_resources(namespace: Option<&str>) -> Vec<ServedResource> {
-    let all = DEFAULT_RESOURCES.into_iter().map(|(group, version, kind, plural, namespaced)| {
-        let kind = GroupVersionKind::gvk(group, version, kind);
-        ServedResource { api_resource: ApiResource::from_gvk_with_plural(&kind, plural), namespaced }
-    });
-    all.filter(|resource| resource.namespaced || namespace.is_none()).collect()
-}
 
 /// Everything that a check needs.
 #[derive(Clone)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use serde_json::Value;
+use steadfast::unstable::percent_encoded;
 
 use super::context::CheckContext;
 use super::finding::Finding;
@@ -125,11 +126,6 @@ async fn of_version(context: &CheckContext, version: &ConvertedVersion) -> Findi
         }
         Err(error) => Finding::not_checked(CHECK, subject, error),
     }
-}
-
-/// Encodes a continue token for a query. Tokens are base64, which may contain `+`, `/` and `=`.
-fn percent_encoded(token: &str) -> String {
-    token.replace('%', "%25").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D").replace('&', "%26")
 }
 
 #[cfg(test)]

@@ -109,9 +109,9 @@ async fn can_start(context: &CheckContext, path: &str, version: u64) -> Result<b
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::default_resources;
     use super::super::finding::FindingSeverity;
     use super::*;
+    use crate::discovery::default_resources;
 
     #[test]
     fn window_is_judged_by_its_length() {

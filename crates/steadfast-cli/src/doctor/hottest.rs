@@ -79,9 +79,9 @@ fn managers(object: &ObjectChanges) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::default_resources;
     use super::super::finding::FindingSeverity;
     use super::*;
+    use crate::discovery::default_resources;
 
     #[test]
     fn hot_object_is_reported_with_manager() {

@@ -127,8 +127,8 @@ fn complete(resource: &ServedResource, object: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::context::default_resources;
     use super::*;
+    use crate::discovery::default_resources;
 
     fn pods() -> ServedResource {
         default_resources(None).remove(0)

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kube::api::{Api, ListParams};
-use kube::core::DynamicObject;
+use kube::api::ListParams;
 use serde_json::Value;
 use steadfast::unstable::catalog::ServedResource;
 use steadfast_notify::change::EventSubject;
@@ -20,6 +19,7 @@ use steadfast_notify::{Lookups, Plan, RuleSource, config, look_up};
 use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connect_all, resolve};
 use crate::connect::{RequestFailure, classify};
 use crate::console::{self, print};
+use crate::discovery::objects;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::names::ResourceArg;
@@ -179,12 +179,8 @@ async fn get_object(
     name: &str,
     rule: Option<&CompiledRule>,
 ) -> Result<Option<Value>, Failure> {
-    let client = connected_cluster.connection.client();
-    let api: Api<DynamicObject> = if served_resource.namespaced {
-        Api::namespaced_with(client, namespace, &served_resource.api_resource)
-    } else {
-        Api::all_with(client, &served_resource.api_resource)
-    };
+    let namespace = served_resource.namespaced.then_some(namespace);
+    let api = objects(&connected_cluster.connection, &served_resource.api_resource, namespace);
     // A list instead of a GET: the server applies the selectors exactly as for the watch of the rule.
     let mut fields = format!("metadata.name={name}");
     if let Some(more) = rule.and_then(|rule| rule.config.fields.as_ref()) {

@@ -21,6 +21,7 @@ use crate::connect::connect;
 use crate::discovery;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
+use crate::kubectl_flags::ConnectionArgs;
 
 /// Time limit of a command for reaching a cluster.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -97,7 +98,8 @@ pub(super) async fn connection(
         return fleet.connect().await;
     }
     let kubeconfig = cluster.kubeconfig.as_ref().map(|file: &PathBuf| plan.folder.join(file));
-    connect(kubeconfig, cluster.context.clone()).await
+    let context = cluster.context.clone();
+    connect(ConnectionArgs { kubeconfig, context, ..ConnectionArgs::default() }).await
 }
 
 /// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.

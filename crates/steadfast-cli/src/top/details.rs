@@ -9,6 +9,7 @@ use super::history::DescribedChange;
 use super::row::RowKey;
 use super::tab::Tab;
 use crate::changes::describe::Content;
+use crate::changes::kind::Kind;
 use crate::changes::phrases::{Phrase, Tone};
 use crate::changes::text::escape;
 use crate::watch::object_format::yaml;
@@ -55,6 +56,11 @@ pub(super) struct Details {
 }
 
 impl DetailsPage {
+    /// Returns whether the objects of a kind have the page.
+    pub(super) fn exists_for(self, kind: &Kind) -> bool {
+        self != Self::Logs || kind.is("", "Pod")
+    }
+
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Changes => "Changes",
@@ -104,15 +110,9 @@ impl Details {
         }
     }
 
-    /// Returns whether objects of the tab have the page.
-    #[allow(clippy::unused_self, reason = "pages may depend on the object")]
-    pub(super) fn has_page(&self, tab: &Tab, page: DetailsPage) -> bool {
-        page != DetailsPage::Logs || tab.kind.is("", "Pod")
-    }
-
     /// Returns the page after or before the current one.
     pub(super) fn neighbour(&self, tab: &Tab, step: isize) -> DetailsPage {
-        let pages: Vec<DetailsPage> = PAGES.into_iter().filter(|page| self.has_page(tab, *page)).collect();
+        let pages: Vec<DetailsPage> = PAGES.into_iter().filter(|page| page.exists_for(&tab.kind)).collect();
         let current = pages.iter().position(|page| *page == self.page).unwrap_or(0);
         // The step may be negative.
         pages[current.wrapping_add_signed(step).wrapping_add(pages.len()) % pages.len()]

@@ -213,11 +213,11 @@ impl Model {
 
     fn open_selected(&mut self, page: DetailsPage) -> Option<Effect> {
         let key = self.tab().table.selected()?;
-        let mut details = Details::new(self.current, key);
-        if !details.has_page(self.tab(), page) {
+        if !page.exists_for(&self.tab().kind) {
             self.message = Some(format!("{} have no {}", self.tab().title, page.title().to_lowercase()));
             return None;
         }
+        let mut details = Details::new(self.current, key);
         details.refresh(self.tab());
         self.details = Some(details);
         self.show_page(page)
@@ -242,7 +242,7 @@ impl Model {
             KeyCode::Enter => DetailsPage::Changes,
             KeyCode::Char('y') => DetailsPage::Yaml,
             KeyCode::Char('e') => DetailsPage::Events,
-            KeyCode::Char('l') if details.has_page(&self.tabs[details.tab], DetailsPage::Logs) => DetailsPage::Logs,
+            KeyCode::Char('l') if DetailsPage::Logs.exists_for(&self.tabs[details.tab].kind) => DetailsPage::Logs,
             code => {
                 details.scroll(code, height);
                 return None;

@@ -1,12 +1,9 @@
 //! Pages of an opened object that need requests: events and logs. A page ends when its task is dropped.
 
-use futures::AsyncBufReadExt;
 use futures::io::AsyncBufRead;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
-use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 use steadfast::unstable::cause::root_cause;
 use steadfast::{Connection, InformerFactory, Scope};
@@ -16,8 +13,10 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::details::{MAX_LINES, PageLine};
 use super::row::RowKey;
 use crate::changes::kind::Kind;
-use crate::changes::phrases::Tone;
+use crate::changes::phrases::{Tone, event_time};
 use crate::changes::state::state;
+use crate::discovery::event_resource;
+use crate::log_lines::next_line;
 use crate::watch::watched::{CachedObject, decode_object};
 
 /// Number of lines of a log before the current ones.
@@ -64,7 +63,7 @@ impl PageSender {
 /// Starts the page of the events of an object.
 pub(super) fn load_events(connection: Connection, key: RowKey, kind: Kind, sender: PageSender) -> PageTask {
     let task = tokio::spawn(async move {
-        let events = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Event"), "events");
+        let events = event_resource();
         // Events of cluster-scoped objects are in the namespace `default`.
         let namespace = if key.namespace().is_empty() { "default" } else { key.namespace() };
         let fields = format!("involvedObject.name={},involvedObject.kind={}", key.name(), kind.kind);
@@ -100,17 +99,13 @@ pub(super) fn load_events(connection: Connection, key: RowKey, kind: Kind, sende
 
 /// Returns the lines of events, the latest first.
 fn event_lines(events: &[Value]) -> Vec<PageLine> {
-    let time = |event: &Value| {
-        let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
-        fields.iter().find_map(|path| event.pointer(path)?.as_str()?.parse::<Timestamp>().ok())
-    };
     let kind = Kind::new("", "Event");
     let mut lines: Vec<PageLine> = events
         .iter()
         .map(|event| {
             let is_warning = event.get("type").and_then(Value::as_str) == Some("Warning");
             let tone = if is_warning { Tone::Bad } else { Tone::Neutral };
-            PageLine { time: time(event), ..PageLine::toned(tone, &state(&kind, &[], event)) }
+            PageLine { time: event_time(event), ..PageLine::toned(tone, &state(&kind, &[], event)) }
         })
         .collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.time));
@@ -163,32 +158,15 @@ async fn follow_log(pods: Api<Pod>, key: RowKey, container: String, prefix: Stri
     sender.send(failure(&end)).await;
 }
 
-/// Sends the lines of a log until its end. A line has a maximum length, because a hostile pod could write a line without
-/// an end.
+/// Sends the lines of a log until its end.
 async fn send_lines(log: impl AsyncBufRead, prefix: &str, sender: &PageSender) -> std::io::Result<()> {
     let mut log = std::pin::pin!(log);
-    let mut line = Vec::new();
-    loop {
-        let received = log.fill_buf().await?;
-        if received.is_empty() {
-            if !line.is_empty() {
-                sender.send(log_line(prefix, &line)).await;
-            }
-            return Ok(());
-        }
-        let end = received.iter().position(|byte| *byte == b'\n');
-        let text = &received[..end.unwrap_or(received.len())];
-        let remaining = MAX_LOG_LINE_BYTES.saturating_sub(line.len());
-        line.extend_from_slice(&text[..text.len().min(remaining)]);
-        let consumed = end.map_or(received.len(), |end| end + 1);
-        log.as_mut().consume(consumed);
-        if end.is_some() {
-            if !sender.send(log_line(prefix, &line)).await {
-                return Ok(());
-            }
-            line.clear();
+    while let Some(line) = next_line(log.as_mut(), MAX_LOG_LINE_BYTES).await? {
+        if !sender.send(log_line(prefix, &line.bytes)).await {
+            break;
         }
     }
+    Ok(())
 }
 
 fn log_line(prefix: &str, line: &[u8]) -> PageUpdate {

@@ -10,6 +10,7 @@ use steadfast::Object;
 use steadfast_apiserver::KubectlColumns;
 
 use super::row::{Row, RowKey, RowObject, TableColumn};
+use crate::changes::phrases::event_time;
 use crate::watch::watched::{CachedObject, decode_object};
 
 /// Columns of a resource, and the cells of its objects.
@@ -91,12 +92,10 @@ impl RowObject for EncodedObject {
 
 /// Returns the time of an object in seconds since 1970: the last occurrence of an event, or else the creation.
 fn row_time(object: &Value) -> i64 {
-    let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
-    // Other kinds may have fields with these names.
+    // Other kinds may have fields with the names of an event's times.
     let is_event = object.get("kind").and_then(Value::as_str) == Some("Event");
-    let relevant = if is_event { &fields[..] } else { &fields[3..] };
-    let times = relevant.iter().filter_map(|path| object.pointer(path)?.as_str()?.parse::<Timestamp>().ok());
-    times.map(Timestamp::as_second).next().unwrap_or_default()
+    let time = if is_event { event_time(object) } else { metadata(object, "creationTimestamp").parse().ok() };
+    time.map(Timestamp::as_second).unwrap_or_default()
 }
 
 fn metadata<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -65,7 +65,7 @@ fn prompt_line(model: &Model, context: &ViewContext<'_>, columns: usize) -> Line
             Purpose::Command => ':',
             Purpose::Filter => '/',
         };
-        // The end of a long text is visible, because the cursor is there.
+        // The cursor follows the text, so the end of a long text is visible.
         let text = escape(&prompt.text).into_owned();
         let excess = width(&text).saturating_sub(columns.saturating_sub(3));
         let visible: String = text.chars().skip(excess).collect();
@@ -126,7 +126,7 @@ fn draw_details(frame: &mut Frame<'_>, model: &mut Model, area: Rect, context: &
     let tab = &model.tabs[details.tab];
     let mut heading =
         vec![Span::styled(details.key.title(), Style::new().add_modifier(Modifier::BOLD)), Span::raw(" ")];
-    for page in PAGES.into_iter().filter(|page| details.has_page(tab, *page)) {
+    for page in PAGES.into_iter().filter(|page| page.exists_for(&tab.kind)) {
         let style = if page == details.page { Style::new().add_modifier(Modifier::REVERSED) } else { context.dim() };
         heading.push(Span::styled(format!(" {} ", page.title()), style));
     }

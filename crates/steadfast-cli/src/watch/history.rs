@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::ListParams;
 use serde::Serialize;
 use serde_json::Value;
 use steadfast::unstable::cause::root_cause;
@@ -22,14 +21,14 @@ use steadfast::{Call, Certainty, Connection, DeleteReason, Informer, ResourceVer
 use tokio::time::timeout;
 
 use super::gate::Gate;
-use super::json_line::to_line;
+use super::json_line::{LineHead, to_line};
 use super::line::{Format, Style};
 use super::owners::OwnerChain;
 use super::printer::Printer;
 use super::text_line::TextLine;
 use super::watched::{CachedObject, DecodedEvent, Deletion, EventTime, Subject};
-use crate::clock::format_micros;
 use crate::console;
+use crate::discovery::{event_resource, objects};
 use facts::{DatedFact, event_fact, event_subject, facts, last_write};
 use replay::{MAX_OBJECTS, PastChange, ReplayError, ReplayTarget, replay, start_versions};
 
@@ -79,23 +78,22 @@ impl History {
         let mut lines = self.reconstructed(&listed, &events);
         let mut dated: Vec<(Timestamp, u64)> = events.iter().filter_map(dated_version).collect();
         dated.extend(listed.iter().flat_map(|existing| &existing.objects).filter_map(dated_version));
-        let pasts = join_all(existing.iter().map(async |existing| match existing {
-            Some(existing) => Some(self.past(existing, &dated).await),
-            None => None,
+        let replayed = join_all(existing.into_iter().map(async |existing| {
+            let existing = existing?;
+            let past = self.past(&existing, &dated).await;
+            Some((existing, past))
         }));
-        let pasts = pasts.await;
-        for (existing, past) in existing.iter().zip(&pasts) {
-            lines.extend(
-                existing.iter().zip(past).map(|(existing, past)| self.boundary(&existing.subject, &past.start)),
-            );
-        }
-        lines.extend(self.exact(&existing, &pasts));
+        let replayed = replayed.await;
+        let known = || replayed.iter().flatten();
+        lines.extend(known().map(|(existing, past)| self.boundary(&existing.subject, &past.start)));
+        lines.extend(self.exact(known()));
         let printer = self.printer.clone();
-        let gates = subjects.into_iter().zip(existing.into_iter().zip(pasts));
-        let gates: Vec<(Gate, Option<u64>)> = gates
-            .map(|(waiting, (existing, past))| {
-                let is_exact = past.is_some_and(|past| past.start.is_ok());
-                (waiting.gate, existing.and_then(|existing| existing.version).filter(|_| is_exact))
+        let gates: Vec<(Gate, Option<u64>)> = subjects
+            .into_iter()
+            .zip(&replayed)
+            .map(|(waiting, replayed)| {
+                let exact = replayed.as_ref().filter(|(_, past)| past.start.is_ok());
+                (waiting.gate, exact.and_then(|(existing, _)| existing.version))
             })
             .collect();
         // Printing blocks while the reader is slow.
@@ -164,11 +162,7 @@ impl History {
         let field = |name: &str| object.get("metadata")?.get(name)?.as_str();
         match &self.style.format {
             Format::Json { .. } => to_line(&FactLine {
-                time: format_micros(fact.time),
-                kind: "Reconstructed",
-                context: subject.context.as_deref(),
-                resource: &subject.name,
-                namespace: field("namespace"),
+                head: LineHead::new(fact.time, "Reconstructed", subject, field("namespace")),
                 name: field("name"),
                 uid: field("uid"),
                 source: fact.source,
@@ -191,11 +185,7 @@ impl History {
     fn boundary(&self, subject: &Subject, start: &Result<u64, String>) -> String {
         if let Format::Json { .. } = self.style.format {
             return to_line(&BoundaryLine {
-                time: format_micros(Timestamp::now()),
-                kind: "ExactSince",
-                context: subject.context.as_deref(),
-                resource: &subject.name,
-                namespace: subject.scope.in_namespace(),
+                head: LineHead::new(Timestamp::now(), "ExactSince", subject, subject.scope.in_namespace()),
                 resource_version: start.as_ref().ok().map(u64::to_string),
                 why: start.as_ref().err().map(String::as_str),
             });
@@ -235,11 +225,7 @@ impl History {
             ((field("/metadata/namespace"), field("/metadata/name")), field("/metadata/resourceVersion"))
         });
         let target = ReplayTarget { version, objects: versions.collect() };
-        let client = self.connection.client();
-        let api: Api<DynamicObject> = match subject.scope.in_namespace() {
-            Some(namespace) => Api::namespaced_with(client, namespace, &subject.api_resource),
-            None => Api::all_with(client, &subject.api_resource),
-        };
+        let api = objects(&self.connection, &subject.api_resource, subject.scope.in_namespace());
         let mut reason = "no object or Event of that time has a version to start from".to_owned();
         for start in start_versions(dated, self.since, version) {
             match replay(&api, subject, start, &target).await {
@@ -252,12 +238,10 @@ impl History {
     }
 
     /// Returns the lines of the exact changes of all resources, in the order of their versions.
-    fn exact(&self, existing: &[Option<Existing>], pasts: &[Option<Past>]) -> Vec<String> {
-        let mut changes: Vec<(&Subject, &PastChange)> = Vec::new();
-        for (existing, past) in existing.iter().zip(pasts) {
-            let (Some(existing), Some(past)) = (existing, past) else { continue };
-            changes.extend(past.changes.iter().map(|change| (&*existing.subject, change)));
-        }
+    fn exact<'a>(&self, replayed: impl Iterator<Item = &'a (Existing, Past)>) -> Vec<String> {
+        let mut changes: Vec<(&Subject, &PastChange)> = replayed
+            .flat_map(|(existing, past)| past.changes.iter().map(|change| (&*existing.subject, change)))
+            .collect();
         changes.sort_by_key(|(_, change)| change.version);
         changes.into_iter().filter_map(|(subject, change)| self.exact_line(subject, change)).collect()
     }
@@ -322,12 +306,7 @@ fn dated_version(object: &Value) -> Option<(Timestamp, u64)> {
 }
 
 async fn list_events(connection: &Connection, namespace: Option<&str>) -> kube::Result<Vec<Value>> {
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Event"), "events");
-    let client = connection.client();
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-        None => Api::all_with(client, &resource),
-    };
+    let api = objects(connection, &event_resource(), namespace);
     let mut parameters = ListParams::default().limit(EVENT_PAGE_SIZE);
     let mut events = Vec::new();
     loop {
@@ -342,13 +321,8 @@ async fn list_events(connection: &Connection, namespace: Option<&str>) -> kube::
 
 #[derive(Serialize)]
 struct FactLine<'a> {
-    time: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<&'a str>,
-    resource: &'a str,
-    namespace: Option<&'a str>,
+    #[serde(flatten)]
+    head: LineHead<'a>,
     name: Option<&'a str>,
     uid: Option<&'a str>,
     source: &'static str,
@@ -358,13 +332,8 @@ struct FactLine<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BoundaryLine<'a> {
-    time: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<&'a str>,
-    resource: &'a str,
-    namespace: Option<&'a str>,
+    #[serde(flatten)]
+    head: LineHead<'a>,
     resource_version: Option<String>,
     why: Option<&'a str>,
 }

@@ -13,9 +13,9 @@ use crate::changes::diff::{Change, Detail};
 use crate::changes::manager;
 use crate::clock::format_micros;
 
+/// First fields of each line.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct JsonEvent<'a> {
+pub(super) struct LineHead<'a> {
     time: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -23,6 +23,21 @@ struct JsonEvent<'a> {
     context: Option<&'a str>,
     resource: &'a str,
     namespace: Option<&'a str>,
+}
+
+impl<'a> LineHead<'a> {
+    /// Creates the head of a line of the type `kind`.
+    pub(super) fn new(time: Timestamp, kind: &'static str, subject: &'a Subject, namespace: Option<&'a str>) -> Self {
+        let (context, resource) = (subject.context.as_deref(), subject.name.as_str());
+        Self { time: format_micros(time), kind, context, resource, namespace }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonEvent<'a> {
+    #[serde(flatten)]
+    head: LineHead<'a>,
     name: Option<&'a str>,
     uid: Option<&'a str>,
     resource_version: Option<&'a str>,
@@ -50,13 +65,8 @@ struct JsonEvent<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FreshnessLine<'a> {
-    time: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<&'a str>,
-    resource: &'a str,
-    namespace: Option<&'a str>,
+    #[serde(flatten)]
+    head: LineHead<'a>,
     state: &'a str,
     why: Option<&'a str>,
     doubt_seconds: f64,
@@ -99,11 +109,7 @@ pub(super) fn event(
         manager::managers(old, &event.object, &changes)
     });
     to_line(&JsonEvent {
-        time: format_micros(now),
-        kind: event.name,
-        context: subject.context.as_deref(),
-        resource: &subject.name,
-        namespace: event.metadata("namespace"),
+        head: LineHead::new(now, event.name, subject, event.metadata("namespace")),
         name: event.metadata("name"),
         uid: event.metadata("uid"),
         resource_version: version,
@@ -137,11 +143,7 @@ pub(super) fn printable(subject: &Subject, event: &DecodedEvent<'_>, content: Co
 /// Formats the line after the initial objects.
 pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&ResourceVersion>) -> String {
     to_line(&JsonEvent {
-        time: format_micros(now),
-        kind: "Synced",
-        context: subject.context.as_deref(),
-        resource: &subject.name,
-        namespace: subject.scope.in_namespace(),
+        head: LineHead::new(now, "Synced", subject, subject.scope.in_namespace()),
         name: None,
         uid: None,
         resource_version: version.map(ResourceVersion::as_str),
@@ -160,11 +162,7 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
 /// Formats a change of freshness. At the end of a doubt, `missed` has the numbers of changes since its start.
 pub(super) fn freshness(now: Timestamp, subject: &Subject, transition: &Transition, missed: Option<Counts>) -> String {
     to_line(&FreshnessLine {
-        time: format_micros(now),
-        kind: "Freshness",
-        context: subject.context.as_deref(),
-        resource: &subject.name,
-        namespace: subject.scope.in_namespace(),
+        head: LineHead::new(now, "Freshness", subject, subject.scope.in_namespace()),
         state: transition.state,
         why: transition.reason.as_deref(),
         // Rounded to milliseconds: an unrounded binary fraction would print many digits.

@@ -26,7 +26,7 @@ use super::line::{Format, Style};
 use super::printer::Printer;
 use super::related::Related;
 use super::text_line::TextLine;
-use crate::changes::phrases::{list, text};
+use crate::changes::phrases::{container_statuses, text};
 use crate::changes::text::escape;
 use crate::clock::format_micros;
 use crate::console;
@@ -36,10 +36,6 @@ use source::ServerLog;
 
 /// Maximum number of lines that are pending for output. Above this number, the reading tasks wait.
 const MAX_PENDING_LINES: usize = 256;
-
-/// Fields of a pod's status with the states of its containers.
-const STATUS_FIELDS: [&str; 3] =
-    ["status/initContainerStatuses", "status/containerStatuses", "status/ephemeralContainerStatuses"];
 
 /// Container whose log is read.
 #[derive(Clone, Debug)]
@@ -188,8 +184,7 @@ impl PodLogs {
 
 /// Returns the containers of a pod with their current instances; `None` for a container that has not started.
 fn instances(pod: &Value) -> Vec<(String, Option<Instance>)> {
-    let statuses = STATUS_FIELDS.iter().flat_map(|field| list(pod, field));
-    let instances = statuses.map(|status| {
+    let instances = container_statuses(pod).map(|status| {
         let state = |state: &str| status.pointer(state).is_some_and(Value::is_object);
         let restarts = status.get("restartCount").and_then(Value::as_u64).unwrap_or_default();
         // A container that waits for its restart still has the log of its last instance.

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::changes::phrases::{at, event_message, list, number, text};
+use crate::changes::phrases::{at, container_statuses, event_message, event_time, list, number, text};
 
 /// A fact with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,10 +45,8 @@ pub(super) fn facts(object: &Value) -> Vec<DatedFact> {
         let fact = with_reason(format!("{kind} {status}"), text(condition, "reason"));
         facts.add("condition", text(condition, "lastTransitionTime"), fact);
     }
-    for field in ["status/initContainerStatuses", "status/containerStatuses", "status/ephemeralContainerStatuses"] {
-        for status in list(object, field) {
-            add_container(&mut facts, status);
-        }
+    for status in container_statuses(object) {
+        add_container(&mut facts, status);
     }
     if text(object, "kind") == "Job" {
         facts.add("status", text(object, "status/startTime"), "started");
@@ -90,9 +88,7 @@ fn with_reason(fact: String, reason: &str) -> String {
 
 /// Returns the fact that an Event reports, at its last occurrence.
 pub(super) fn event_fact(event: &Value) -> Option<DatedFact> {
-    let times = ["series/lastObservedTime", "lastTimestamp", "eventTime", "deprecatedLastTimestamp"];
-    let mut times = times.into_iter().chain(["metadata/creationTimestamp"]).map(|field| text(event, field));
-    let time = times.find_map(|time| time.parse().ok())?;
+    let time = event_time(event)?;
     let counts = ["series/count", "count", "deprecatedCount"].map(|field| number(event, field));
     let count = counts.into_iter().max().filter(|count| *count > 1);
     let repeated = count.map_or(String::new(), |count| format!(" ({count} times)"));

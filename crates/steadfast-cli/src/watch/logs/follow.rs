@@ -10,10 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep;
 
 use super::position::LogPosition;
-use super::source::{LogError, LogRequest, LogSource, next_line};
+use super::source::{LogError, LogRequest, LogSource};
+use crate::log_lines::next_line;
 
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(500);
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// Maximum length of a log line in bytes. The rest of a longer line is left out.
+const MAX_LINE_BYTES: usize = 16 * 1024;
 
 /// Instance of a container, as the status of its pod reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,10 +164,10 @@ impl<S: LogSource, N> LogFollower<S, N> {
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            let line = match next_line(&mut reader).await {
+            let line = match next_line(reader.as_mut(), MAX_LINE_BYTES).await {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(Ok(())),
-                Err(error) => return Ok(Err(error)),
+                Err(error) => return Ok(Err(LogError { code: None, reason: error.to_string() })),
             };
             // The rest of a line follows with the next response, unless the instance has ended.
             if !line.is_complete && follow {
