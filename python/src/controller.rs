@@ -316,7 +316,7 @@ impl Controller {
                 ControllerPhase::Running(controller) => controller.stop(seconds_to_duration(timeout)).await.cancelled,
                 ControllerPhase::Starting(_) | ControllerPhase::Stopped => 0,
             };
-            // Last, since running reconciles end by messages.
+            // Set after `stop`, because reconciles that still run report their completion through the message channel.
             state.is_stopped.send_replace(true);
             cancelled
         };

@@ -21,8 +21,8 @@ use crate::watching::{InformerHandle, Resource};
 
 /// Events of an informer, from the library's queue for this stream.
 ///
-/// The queue contains at most one merged event for each object, however slow the reader is (C8). Nothing is queued
-/// a second time here: `take` reads from that queue, and `ready` waits for it.
+/// The queue contains at most one merged event for each object, however slow the reader is (guarantee C8 in
+/// `docs/contract.md`). This type has no second queue: `take` reads from the library's queue, and `ready` waits for it.
 #[pyclass(frozen, module = "steadfast_kube._native")]
 pub(crate) struct EventStream {
     bridge: Bridge,

@@ -29,8 +29,8 @@ pub fn to_json(value: &CelValue, budget: &mut Budget, max_bytes: usize) -> Resul
     conversion.convert_value(value, MAX_VALUE_DEPTH)
 }
 
-/// Copies a JSON value without its null fields. The copy borrows nothing. A function can therefore return the copy of a
-/// value that is not part of any variable.
+/// Copies a JSON value without its null fields. The copy borrows nothing, so a CEL function can return
+/// JSON that it has created.
 ///
 /// # Errors
 ///

@@ -99,7 +99,7 @@ impl<'t> Lexer<'t> {
             self.offset += end;
             return Ok(TokenKind::Name(rest[..end].to_owned()));
         }
-        // `.5` is a number behind a name too: `a.5` is a syntax error.
+        // `.5` is read as a number after a name too, so `a.5` is a syntax error.
         let starts_number =
             first.is_ascii_digit() || (first == '.' && rest[1..].starts_with(|next: char| next.is_ascii_digit()));
         if starts_number {
@@ -139,7 +139,7 @@ impl<'t> Lexer<'t> {
         }
         let mut end = digits(rest);
         let mut is_double = false;
-        // A dot without a digit behind is a member access: `1.size` is the literal 1 and a selection.
+        // A dot that no digit follows is a member access: `1.size` is the literal 1 and a selection.
         if rest[end..].starts_with('.') && digits(&rest[end + 1..]) > 0 {
             is_double = true;
             end += 1 + digits(&rest[end + 1..]);

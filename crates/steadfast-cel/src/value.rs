@@ -81,7 +81,7 @@ enum Fields<'a> {
     Computed(Arc<BTreeMap<Key<'a>, CelValue<'a>>>),
 }
 
-/// Presence of null fields in a JSON object.
+/// Treatment of the null fields of a JSON object: as present or as absent fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nulls {
     Present,

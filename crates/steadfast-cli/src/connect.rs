@@ -216,10 +216,13 @@ mod tests {
     fn missing_context_error_lists_existing_contexts() {
         assert_eq!(server_or_error(VALID_KUBECONFIG, Some("prod")), "https://example.test:6443/");
         let unknown = server_or_error(VALID_KUBECONFIG, Some("nope"));
-        assert_eq!(unknown, "x.yaml cannot be used: the context \"nope\" does not exist; it has prod, test");
+        assert_eq!(
+            unknown,
+            "x.yaml cannot be used: the context \"nope\" does not exist; existing contexts: prod, test"
+        );
         assert!(
             server_or_error(VALID_KUBECONFIG, None)
-                .contains("no current context is set; it has prod, test; choose one with --context")
+                .contains("no current context is set; existing contexts: prod, test; choose one with --context")
         );
         assert!(
             server_or_error(VALID_KUBECONFIG, Some("test"))

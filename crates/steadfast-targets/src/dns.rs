@@ -282,7 +282,8 @@ impl BatchSender for UpdateSender<'_> {
         update.id()
     }
 
-    // The term is a prerequisite of each message. A leader whose term has ended cannot change the zone, even late.
+    // The term is a prerequisite of each message. The server therefore rejects a
+    // delayed message of a former leader.
     async fn send(&mut self, updates: &[&Update]) -> Result<(), DnsError> {
         let Zone { wire_name, key, mark, .. } = self.zone;
         let term = self.zone.term_condition()?;

@@ -82,7 +82,7 @@ fn int<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
             .parse()
             .map_err(|_| CelErrorKind::invalid_argument("int", "a string must be a decimal integer of 64 bits"))?,
         CelValue::Timestamp(timestamp) => {
-            // The seconds of `now` increase, so the result is valid until the next second only.
+            // The variable `now` advances with the clock, so a number of seconds derived from it changes at the next second.
             meter.recheck_after(next_second(timestamp));
             timestamp.instant.as_second()
         }
@@ -159,7 +159,7 @@ fn duration<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
     })))
 }
 
-/// Returns the nanoseconds to the next second of a timestamp that moves with time.
+/// Returns the nanoseconds until the next second if `timestamp` advances with the clock, and `None` if it is constant.
 fn next_second(timestamp: &CelTimestamp) -> Option<i128> {
     let elapsed = timestamp.instant.as_nanosecond().rem_euclid(1_000_000_000);
     (timestamp.rate != 0).then_some(1_000_000_000 - elapsed)

@@ -29,8 +29,8 @@ const LIST_DEADLINE: Duration = Duration::from_secs(5);
 /// Duration above which a conversion is reported as slow.
 const SLOW: Duration = Duration::from_secs(1);
 
-const EFFECT: &str = "lists and watches of this version fail, and the API server may stop to serve the resource; informers do \
-                   not sync";
+const EFFECT: &str = "lists and watches of this version fail, the API server may stop serving the resource, and informers \
+                   do not sync";
 
 /// Lists an object of each version of the resources with a conversion webhook.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {

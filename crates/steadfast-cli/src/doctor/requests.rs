@@ -152,7 +152,8 @@ fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Res
     request.extension(deadlines).body(Body::from(body)).map_err(|error| CheckError::NoResponse(error.to_string()))
 }
 
-/// Returns the cause without advice for writes, which no check sends.
+/// Returns the cause of a transport error without its advice about repeated writes. The checks create no stored
+/// objects, so a repeated request is harmless.
 fn not_sent(error: SendError) -> CheckError {
     CheckError::NoResponse(match error {
         SendError::Transport(error) => error.cause(),

@@ -1,5 +1,5 @@
-//! The status of the program as one HTML page, for a browser. The page loads nothing, and every text of a tenant is
-//! escaped.
+//! The status of the program as one HTML page, for a browser. The page loads no other resources. Text from
+//! Kubernetes objects and from the configuration is escaped.
 
 use std::fmt::Write;
 

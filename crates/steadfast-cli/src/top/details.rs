@@ -47,7 +47,7 @@ pub(super) struct Details {
     pub(super) page: DetailsPage,
     changes: Vec<PageLine>,
     yaml: Vec<PageLine>,
-    /// Lines of the page that the shell loads: events or logs.
+    /// Lines of the events or logs page, which the module `session` loads from the server.
     loaded: VecDeque<PageLine>,
     /// First visible line.
     scroll: usize,

@@ -1,5 +1,5 @@
-//! State of the screen: tabs, cursor, prompt and opened object. Keys and changes are inputs, and requests to the shell
-//! are outputs; the model has no I/O and no clock.
+//! State of the screen: tabs, cursor, prompt and opened object. Keys and changes are inputs, and requests to
+//! the module `session` are outputs; the model has no I/O and no clock.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -39,7 +39,7 @@ pub(super) enum Purpose {
     Filter,
 }
 
-/// Request of the model to the shell.
+/// Request of the model to the module `session`, which has the I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Quit,

@@ -227,7 +227,7 @@ fn log_line(
             if left_out > 0 {
                 line.add_dim(&format!("… ({left_out} more bytes)"));
             }
-            // Not shortened to the terminal: the end of a message is often its cause.
+            // Not shortened to the width of the terminal, because a log message often ends with the cause of an error.
             line.render(*color, None)
         }
         // Rejected at the start.

@@ -70,7 +70,8 @@ pub(super) fn split_sections(response: &str) -> [&str; 3] {
     [&response[..servers], &response[servers..stat], &response[stat..]]
 }
 
-/// Returns the error text between the parts of a response that `split_sections` would split.
+/// Returns the first line of a response that belongs to none of the three sections of `split_sections`. HAProxy reports
+/// errors as such lines.
 pub(super) fn error_line(response: &str) -> String {
     // Lines of `show info` contain `: `, tables start with `#`, and the version line of the server table is `1`.
     let is_error = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);

@@ -88,7 +88,7 @@ impl Layout {
         item.get(&self.owner).and_then(Json::as_str) == Some(&self.mark)
     }
 
-    /// Returns the listed items. Items of the mirror have a value.
+    /// Returns the keys of the listed items. The value is `Some` only for items that this mirror owns.
     pub(super) fn parse_items(&self, list: &[u8]) -> Result<Vec<(String, Option<Json>)>, String> {
         let list: Json = serde_json::from_slice(list).map_err(|error| format!("it is not valid JSON: {error}"))?;
         let place =

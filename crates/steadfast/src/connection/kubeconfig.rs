@@ -192,7 +192,11 @@ impl MergedKubeconfig {
 
     fn known(&self) -> String {
         let names: Vec<_> = self.context_names().collect();
-        if names.is_empty() { "it has no contexts".to_owned() } else { format!("it has {}", names.join(", ")) }
+        if names.is_empty() {
+            "no contexts exist".to_owned()
+        } else {
+            format!("existing contexts: {}", names.join(", "))
+        }
     }
 
     /// Adds the entries of `file`, except those with names from an earlier file.

@@ -131,7 +131,7 @@ fn describe_conditions(phrases: &mut Phrases<'_>) {
             phrases.say_minor(format!("{kind} {}", text(condition, "status")));
         }
     }
-    // A new pod is not ready yet, which is no news.
+    // The first condition of a new pod is always `Ready False`, so it is printed only if nothing else changed.
     let is_first = find_condition(old, "Ready").is_none();
     if let Some(ready) = find_condition(new, "Ready").filter(|_| is_first)
         && text(ready, "status") == "False"

@@ -174,7 +174,7 @@ fn describe_rollout(phrases: &mut Phrases<'_>, counters: &Counters) {
 fn describe_ready(phrases: &mut Phrases<'_>, counters: &Counters) {
     let (before, now) = (number(phrases.old, counters.ready), number(phrases.new, counters.ready));
     let desired_count = desired(phrases.new, counters);
-    // A surplus during a rollout is no news.
+    // More ready pods than desired are normal during a rollout, and are not reported.
     let is_surplus = before >= desired_count && now >= desired_count;
     if before != now && !is_surplus {
         let tone = if now < before && now < desired_count { Tone::Bad } else { Tone::Good };

@@ -116,7 +116,7 @@ fn duplicate_keys_and_unused_halves_are_accepted() {
     let error = merged.config(Some("half")).expect_err("no cluster").to_string();
     assert!(error.contains("the context \"half\" has no cluster"), "{error}");
     let error = merged.config(Some("other")).expect_err("no such context").to_string();
-    assert!(error.contains("the context \"other\" does not exist; it has c, half"), "{error}");
+    assert!(error.contains("the context \"other\" does not exist; existing contexts: c, half"), "{error}");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn errors_name_field_without_secret() {
             "client-certificate-data is not base64",
         ),
         ("current-context: c", "x: [hunter2", "line"),
-        ("current-context: c", "current-context:", "no current context is set; it has c, half"),
+        ("current-context: c", "current-context:", "no current context is set; existing contexts: c, half"),
         ("server: 'https://one.example:6443'", "certificate-authority: a", "no server"),
         ("cluster: k, user: u", "cluster: x, user: u", "the cluster \"x\" of the context \"c\" does not exist"),
     ] {
@@ -179,5 +179,5 @@ fn text_may_be_utf16_or_json() {
     let json = r#"{"clusters":[{"name":"k","cluster":{"server":"https://one.example"}}],
         "contexts":[{"name":"c","context":{"cluster":"k","user":"absent"}}],"current-context":"c"}"#;
     assert_eq!(token(&config(json).expect("JSON is YAML")), None);
-    assert!(config("").is_err_and(|error| error.to_string().contains("no current context is set; it has no contexts")));
+    assert!(config("").is_err_and(|error| error.to_string().contains("no current context is set; no contexts exist")));
 }
