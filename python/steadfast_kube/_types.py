@@ -165,8 +165,8 @@ class Doubt(Freshness):
     """A state other than `Fresh`: the cache may lack changes.
 
     `since` is the start of the doubt, `lasting` its duration in seconds, and `why` its cause. `age` is the time since the
-    last proof in seconds, and `version` the last version that the cache is known to contain. `attempts` counts failed
-    attempts since the last sign of health, and `next_attempt` is the time until the next one in seconds.
+    last proof in seconds, and `version` the last version that the cache is known to contain. `attempts` counts
+    consecutive failed attempts, and `next_attempt` is the time until the next one in seconds.
     """
 
     since: datetime

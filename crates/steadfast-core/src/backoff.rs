@@ -53,12 +53,12 @@ impl Backoff {
         random.between(longest / 2, longest)
     }
 
-    /// Resets the failures after a sign of health.
+    /// Resets the number of failures, so that the next delay is the first one again.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the number of failures since the last sign of health.
+    /// Returns the number of failures since the last reset.
     pub fn failures(&self) -> u32 {
         self.failures
     }

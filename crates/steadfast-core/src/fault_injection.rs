@@ -1,6 +1,6 @@
 //! Faults that a test injects into an informer, to prove that the checker detects each violation of the contract.
 //!
-//! The rules of an informer contain a [`FaultInjection`] value, and [`inject!`](crate::inject) checks it. Without the
+//! The settings of an informer contain a [`FaultInjection`] value, and [`inject!`](crate::inject) checks it. Without the
 //! feature `fault-injection` the value has no size, and each check is a constant.
 
 /// Fault that a test can inject into an informer.

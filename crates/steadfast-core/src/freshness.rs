@@ -69,7 +69,8 @@ pub struct Doubt {
     pub why: Arc<str>,
     /// Last version that the cache is known to contain; `None` before the first list.
     pub version: Option<ResourceVersion>,
-    /// Number of failed attempts since the last sign of health.
+    /// Number of consecutive failed attempts. A proof resets this number, except for repeated lists after watches that
+    /// could not resume. A stream that stays open for 5 s resets all.
     pub attempts: u32,
     /// Time until the next attempt, if an attempt is scheduled.
     pub next_attempt: Option<Duration>,
@@ -175,7 +176,7 @@ pub struct Evidence {
     pub why: Arc<str>,
     /// Version of the cache.
     pub version: Option<ResourceVersion>,
-    /// Number of failed attempts since the last sign of health.
+    /// Number of consecutive failed attempts, as in [`Doubt::attempts`].
     pub attempts: u32,
     /// Time of the next attempt.
     pub next_attempt: Option<Instant>,

@@ -327,7 +327,7 @@ impl Reflector {
         match record {
             RecordMeaning::Change(version) => {
                 self.advance_to(now, version.clone());
-                // A useful watch ends the series of short watches.
+                // A watch that delivered a change resets the backoff for watches that end immediately.
                 self.retry.short_watches.reset();
                 self.delta_policy.changed(1);
                 self.records += 1;

@@ -178,7 +178,7 @@ impl fmt::Display for SyncTimeout {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline passed.
+    /// The deadline of a wait for a version, a deletion or a write passed.
     #[error("{resource} did not reach {target} within {:.1} s: {state}", .waited.as_secs_f64())]
     Deadline {
         /// Resource and scope.
@@ -190,7 +190,7 @@ pub enum WaitError {
         /// State of the cache.
         state: Freshness,
     },
-    /// The deadline passed, and a condition did not hold.
+    /// The deadline of a wait for a condition of the caller passed.
     #[error("{resource}: {target} did not hold within {:.1} s; last seen: {seen}; {state}", .waited.as_secs_f64())]
     Unmet {
         /// Resource and scope.

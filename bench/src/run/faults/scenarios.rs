@@ -70,10 +70,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         Box::pin(each_second(setup, Faults::end_watches))
     }),
     scenario("F10", "connections accepted and closed for 10 s", |setup| Box::pin(turned_away(setup))),
-    scenario("F11", "changes during a cut of 2 s, history compacted", |setup| Box::pin(compacted(setup))),
+    scenario("F11", "changes during a 2 s network outage, history compacted", |setup| Box::pin(compacted(setup))),
     scenario("F11", "410 in the stream", |setup| Box::pin(gone_in_stream(setup))),
-    scenario("F12", "10 recreated during a cut of 2 s, history compacted", |setup| Box::pin(recreated(setup))),
-    scenario("F13", "10 deleted during a cut of 2 s, history compacted", |setup| Box::pin(deleted(setup))),
+    scenario("F12", "10 objects recreated during a 2 s network outage, history compacted", |setup| Box::pin(recreated(setup))),
+    scenario("F13", "10 objects deleted during a 2 s network outage, history compacted", |setup| Box::pin(deleted(setup))),
     scenario("F14", "continue tokens expire in the first list of 1,200", |setup| {
         Box::pin(ready(expired_continue_tokens(setup)))
     }),

@@ -18,8 +18,8 @@ pub(super) enum StoredEncoding {
 /// Bit of objects already reported as undecodable.
 const REPORTED: u64 = 1 << 16;
 
-/// Position of the lowest bit of the identifier. The identifier wraps around after 140 million million objects: 90
-/// years at 50,000 objects per second.
+/// Position of the lowest bit of the identifier. The identifier wraps around after 2^47 objects: 90 years at 50,000
+/// objects per second.
 const ID_SHIFT: u32 = 17;
 
 impl PackedState {

@@ -56,7 +56,8 @@ impl<'de> JsonView<'de> for StandaloneObject<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut members = Members::new(self.id, self.reader, MAX_DEPTH)?;
         members.trims = !self.keep_managed_fields;
-        // Only list items of this type contain their `apiVersion` and `kind` in JSON, and both are constant.
+        // In a protobuf list, items have no envelope and thus no type. In a JSON list, only items of the type
+        // `PartialObjectMetadata` contain `apiVersion` and `kind`, and both are constant.
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
         let implied_type = if self.id == table().partial { partial } else { TypeMeta::default() };
         let TypeMeta { api_version, kind } = self.types.unwrap_or(implied_type);

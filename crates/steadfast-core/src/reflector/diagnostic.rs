@@ -61,7 +61,7 @@ pub enum Diagnostic {
         code: Option<u16>,
         /// Reason of the server's `Status`, such as `Forbidden`; `None` if the server reported none.
         reason: Option<Arc<str>>,
-        /// Number of failures since the last sign of health.
+        /// Number of consecutive failed attempts, as in [`Doubt`](crate::Doubt).
         attempts: u32,
         /// Delay until the next attempt.
         retry_in: Duration,

@@ -23,7 +23,8 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// Creates an index of this snapshot by the values that `extract` returns for an object.
     /// [`Store::add_filled_index`](super::Store::add_filled_index) adds the index to the store.
     ///
-    /// Readers can use the index at once: snapshots without it check every object.
+    /// Readers can use the index immediately. Until the store maintains the index, each read of the index checks every
+    /// object of the snapshot.
     #[doc(hidden)]
     pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (StoreIndex<K, I>, Joining<K>)
     where
@@ -61,7 +62,8 @@ impl<K: Send + Sync + 'static> Joining<K> {
         }
         let mut replacements = Vec::new();
         self.objects.differences(&snapshot.objects, |slot, old, new| {
-            // A reused slot has two keys here. `keeps_key` detects this case.
+            // If the slot was reused for another object, `old` and `new` have different keys.
+            // `Replacement::keeps_key` detects this case.
             replacements.push(Replacement { slot, old: old.cloned(), new: new.cloned(), decoded: None, values: None });
         });
         // No values were computed in advance for an index that is not part of the store.

@@ -2,8 +2,9 @@
 //!
 //! A transaction that returned an error may still be on the disk, for example if only the final acknowledgement failed.
 //! The next transaction would then compute its changes from the wrong state. Rows that the uncertain transaction added,
-//! and that were removed since, would stay in the file forever. Each state therefore has a mark in the file. The next
-//! transaction reads the mark and starts from the state with that mark.
+//! and that were removed since, would stay in the file forever. Each state therefore has a number, its mark, which the
+//! transaction writes to the partition's header in the file. The next transaction reads the mark from the file and
+//! starts from the state with this mark.
 
 use super::database::Fault;
 
@@ -39,7 +40,7 @@ enum TransactionStart<S> {
 }
 
 impl<S: Clone> Generations<S> {
-    /// Creates the history of a partition with `state` and its mark, or without a usable state.
+    /// Creates the history of a partition. `state` is the state in the file and its mark, if that state is usable.
     pub(super) fn new(state: Option<(u64, S)>) -> Self {
         let next_mark = state.as_ref().map_or(0, |(mark, _)| mark.wrapping_add(1));
         Self { written: state, uncertain: None, in_progress: None, is_erased: false, next_mark }

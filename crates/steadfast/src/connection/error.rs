@@ -105,7 +105,7 @@ fn unusable(error: &KubeconfigError) -> String {
         KubeconfigError::LoadCertificateAuthority(error) => unusable_data("certificate-authority", error),
         KubeconfigError::LoadClientCertificate(error) => unusable_data("client-certificate", error),
         KubeconfigError::LoadClientKey(error) => unusable_data("client-key", error),
-        KubeconfigError::ParseCertificates(_) => "its certificate-authority is not PEM".to_owned(),
+        KubeconfigError::ParseCertificates(_) => "the certificate-authority is not PEM".to_owned(),
         // Further variants exist only with features of `kube` that other crates of the program may enable.
         #[allow(unreachable_patterns)]
         other => other.to_string(),

@@ -94,7 +94,7 @@ pub(super) fn certified(
     let key = keys.ok_or("client-key holds no private key in PEM")?;
     let signer = provider.key_provider.load_private_key(key.clone_key()).map_err(|error| {
         if contains(key.secret_der(), P521) || contains(&chain[0], P521) {
-            return "client-key is on the curve P-521, and this provider of cryptography cannot sign with it; build \
+            return "client-key is on the curve P-521, and this rustls crypto provider cannot sign with it; build \
                     `steadfast` with its feature `aws-lc-rs`, or use a key on the curve P-256 or P-384"
                 .to_owned();
         }

@@ -8,11 +8,11 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::error;
 
-/// Error message if no provider of cryptography is available.
-const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
-                           install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
+/// Error message if no rustls crypto provider is available.
+const NO_PROVIDER: &str = "no rustls crypto provider: build `steadfast` with its feature `ring` or `aws-lc-rs`, or install \
+                           one with `rustls::crypto::CryptoProvider::install_default` before connecting";
 
-/// Returns the provider of cryptography: the program's own choice, or the one that this library was built with.
+/// Returns the rustls crypto provider: the program's own choice, or the provider that this library was built with.
 pub(super) fn provider() -> Result<Arc<CryptoProvider>, String> {
     // The program's own choice has precedence. With two compiled-in providers and no default, rustls panics.
     if CryptoProvider::get_default().is_none() {
@@ -30,7 +30,7 @@ pub(super) fn client_config(
     // An empty trust store fails only in the first handshake, so the error is reported here.
     let has_no_roots = config.root_cert.as_ref().is_some_and(Vec::is_empty);
     if has_no_roots && config.root_cert_file.is_none() && !config.accept_invalid_certs {
-        return Err("its certificate-authority holds no certificate".to_owned());
+        return Err("the certificate-authority holds no certificate".to_owned());
     }
     // The configuration is built without credentials. With credentials, `kube` would run a credential plugin here, and
     // would reject certificates that a server may accept.
@@ -43,7 +43,7 @@ pub(super) fn client_config(
     Ok(tls)
 }
 
-/// Installs the compiled-in provider of cryptography, if any, as the default of the process.
+/// Installs the compiled-in crypto provider, if any, as the default of the process.
 fn install_provider() {
     // An error means that another thread has just installed a default, which is suitable too.
     #[cfg(feature = "aws-lc-rs")]

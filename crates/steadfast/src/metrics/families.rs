@@ -25,10 +25,14 @@ pub(super) const FAILED_DIALS: Family =
     plain("steadfast_connection_dial_failures", "Connections that could not be established, by cause");
 pub(super) const CLOSED: Family =
     plain("steadfast_connections_closed", "Established connections that have ended, by cause");
-pub(super) const ROUND_TRIP: Family =
-    seconds("steadfast_connection_ping_round_trip", "Longest last ping round trip of the open connections");
-pub(super) const SILENCE: Family =
-    seconds("steadfast_connection_silence", "Longest time since the last received byte of the open connections");
+pub(super) const ROUND_TRIP: Family = seconds(
+    "steadfast_connection_ping_round_trip",
+    "Maximum over the open connections of the most recent ping round-trip time",
+);
+pub(super) const SILENCE: Family = seconds(
+    "steadfast_connection_silence",
+    "Maximum over the open connections of the time since the last received byte",
+);
 pub(super) const RECEIVED: Family = bytes("steadfast_connection_received", "Bytes received on the wire");
 pub(super) const SENT: Family = bytes("steadfast_connection_sent", "Bytes sent on the wire");
 pub(super) const REQUESTS: Family =
@@ -46,8 +50,10 @@ pub(super) const AGE: Family = seconds(
 );
 pub(super) const DOUBT: Family =
     seconds("steadfast_informer_doubt", "Time since the cache left the state fresh, 0 while it is fresh");
-pub(super) const ATTEMPTS: Family =
-    plain("steadfast_informer_failed_attempts", "Failed attempts since the last sign of health: the backoff step");
+pub(super) const ATTEMPTS: Family = plain(
+    "steadfast_informer_failed_attempts",
+    "Consecutive failed attempts; reset by a proof (except repeated lists) or by a stream open for 5 s",
+);
 pub(super) const OBJECTS: Family = plain("steadfast_informer_objects", "Objects in the cache");
 pub(super) const MEMORY: Family =
     bytes("steadfast_informer_memory", "Memory of the cache and of pending changes, by part");
@@ -58,7 +64,7 @@ pub(super) const VERSION: Family =
 pub(super) const SENT_REQUESTS: Family = plain("steadfast_informer_requests", "Requests for the cache, by kind");
 pub(super) const OPENED_REQUESTS: Family = plain(
     "steadfast_informer_requests_opened",
-    "Requests with a successful start of the response; streams in the case of watches and streamed lists",
+    "Requests that received successful response headers, by kind; includes opened watches and streamed lists",
 );
 pub(super) const ENDED_REQUESTS: Family =
     plain("steadfast_informer_requests_ended", "Finished requests, by kind and outcome");
@@ -70,7 +76,7 @@ pub(super) const EVENTS: Family = plain(
 );
 pub(super) const UNREAD: Family = plain(
     "steadfast_informer_decode_failures",
-    "Records that could not be decoded: of an identified object, or of none",
+    "Records that could not be decoded, by record: of a known object (object), or of an unknown one (unidentified)",
 );
 pub(super) const NOTES: Family =
     plain("steadfast_informer_diagnostics", "Diagnostics of the informer, as in its log lines and in on_diagnostic");

@@ -43,12 +43,12 @@ pub(super) struct Traffic {
     allows_slow_peer: AtomicBool,
     /// TLS alert of a peer that rejected the client.
     tls_rejection: OnceLock<rustls::Error>,
-    /// Time limit for writes.
+    /// Deadline of all writes, if any.
     fence: Option<Fence>,
 }
 
 impl Traffic {
-    /// Creates empty counters at `now`. With a `fence`, writes are permitted only while it is open.
+    /// Creates empty counters at `now`. With a `fence`, writes are permitted only before its deadline.
     pub(super) fn new(now: Instant, fence: Option<Fence>) -> Self {
         Self {
             received: AtomicU64::new(0),
@@ -82,17 +82,17 @@ impl Traffic {
         }
     }
 
-    /// Allows or forbids the peer to read slowly. Always forbidden behind a fence.
+    /// Allows or forbids the peer to read slowly. A connection with a fence never allows it.
     pub(super) fn allow_slow_peer(&self, allowed: bool) {
         self.allows_slow_peer.store(allowed && self.fence.is_none(), Ordering::SeqCst);
     }
 
-    /// Returns the time limit for writes.
+    /// Returns the deadline of all writes, if any.
     pub(super) fn fence(&self) -> Option<&Fence> {
         self.fence.as_ref()
     }
 
-    /// Returns true if the time limit for writes has passed.
+    /// Returns true if the deadline of all writes has passed.
     pub(super) fn is_fenced(&self) -> bool {
         self.fence.as_ref().is_some_and(|fence| !fence.is_open())
     }

@@ -29,8 +29,8 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// The list is read in pages of 500 objects, all at one version. If the continue token expires before the last page,
 /// the remaining pages have a later version. Each name still occurs at most once, and every object that existed during
-/// the whole list occurs. In both cases, [`watch_from`](crate::watch_from) with the list's [`version`](Self::version)
-/// returns all later changes.
+/// the whole list occurs. With or without an expired token, [`watch_from`](crate::watch_from) with the list's
+/// [`version`](Self::version) returns all later changes.
 ///
 /// An interrupted page is requested again, for at most 30 s without progress. The stream ends after an error other than
 /// [`StreamError::Unreadable`]. The list is complete only if the stream ended without an error.

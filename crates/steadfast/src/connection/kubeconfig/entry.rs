@@ -165,7 +165,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let all = sections(pem).into_iter().filter(|(kind, _)| *kind == SectionKind::Certificate).map(|(_, der)| der);
     let trusted: Vec<Vec<u8>> = all.filter(|der| RootCertStore::empty().add(der.as_slice().into()).is_ok()).collect();
     if trusted.is_empty() {
-        return Err("its certificate-authority holds no certificate in PEM".to_owned());
+        return Err("the certificate-authority holds no certificate in PEM".to_owned());
     }
     Ok(trusted)
 }

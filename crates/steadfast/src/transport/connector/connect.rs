@@ -36,12 +36,12 @@ pub(super) async fn request_tunnel(
     // Reads one byte at a time: data after the head belongs to the server, which may send first.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_HEAD_BYTES {
-            return Err(format!("its response has a head of more than {MAX_HEAD_BYTES} bytes; is it an HTTP proxy?"));
+            return Err(format!("the response headers exceed {MAX_HEAD_BYTES} bytes; is this an HTTP proxy?"));
         }
         match stream.read_u8().await {
             Ok(byte) => head.push(byte),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err("it closed the connection without a response; is it an HTTP proxy?".to_owned());
+                return Err("the proxy closed the connection without a response; is this an HTTP proxy?".to_owned());
             }
             Err(error) => return Err(lost(error)),
         }
@@ -56,18 +56,18 @@ fn check_response(head: &[u8], has_login: bool) -> Result<(), String> {
     let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split_once(' ')).map(|(_, status)| status.trim());
     let code = status.and_then(|status| status.get(..3)).and_then(|code| code.parse::<u16>().ok());
     let (Some(status), Some(code)) = (status, code) else {
-        return Err("its response is not that of an HTTP proxy; check the scheme and port of proxy-url".to_owned());
+        return Err("the response is not that of an HTTP proxy; check the scheme and port of proxy-url".to_owned());
     };
     let status: String = status.chars().filter(|letter| !letter.is_control()).take(MAX_REASON_CHARS).collect();
     let advice = match code {
         200..=299 => return Ok(()),
-        407 if has_login => "it does not accept the user and password of proxy-url",
+        407 if has_login => "the proxy does not accept the user and password of proxy-url",
         407 => "put a user and password into proxy-url",
-        403 | 405 => "it denies access to this server; ask its operator",
-        502..=504 => "it cannot reach the server itself",
-        _ => "ask its operator",
+        403 | 405 => "the proxy denies access to this server; ask the operator of the proxy",
+        502..=504 => "the proxy cannot reach the server",
+        _ => "ask the operator of the proxy",
     };
-    Err(format!("it responded with {status}: {advice}"))
+    Err(format!("the proxy responded with {status}: {advice}"))
 }
 
 #[cfg(test)]
@@ -108,9 +108,9 @@ mod tests {
         let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
         for (response, why) in [
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),
-            (head("502 Bad Gateway"), "it cannot reach the server itself"),
+            (head("502 Bad Gateway"), "the proxy cannot reach the server"),
             (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "is not that of an HTTP proxy"),
-            (vec![b'x'; 3 * MAX_HEAD_BYTES], "more than 8192 bytes"),
+            (vec![b'x'; 3 * MAX_HEAD_BYTES], "exceed 8192 bytes"),
             (format!("HTTP/1.1 500 {}\r\n\r\n", "y".repeat(4000)).into_bytes(), "500 yyy"),
         ] {
             let (outcome, _, _) = tunnel_with_response(response, None).await;

@@ -92,10 +92,16 @@ async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), Str
             stream.write_all(&words).await.map_err(lost)?;
             stream.flush().await.map_err(lost)?;
             let [_, status] = read(stream).await?;
-            if status == 0 { Ok(()) } else { Err("it does not accept the user and password of proxy-url".to_owned()) }
+            if status == 0 {
+                Ok(())
+            } else {
+                Err("the proxy does not accept the user and password of proxy-url".to_owned())
+            }
         }
-        (NO_ACCEPTABLE_METHOD, None) => Err("it requires a login: put a user and password into proxy-url".to_owned()),
-        (NO_ACCEPTABLE_METHOD, Some(_)) => Err("it accepts no login by user and password".to_owned()),
+        (NO_ACCEPTABLE_METHOD, None) => {
+            Err("the proxy requires a login: put a user and password into proxy-url".to_owned())
+        }
+        (NO_ACCEPTABLE_METHOD, Some(_)) => Err("the proxy accepts no login by user and password".to_owned()),
         _ => Err(not_socks()),
     }
 }
@@ -111,13 +117,13 @@ fn expect_version(version: u8) -> Result<(), String> {
 }
 
 fn not_socks() -> String {
-    "its response is not that of a SOCKS5 proxy; check the scheme and port of proxy-url".to_owned()
+    "the response is not that of a SOCKS5 proxy; check the scheme and port of proxy-url".to_owned()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the conversion of errors into messages")]
 fn lost(error: io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it closed the connection during the handshake".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the proxy closed the connection during the handshake".to_owned(),
         _ => format!("the connection to the proxy failed: {error}"),
     }
 }
@@ -126,7 +132,7 @@ fn lost(error: io::Error) -> String {
 fn refusal(reply: u8) -> String {
     let reason = match reply {
         1 => "general failure",
-        2 => "connection not allowed by its rules",
+        2 => "connection not allowed by the proxy's rules",
         3 => "network unreachable",
         4 => "host unreachable",
         5 => "connection refused",
@@ -135,7 +141,7 @@ fn refusal(reply: u8) -> String {
         8 => "address type not supported",
         _ => "an unknown reply code",
     };
-    format!("it responded with {reply}, {reason}")
+    format!("the proxy responded with {reply}, {reason}")
 }
 
 #[cfg(test)]
