@@ -151,7 +151,8 @@ class Freshness:
 class Fresh(Freshness):
     """A proof shows that the cache had all changes up to `age` seconds ago.
 
-    `tainted` contains the keys whose newest state cannot be decoded; reads of them raise `Unknown`.
+    `tainted` contains the keys whose newest state cannot be decoded; reads of them raise `Unknown`. `polled` is set if the
+    resource cannot be watched, so that the cache lists it periodically instead.
     """
 
     age: float
@@ -235,7 +236,7 @@ class UnknownKind(NotSynced):
 
 
 class NotReached(SteadfastError, TimeoutError):
-    """A wait ended before its condition held. `freshness` is the state of the cache at that time."""
+    """A timeout expired before the condition of a wait was true. `freshness` is the state of the cache at that time."""
 
     def __init__(self, message: str, freshness: Freshness) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The names of the official client's informer (`kubernetes.informer`, 36.0 or later) over an informer of this package.
+"""Replacement for `kubernetes.informer` of the official client (36.0 or later), with the same classes and constants.
 
 ```python
 from kubernetes import client, config

@@ -15,7 +15,7 @@ use steadfast::{
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Recorder, config_map, history, informers};
 
-/// README.md, "In a program": the complete program, as in an empty crate.
+/// README.md, "As a library": the complete program, as in an empty crate.
 #[rustfmt::skip]
 pub(crate) mod readme {
     use std::time::Duration;
