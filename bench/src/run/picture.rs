@@ -14,7 +14,7 @@ const CHARTS: &[(&str, &str)] = &[
     ("resident", "memory"),
     ("CPU time per event", "events"),
     ("write to handler, p99", "latency"),
-    ("relist, peak to settled", "relist"),
+    ("relist, peak relative to memory before", "relist"),
 ];
 
 /// Height of a row and maximum widths, in pixels.

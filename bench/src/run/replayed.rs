@@ -164,7 +164,7 @@ impl ReplayedRun<'_> {
             self.run_command(&format!("expire {}", self.session.size.div_ceil(OBJECTS_PER_CHANGED_OBJECT))).await?;
         self.session.record("relist, CPU time", "s", &relist["cpu"]);
         let peak = self.session.client.request("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
-        self.session.record("relist, peak to settled", "times", &Value::from(peak / before));
+        self.session.record("relist, peak relative to memory before", "times", &Value::from(peak / before));
         Ok(())
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct RunArgs {
     /// Only clients with this text in their name
     #[arg(long)]
     pub(super) only: Option<String>,
-    /// Benchmark program of an earlier commit: its typed clients are measured too
+    /// Benchmark program of an earlier commit: its clients with decoded objects are measured too
     #[arg(long)]
     pub(super) earlier: Option<PathBuf>,
     /// Only these faults, such as `F4`

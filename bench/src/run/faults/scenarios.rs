@@ -57,7 +57,7 @@ impl Scenario {
 /// All scenarios, in the order of the catalog.
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F1", "no server for 10 s at the start", |setup| Box::pin(absent(setup))),
-    scenario("F2", "server restarts, 2 s down, with an empty window", |setup| Box::pin(restarts(setup))),
+    scenario("F2", "server is down for 2 s, and restarts with an empty watch cache", |setup| Box::pin(restarts(setup))),
     scenario("F3", "RST in mid-stream, five times in 5 s", |setup| Box::pin(resets(setup))),
     scenario("F4", "black hole of the open connection, new ones work", |setup| Box::pin(black_hole(setup)))
         .long_running(),
@@ -72,8 +72,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F10", "connections accepted and closed for 10 s", |setup| Box::pin(turned_away(setup))),
     scenario("F11", "changes during a 2 s network outage, history compacted", |setup| Box::pin(compacted(setup))),
     scenario("F11", "410 in the stream", |setup| Box::pin(gone_in_stream(setup))),
-    scenario("F12", "10 objects recreated during a 2 s network outage, history compacted", |setup| Box::pin(recreated(setup))),
-    scenario("F13", "10 objects deleted during a 2 s network outage, history compacted", |setup| Box::pin(deleted(setup))),
+    scenario("F12", "10 objects recreated during a 2 s network outage, history compacted", |setup| {
+        Box::pin(recreated(setup))
+    }),
+    scenario("F13", "10 objects deleted during a 2 s network outage, history compacted", |setup| {
+        Box::pin(deleted(setup))
+    }),
     scenario("F14", "continue tokens expire in the first list of 1,200", |setup| {
         Box::pin(ready(expired_continue_tokens(setup)))
     }),

@@ -52,7 +52,7 @@ const GROUPS: &[(&str, &[(&str, Prominence)])] = &[
             ("list a namespace, p50", Prominence::Summary),
             ("list a namespace, p99", Prominence::Summary),
             ("relist, CPU time", Prominence::FirstPage),
-            ("relist, peak to settled", Prominence::Summary),
+            ("relist, peak relative to memory before", Prominence::Summary),
         ],
     ),
 ];
