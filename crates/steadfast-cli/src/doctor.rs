@@ -145,7 +145,7 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
                 &report.source,
                 reason,
                 "without a usable configuration, no request is sent",
-                "correct the user and the cluster of this context in the kubeconfig, or run its credential plugin by hand",
+                "correct the user and the cluster of this context in the kubeconfig, or run its credential plugin in a shell",
             )];
         }
     }

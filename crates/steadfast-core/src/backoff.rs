@@ -6,7 +6,7 @@ use crate::random::Random;
 
 /// Backoff: a short first delay, then jittered delays that double up to a maximum.
 ///
-/// Only a sign of health resets the backoff: a proof, or a stream that stayed open. Elapsed time does not. A server
+/// Only a proof, or a stream that stayed open, resets the backoff. Elapsed time does not. A server
 /// that closes accepted connections immediately therefore receives requests at growing intervals (R6).
 #[derive(Clone, Debug)]
 pub struct Backoff {

@@ -14,8 +14,8 @@ use crate::short::ShortText;
 #[derive(Clone)]
 pub struct ResourceVersion(ShortText<INLINE_BYTES>);
 
-/// Inline length in bytes. Kubernetes versions are revisions of etcd, which counts writes; no cluster has had a hundred
-/// million million writes.
+/// Inline length in bytes. Kubernetes versions are revisions of etcd, which counts writes; no cluster has had
+/// 10^14 writes.
 const INLINE_BYTES: usize = 14;
 
 /// Prefix of a version that looks like a number and must not be ordered. The prefix is not part of the version.

@@ -12,7 +12,7 @@ pub enum InjectedExecutorFault {
     StandbyNotWoken,
     /// Fault: the standby thread takes over without checking again that the step still runs.
     TakeoverUnchecked,
-    /// Fault: the relieved thread still counts as the leading thread.
+    /// Fault: a thread that was replaced still counts as the leading thread.
     EpochNotAdvanced,
     /// Fault: the first thread may lead again, and is not notified.
     HandbackNotNotified,

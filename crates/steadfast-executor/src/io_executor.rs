@@ -75,7 +75,7 @@ struct State<R: Reactor> {
 /// State of the first thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstThread {
-    /// Leading, or in the step in which it was relieved.
+    /// Leading, or in the step during which another thread took over.
     Working,
     /// Relieved, finished with its step, and waiting to lead again.
     WantsToLead,
@@ -242,10 +242,10 @@ impl<R: Reactor> Inner<R> {
         }
     }
 
-    /// Serves the sockets and runs ready steps, alternately. Returns when the thread is relieved, when the first thread
-    /// wants to lead again, or at shutdown.
+    /// Serves the sockets and runs ready steps, alternately. Returns when another thread has taken over, when the first
+    /// thread wants to lead again, or at shutdown.
     ///
-    /// No thread is inside the reactor during a step, so a relieving thread can enter it.
+    /// No thread is inside the reactor during a step, so the thread that takes over can enter it.
     fn lead(self: &Arc<Self>, leader_epoch: u64) {
         let fault = self.pool.fault();
         let mut steps = 0;
@@ -315,7 +315,7 @@ impl<R: Reactor> Inner<R> {
         shut_down(state);
     }
 
-    /// Checks if the leading thread is blocked, and relieves it.
+    /// Checks if the leading thread is blocked. If so, takes over its role.
     fn relieve_stalls(self: &Arc<Self>) {
         let fault = self.pool.fault();
         let mut state = self.lock();

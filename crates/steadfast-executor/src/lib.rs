@@ -31,11 +31,11 @@
 //!   reactor, starts steps from `ready`, and changes `current_task` from `None`.
 //! - A step runs outside of the reactor. While `current_task` is set, no thread is inside the reactor, and none can enter,
 //!   because the leading thread is in the step. A standby thread may then advance the epoch, take `current_task`, and lead.
-//!   It checks under the lock that the step still runs. A relieved thread finds another epoch after its step, and neither
+//!   It checks under the lock that the step still runs. A replaced thread finds another epoch after its step, and neither
 //!   enters the reactor nor starts a step.
 //! - Exactly one standby thread exists. A standby thread that takes over starts its successor first. If no thread can be
 //!   started, it does not take over.
-//! - The first thread, after it was relieved, requests the lead (`WantsToLead`). The leading thread hands the lead over
+//! - The first thread, after it was replaced, requests the lead (`WantsToLead`). The leading thread hands the lead over
 //!   before its next step, and ends.
 //! - Any thread may wake, abort or spawn tasks. None of these calls polls or drops a future on the thread of the caller,
 //!   except after the shutdown. A task that nothing can wake any more is dropped with its last reference, on the thread of

@@ -935,7 +935,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         };
         let options = DecodeOptions { keep_managed_fields: managed_fields };
         let decoder = Decoder::new(options).on_undecodable(Arc::new(unread));
-        // `Lazy` is encoded in any case.
+        // `Lazy` is always encoded.
         let decoder = match on_demand_from.filter(|_| K::is_costly()) {
             Some(min_bytes) => decoder.on_demand(min_bytes, Arc::new(report)),
             None if packed => decoder.packed(),

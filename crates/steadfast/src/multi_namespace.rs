@@ -78,7 +78,7 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
         };
         // Two informers with common objects would deliver each change twice.
         if let Some(all) = informers.iter().find(|informer| informer.scope().in_namespace().is_none()) {
-            return unusable(all, "its scope is not limited to one namespace");
+            return unusable(all, "the scope is not limited to one namespace");
         }
         if let Some(other) = informers.iter().find(|informer| !informer.origin().has_same_resource(first.origin())) {
             return unusable(other, "the others have another resource or server");
@@ -86,7 +86,7 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
         let mut pairs = informers.iter().zip(informers.iter().skip(1));
         if let Some((_, other)) = pairs.find(|(one, other)| one.scope().in_namespace() == other.scope().in_namespace())
         {
-            return unusable(other, "its namespace has another informer");
+            return unusable(other, "another informer has the same namespace");
         }
         let name = informers.iter().map(Informer::name).collect::<Vec<_>>().join(", ").into();
         Ok(Self { informers: informers.into(), name })

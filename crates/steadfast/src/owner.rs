@@ -120,7 +120,7 @@ impl Origin {
         Write::new(Some(self.server.clone()), target, outcome)
     }
 
-    /// Returns a write that stands for all writes to this scope so far, by any client.
+    /// Returns a value that represents all writes to this scope so far, by any client.
     pub(crate) fn anything(&self) -> Write {
         self.write(self.scope.in_namespace(), None, Outcome::Unknown(None))
     }

@@ -22,7 +22,7 @@ pub(crate) struct Subscription<K> {
     /// Filter of this informer's changes. Only the driver of the informer passes changes through it.
     pub(crate) filter: Option<HandlerFilter<K>>,
     pub(crate) resync: Option<Duration>,
-    /// True for the subscription that stands for the handler in metrics, so that a handler counts once.
+    /// True for the subscription that metrics count for the handler, so that each handler counts once.
     pub(crate) is_first: bool,
     /// True after all initial objects of the informer were queued.
     initial_objects_queued: AtomicBool,

@@ -136,8 +136,8 @@ fn read_record(
         let status = scan.object.span.clone().and_then(|range| envelope::status(encoding, &record[range]));
         return Ok(WatchRecord::Error(status.unwrap_or_else(|| {
             status_without_details(match scanned {
-                Ok(()) => "its object is of another kind",
-                Err(_) => "it is malformed",
+                Ok(()) => "the object is of another kind",
+                Err(_) => "the record is malformed",
             })
         })));
     }

@@ -367,7 +367,7 @@ impl ListFramer {
                 return Ok((self.kind.as_deref() != Some(STATUS)).then_some(ListPart::Meta(meta)));
             }
             ListMember::Status(name) => {
-                // A `Status` without the unreadable members is more useful than none.
+                // A `Status` without the unreadable members still reports the failure.
                 if let Ok(value) = serde_json::from_slice(value) {
                     self.status.insert(name.to_owned(), value);
                 }

@@ -107,7 +107,7 @@ impl Reflector {
             Effect::LeaveWatch => self.leave_watch(out),
             Effect::Watch => self.watch(now, out),
             Effect::Resume => {
-                // A long watch was healthy, so earlier short watches no longer count.
+                // The watch did not end immediately, so earlier watches that did no longer count.
                 self.retry.short_watches.reset();
                 self.record_watch_health(now);
                 out.push(Output::Diagnostic(Diagnostic::Ended));

@@ -227,7 +227,7 @@ impl Comparison {
             None if cache.version.as_ref().is_some_and(ResourceVersion::is_ordered) => {
                 self.begin(now, true, &cache.settings, requester, &mut effects);
             }
-            // A collection with opaque versions is listed again periodically in any case.
+            // A collection with opaque versions is listed again periodically, even without an audit.
             None => self.audit_later(now, None, &cache.settings, requester),
             Some(RunningComparison { id, state: ComparisonState::Listing { .. }, .. }) => {
                 effects.cancel(*id);

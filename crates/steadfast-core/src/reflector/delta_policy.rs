@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((worth(1600, false, Some(false)), worth(10, false, Some(true))), (false, false));
         let mut partial = delta_policy(1600, false, Some(true));
         partial.set_list_hints(ListHints { metadata_only: true, ..partial.hints });
-        assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list contains only metadata anyway");
+        assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list contains only metadata");
         partial.set_list_hints(ListHints { protobuf_failed: true, metadata_only: false, ..partial.hints });
         assert!(!partial.is_worth_it(at(60), Some(at(50))), "corrupt protobuf objects must be read again");
     }

@@ -9,7 +9,7 @@ use crate::key::ObjectKey;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 
-/// Event of a reflector that is worth a log line.
+/// Event of a reflector that is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Diagnostic {

@@ -47,7 +47,7 @@ pub enum Input {
     /// Reports whether the server responds to other requests on the connection of a silent stream, or of a watch
     /// without a response head (R2a).
     Responsive(RequestId, bool),
-    /// A request failed, or its response was cut off.
+    /// A request failed, or its response ended early.
     Failed(RequestId, Failure),
     /// A caller needs to know whether the cache is current.
     SeekProof,

@@ -11,6 +11,6 @@ pub struct ListHints {
     pub protobuf_failed: bool,
     /// Number of cached objects.
     pub cached_objects: usize,
-    /// Set if the informer requests only metadata in any case.
+    /// Set if the informer's full lists contain only metadata.
     pub metadata_only: bool,
 }

@@ -52,7 +52,7 @@ pub struct ReflectorSettings {
     pub audit_every: Option<Duration>,
     /// Time for which a cache without a stream counts as resuming before it counts as stale. Defaults to 10 s.
     pub stale_after: Duration,
-    /// Minimum duration of a watch that counts as a sign of health (R6). Defaults to 5 s.
+    /// Duration after which an open watch resets all backoffs, and ends polling (R6). Defaults to 5 s.
     pub healthy_after: Duration,
     /// Duration below which a watch without records counts as a failure (R6). Defaults to 1 s.
     pub short_watch: Duration,

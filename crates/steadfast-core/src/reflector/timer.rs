@@ -13,7 +13,8 @@ pub(super) enum Timer {
     Decision,
     /// Deadline of a watch's response head.
     WatchHead,
-    /// Age at which a watch is a sign of health, while failures are counted or lists replace watches.
+    /// Age at which an open watch resets the backoffs and ends polling. Set only while failures are counted or lists
+    /// replace watches.
     WatchHealth,
     /// Start of the list that resolves unidentified records.
     UnidentifiedList,

@@ -104,7 +104,7 @@ impl Watch {
         self.opened_at.is_none().then(|| self.requested_at + settings.list_stall_timeout)
     }
 
-    /// Returns when the watch has been open for long enough to be a sign of health (R6).
+    /// Returns the time at which the watch has been open for long enough to reset the backoffs (R6).
     pub(super) fn healthy_at(&self, settings: &ReflectorSettings) -> Option<Instant> {
         self.opened_at.map(|opened_at| opened_at + settings.healthy_after)
     }

@@ -281,7 +281,7 @@ async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), TestError> {
     // An empty name, often of an unset variable, would mean all namespaces.
     assert!(error(Scope::all().in_each(["team-a", ""])).contains("is not limited to one namespace"));
     let overlapping = vec![Scope::namespace("team-a"), Scope::namespace("team-a").labels("app")];
-    assert!(error(overlapping).contains("its namespace has another informer"));
+    assert!(error(overlapping).contains("another informer has the same namespace"));
     let nodes = fixture.factory.multi_namespace_informer::<Node>(Scope::all().in_each(TEAMS));
     assert!(nodes.expect_err("nodes are in no namespace").to_string().contains("cluster-scoped"));
     Ok(())

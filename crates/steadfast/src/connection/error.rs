@@ -94,7 +94,7 @@ fn unusable(error: &KubeconfigError) -> String {
             None => "it is not a kubeconfig".to_owned(),
         },
         KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => {
-            "its files differ in kind or apiVersion".to_owned()
+            "the kubeconfig files differ in kind or apiVersion".to_owned()
         }
         KubeconfigError::CurrentContextNotSet => "no current context is set".to_owned(),
         KubeconfigError::LoadContext(name) => format!("the context {name:?} does not exist"),
@@ -144,14 +144,14 @@ fn describe_auth(error: &AuthError) -> String {
     match error {
         // The plugin's arguments, environment and output may hold secrets.
         AuthError::AuthExecRun { out, .. } => {
-            format!("the credential plugin failed ({}); run the plugin by hand to see the reason", out.status)
+            format!("the credential plugin failed ({}); run the plugin in a shell to see the reason", out.status)
         }
         AuthError::AuthExecParse(_) => {
-            "the output of the credential plugin is not an ExecCredential; run the plugin by hand to see its output"
+            "the output of the credential plugin is not an ExecCredential; run the plugin in a shell to see its output"
                 .to_owned()
         }
         AuthError::ParseTokenKey(_) | AuthError::AuthExecSerialize(_) => {
-            "the credential plugin's input or output is not the expected JSON; run the plugin by hand to see its output"
+            "the credential plugin's input or output is not the expected JSON; run the plugin in a shell to see its output"
                 .to_owned()
         }
         AuthError::AuthExec(_) => "the configured auth provider cannot be used; use an exec plugin instead".to_owned(),

@@ -238,9 +238,10 @@ impl PluginCore {
             let secrets: Vec<&str> = run.variables.iter().map(|(_, value)| *value).collect();
             match redact::excerpt(&output.stderr, &output.stdout, &secrets) {
                 printed if printed.is_empty() => {
-                    "it printed nothing on standard error; run the plugin by hand to see the reason".to_owned()
+                    "the plugin printed nothing on standard error; run the plugin in a shell to see the reason"
+                        .to_owned()
                 }
-                printed => format!("it printed: {printed}"),
+                printed => format!("the plugin printed: {printed}"),
             }
         };
         match output.exit {
@@ -301,11 +302,11 @@ impl PluginCore {
         let read = serde_json::from_slice::<ExecCredential>(output)
             .or_else(|_| serde_saphyr::from_slice::<ExecCredential>(output).map_err(drop));
         let read = read.map_err(|()| {
-            format!("the output of {name} is not an ExecCredential; run the plugin by hand to see its output")
+            format!("the output of {name} is not an ExecCredential; run the plugin in a shell to see its output")
         })?;
         let Some(status) = read.status else {
             return Err(format!(
-                "{name} returned an ExecCredential without a status; run the plugin by hand to see its output"
+                "{name} returned an ExecCredential without a status; run the plugin in a shell to see its output"
             ));
         };
         let present = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -321,13 +322,13 @@ impl PluginCore {
         };
         let token = token.map(|token| {
             bearer(&token).ok_or_else(|| {
-                format!("the token of {name} has a character that a header cannot contain; run the plugin by hand to see its output")
+                format!("the token of {name} has a character that a header cannot contain; run the plugin in a shell to see its output")
             })
         });
         let token = token.transpose()?;
         if token.is_none() && certificate.is_none() {
             return Err(format!(
-                "{name} returned neither a token nor a client certificate; run the plugin by hand to see its output"
+                "{name} returned neither a token nor a client certificate; run the plugin in a shell to see its output"
             ));
         }
         let expiry = present(status.expiration_timestamp).map(|text| text.parse::<Timestamp>());

@@ -30,12 +30,12 @@ fn without_credentials(authority: &str) -> &str {
 pub(super) fn target(config: &kube::Config) -> Result<HostPort, ConnectError> {
     let url = &config.cluster_url;
     let invalid = |detail: &str| ConnectError::Url { url: server(config), detail: detail.to_owned() };
-    let host = url.host().ok_or_else(|| invalid("it has no host"))?;
+    let host = url.host().ok_or_else(|| invalid("the URL has no host"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = match url.scheme() {
         Some(scheme) if *scheme == Scheme::HTTPS => 443,
         Some(scheme) if *scheme == Scheme::HTTP => 80,
-        _ => return Err(invalid("it does not start with https:// or http://")),
+        _ => return Err(invalid("the URL does not start with https:// or http://")),
     };
     Ok(HostPort { host, port: url.port_u16().unwrap_or(port) })
 }

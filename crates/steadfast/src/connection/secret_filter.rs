@@ -119,7 +119,7 @@ impl SensitiveResponse {
         }
         // `kube` reads a body as UTF-8 text. For other bytes, the error of `kube` would contain the whole body.
         if let Err(error) = std::str::from_utf8(text) {
-            return Err(format!("it is not UTF-8 text, at byte {}", error.valid_up_to()));
+            return Err(format!("not UTF-8 text at byte {}", error.valid_up_to()));
         }
         if self.status && decode::<Head>(text)?.kind.as_deref() == Some("Status") {
             return decode::<Status>(text).map(drop);
@@ -212,7 +212,7 @@ impl http_body::Body for CheckedBody {
             if this.buffered.len() > limit {
                 this.is_finished = true;
                 this.buffered = BytesMut::new();
-                let detail = format!("it is longer than {} MiB: request fewer objects at once", limit >> 20);
+                let detail = format!("longer than {} MiB: request fewer objects at once", limit >> 20);
                 return Poll::Ready(Some(Err(this.sensitive.withheld(&this.server, detail).into())));
             }
             if this.is_finished {

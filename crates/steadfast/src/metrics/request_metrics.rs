@@ -96,7 +96,7 @@ impl RequestMetrics {
     pub(crate) fn diagnostic(&mut self, diagnostic: &Diagnostic) {
         self.counters.diagnostic(diagnostic);
         match diagnostic {
-            // A later failure does not replace this cause: the new epoch requires a list in any case.
+            // A later failure does not replace this cause: the new epoch requires a list with or without that failure.
             Diagnostic::NewEpoch { .. } => self.cause = CAUSE_NEW_EPOCH,
             Diagnostic::Lost { .. } => self.cause = CAUSE_LOST_EVENTS,
             // A list without a preceding failure serves as a proof of freshness, or follows a record whose object could

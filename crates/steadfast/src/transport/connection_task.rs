@@ -116,7 +116,7 @@ async fn open(
         biased;
         end = &mut driver => Err(match end {
             End::Failed(how) => how,
-            _ => "it sent GOAWAY immediately".to_owned(),
+            _ => "the server sent GOAWAY immediately".to_owned(),
         }),
         pong = pings.ping(Ping::opaque()) => pong.map(drop).map_err(|error| cause::http2(&error)),
     };

@@ -143,7 +143,7 @@ impl Connector {
         let dialled =
             race::dial(&self.addresses, environment, &first_hop.host, first_hop.port, || stage.enter("TCP")).await;
         let (socket, unproven_address) = dialled.map_err(|error| match &route.proxy {
-            Some(proxy) => self.proxy_error(proxy, format!("it cannot be reached: {error}")),
+            Some(proxy) => self.proxy_error(proxy, format!("the proxy cannot be reached: {error}")),
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
         })?;
         // Set before the first byte: the kernel must discard unsent data of a fenced socket in time.

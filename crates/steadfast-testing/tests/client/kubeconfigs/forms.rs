@@ -193,6 +193,6 @@ async fn refusing_proxy_is_named_without_credentials() -> Outcome {
     let error = list_pods(&connection).await.expect_err("no proxy");
     let error = error.downcast::<steadfast::connection::SendError>()?;
     let named = matches!(*error, steadfast::connection::SendError::Transport(TransportError::Proxy { .. }));
-    assert!(named && error.to_string().contains("http://127.0.0.1:1: it cannot be reached"), "{error}");
+    assert!(named && error.to_string().contains("http://127.0.0.1:1: the proxy cannot be reached"), "{error}");
     Ok(())
 }

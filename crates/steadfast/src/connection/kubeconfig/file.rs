@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<KubeconfigFile, FileError> {
 
 /// Parses a file's content, in YAML or JSON. Relative paths in the file refer to `folder`.
 pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<KubeconfigFile, String> {
-    let text = decode(bytes).ok_or("it is not a kubeconfig: it is neither UTF-8 nor UTF-16 text")?;
+    let text = decode(bytes).ok_or("it is not a kubeconfig: the content is neither UTF-8 nor UTF-16 text")?;
     // kubectl lets the last of duplicate keys win.
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(&text, options! { duplicate_keys: DuplicateKeyPolicy::LastWins })
@@ -62,7 +62,7 @@ pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<KubeconfigFil
         match document {
             Value::Null => {}
             Value::Object(document) => file.add(&document, folder)?,
-            _ => return Err("it is not a kubeconfig: its content is not a map of fields".to_owned()),
+            _ => return Err("it is not a kubeconfig: the content is not a map of fields".to_owned()),
         }
     }
     Ok(file)
@@ -82,7 +82,7 @@ impl KubeconfigFile {
             let listed = match document.get(field) {
                 None | Some(Value::Null) => continue,
                 Some(Value::Array(listed)) => listed,
-                Some(_) => return Err(format!("its {field} are not a list")),
+                Some(_) => return Err(format!("the field {field} is not a list")),
             };
             for named in listed {
                 let name = match named.get("name") {
@@ -96,7 +96,7 @@ impl KubeconfigFile {
                 let fields = match named.get(content) {
                     Some(Value::Object(fields)) => fields.clone(),
                     None | Some(Value::Null) => Map::new(),
-                    Some(_) => return Err(format!("its {described} is not a map of fields")),
+                    Some(_) => return Err(format!("the {described} is not a map of fields")),
                 };
                 entries.insert(name, KubeconfigEntry::new(described, fields, folder));
             }

@@ -126,11 +126,11 @@ fn missing_plugin_is_named_with_its_hint() {
 fn failed_plugin_is_quoted_without_secrets() {
     let message = error("echo my-own-token-1; echo 'login failed for my-own-token-1: expired' >&2; exit 3");
     assert!(
-        message.contains("\"sh\" failed (exit status: 3): it printed: login failed for [redacted] expired"),
+        message.contains("\"sh\" failed (exit status: 3): the plugin printed: login failed for [redacted] expired"),
         "{message}"
     );
     let message = error("exit 4");
-    assert!(message.contains("it printed nothing on standard error"), "{message}");
+    assert!(message.contains("the plugin printed nothing on standard error"), "{message}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Proxy {
     ///
     /// Returns the error in the URL, without its credentials.
     pub(crate) fn new(url: &Uri, tls: impl FnOnce() -> Result<ClientConfig, String>) -> Result<Self, String> {
-        let host = url.host().filter(|host| !host.is_empty()).ok_or("it has no host")?;
+        let host = url.host().filter(|host| !host.is_empty()).ok_or("the URL has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let (scheme, protocol, port) = match url.scheme_str() {
             // kubectl also treats a proxy without a scheme as HTTP.
@@ -47,12 +47,12 @@ impl Proxy {
             }
             // Both schemes let the proxy resolve the name, as in kubectl: the name may be known only behind the proxy.
             Some("socks5" | "socks5h") => ("socks5", ProxyProtocol::Socks5, 1080),
-            Some(_) => return Err("it does not start with http://, https://, socks5:// or socks5h://".to_owned()),
+            Some(_) => return Err("the URL does not start with http://, https://, socks5:// or socks5h://".to_owned()),
         };
         let login = Login::of(url);
         let too_long = |login: &Login| login.user.len() > 255 || login.password.len() > 255;
         if matches!(protocol, ProxyProtocol::Socks5) && login.as_ref().is_some_and(too_long) {
-            return Err("its user or password is longer than the 255 bytes that SOCKS5 allows".to_owned());
+            return Err("the user or the password is longer than the 255 bytes that SOCKS5 allows".to_owned());
         }
         Ok(Self { target: HostPort { host, port: url.port_u16().unwrap_or(port) }, scheme, protocol, login })
     }
