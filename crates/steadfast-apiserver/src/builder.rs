@@ -32,7 +32,8 @@ use crate::streams::Streams;
 use crate::world::{self, World};
 use crate::write_scope::Part;
 
-/// Calendar time at which servers in memory start. The time is constant, so that runs are reproducible.
+/// Wall-clock time at the start of a server in memory: 2026-01-01T00:00:00Z. The time is constant, so that runs are
+/// reproducible.
 const MEMORY_EPOCH: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Configuration of a server. [`start`](Self::start) starts the server.
@@ -115,8 +116,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Uses no sockets: connections are created by [`ApiServer::connect`]. The calendar starts at the first day of
-    /// 2026.
+    /// Uses no sockets: connections are created by [`ApiServer::connect`]. The simulated wall clock starts at
+    /// 2026-01-01T00:00:00Z.
     #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.is_in_memory = true;

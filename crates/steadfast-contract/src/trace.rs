@@ -10,7 +10,7 @@ use crate::scope::Scope;
 /// Freshness of a store, as reported by the program under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Freshness {
-    /// The store was proven current within the bound.
+    /// The last proof that the store was current is at most two periods old.
     Fresh {
         /// Reached version.
         version: String,
@@ -24,11 +24,11 @@ pub enum Freshness {
     Resuming,
     /// A requested proof did not arrive in time.
     Suspect,
-    /// In doubt for a longer time.
+    /// The store is known to be behind, or had no proof for longer than the informer's limits.
     Stale,
     /// The server rejects the requests; the informer retries.
     Failed,
-    /// Stopped for good.
+    /// Stopped permanently.
     Stopped,
 }
 
@@ -65,7 +65,8 @@ pub enum Record {
     },
     /// Marks the informer's scope as the filter of its handlers: the client evaluates the scope, not the server.
     ///
-    /// Such a filter cannot judge an undecodable state. The stay then continues until the next state that decodes.
+    /// Such a filter cannot be evaluated on a state that does not decode. A selected object therefore counts as
+    /// selected until its next state that decodes.
     Filtered {
         /// Name of the informer.
         informer: String,
@@ -209,7 +210,7 @@ pub enum Record {
         /// True at the start of the fault.
         on: bool,
     },
-    /// From here on, the server is reachable and its history is at rest.
+    /// From here on, the server is reachable and its history does not change.
     Quiet,
     /// After `Quiet`, the recorder has waited for all expected events. Events that are still missing are lost.
     Settled,
@@ -283,7 +284,7 @@ pub struct Entry {
 /// Recording of a program under test, for one resource type, in order.
 ///
 /// A recorder must hold one lock while it reads the store or the clock and appends the record. Otherwise two concurrent
-/// readers could record their reads in the wrong order, which looks like time travel.
+/// readers could record their reads in the wrong order, as if the store had returned to an older state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trace {

@@ -70,7 +70,7 @@ impl Document {
         Problem { file: self.file.clone(), position, description, remedy: remedy.to_owned() }
     }
 
-    /// Returns the verbatim value below these keys.
+    /// Returns the unconverted value at this path of keys.
     pub(crate) fn value_at(&self, keys: &[&str]) -> Option<&Value> {
         keys.iter().try_fold(&self.value, |value, key| value.get(key))
     }

@@ -203,10 +203,10 @@ impl Lookups {
         };
         let ResourceSnapshot { lookup_resource, snapshot, doubt } = &**resource_snapshot;
         if lookup_resource.is_namespaced && namespace.is_empty() {
-            return Err(format!("{resource} have namespaces: get('{resource}', NAMESPACE, NAME)"));
+            return Err(format!("the resource {resource} is namespaced: use get('{resource}', NAMESPACE, NAME)"));
         }
         if !lookup_resource.is_namespaced && !namespace.is_empty() {
-            return Err(format!("{resource} have no namespaces: get('{resource}', NAME)"));
+            return Err(format!("the resource {resource} is cluster-scoped: use get('{resource}', NAME)"));
         }
         // An object outside of the watched namespace is unknown. Absence would be a wrong result.
         if lookup_resource.namespace.as_deref().is_some_and(|only| only != namespace) {

@@ -1,4 +1,4 @@
-//! Source of a rule: a resource in one part of a cluster, and the shared informer.
+//! Source of a rule: a resource type in one scope of a cluster (one namespace or all), with its shared informer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::event_subject::EventSubject;
 /// Informers of a cluster with watch settings. Rules with the same resource and scope share an informer.
 #[derive(Clone, Debug)]
 pub struct WatchSpec {
-    /// Number of the connection. Another connection can have the same names.
+    /// Number of the connection. After a reload, another connection can have the same cluster name.
     pub connection_id: u64,
     /// Informers of the connection.
     pub factory: InformerFactory,
     /// Storage of caches across restarts.
     pub checkpoint: Option<Checkpoint>,
-    /// Folder of watermarks of messages caused by time or lookups. Without a folder, such messages are lost while the
-    /// program is down.
+    /// Folder of watermark files. A watermark is the instant up to which messages caused by time or lookups are
+    /// delivered or dead letters. Without a folder, such messages are lost while the program is down.
     pub watermark_folder: Option<PathBuf>,
     /// Interval between audits of the caches.
     pub audit_interval: Duration,
@@ -33,7 +33,7 @@ pub struct WatchSpec {
 }
 
 impl WatchSpec {
-    /// Starts or shares the informer of a part of a resource. `report` is a name and a callback for events about the
+    /// Starts or shares the informer of a resource in one scope. `report` is a name and a callback for events about the
     /// checkpoint.
     pub(crate) fn informer(
         &self,

@@ -20,8 +20,8 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
         return Err(unknown_resource_message(&server.resources(), group, plural).into());
     }
     let log = server.fault_log();
-    // Undone changes are not part of the history; only the log of restores contains them. The first epoch has no
-    // restore. Each later epoch starts with one restore, in the order of the log.
+    // Changes that a restore has undone are absent from the history. The fault log contains the time of each restore.
+    // The first epoch has no restore. Each later epoch starts with one restore, in the order of the log.
     let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(server_history.epochs.iter().skip(1));
     let mut history = History::new();
     for change in server_history.of(group, plural) {

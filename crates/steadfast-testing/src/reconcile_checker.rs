@@ -254,13 +254,13 @@ impl ReconcileChecker {
                 let read_caches: Vec<_> = read_caches.map(|(_, version)| version).collect();
                 if is_argument && lacks(&call.version) {
                     violations.push(format!(
-                        "{} was reconciled with its object from before: {}",
+                        "{} was reconciled with an object older than its own earlier write: {}",
                         key_text(&call.key),
                         describe(change)
                     ));
                 } else if read_caches.iter().any(|version| lacks(version)) {
                     violations.push(format!(
-                        "{} was reconciled on a cache from before: {}",
+                        "{} was reconciled while a cache lacked its own earlier write: {}",
                         key_text(&call.key),
                         describe(change)
                     ));

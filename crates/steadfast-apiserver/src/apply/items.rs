@@ -29,7 +29,7 @@ fn step_by_keys(list: &ListAtom, keys: &[String], item: &Value) -> Result<Step, 
     let defaults = list.item.atom().map.as_ref();
     let default =
         |key: &String| defaults.and_then(|map| map.declared_fields.get(key)).and_then(|field| field.default.as_ref());
-    // Each key is optional as long as at least one exists. Missing keys are not part of the path.
+    // A key without a value and without a default is omitted from the path. At least one key must remain.
     let key_fields: Vec<(String, Value)> =
         keys.iter().filter_map(|key| Some((key.clone(), fields.get(key).or_else(|| default(key))?.clone()))).collect();
     if key_fields.is_empty() {

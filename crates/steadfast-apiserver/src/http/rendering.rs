@@ -35,7 +35,7 @@ pub(super) struct Rendering {
     pub(super) has_namespace_counters: bool,
 }
 
-/// State of an object to render: the current or the previous one.
+/// State of an object to render: the state after the change, or the last state of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectState {
     Current,

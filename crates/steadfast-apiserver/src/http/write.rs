@@ -50,7 +50,8 @@ fn perform_write(
     match verb {
         Verb::Create => {
             let object = write.object()?;
-            // The object is cloned, since a write with outdated verdicts is repeated.
+            // The object is cloned, because the write is retried if the stored object changed while the CEL rules were
+            // evaluated.
             let created = exchange.write_with_rules(&target, |state| state.create(&target, object.clone()))?;
             Ok(object_response(201, rendering, &created))
         }

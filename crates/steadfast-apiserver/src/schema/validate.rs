@@ -34,8 +34,8 @@ impl Schema {
             self.check_enumeration(path, value, &mut findings);
             return findings;
         }
-        // The number of passed checks selects the best alternative. Each applicable check counts as one. A check
-        // may also add the checks that it contains. The whole value counts as one more check.
+        // The number of passed checks selects the best alternative. The counts imitate `MatchCount` of kube-openapi:
+        // one for each applicable validator, one for some checks within a validator, and one for the whole value.
         if self.has_type() || !self.format.is_empty() {
             self.check_type(path, value, &mut findings);
             findings.passed_checks += 1;
@@ -162,7 +162,7 @@ impl Schema {
         findings: &mut Findings,
     ) {
         check_count(path, fields.len(), (self.min_properties, self.max_properties), "properties", findings);
-        // The kind and version of the object itself are fixed, so an update cannot have changed them.
+        // Ratcheting does not apply to `kind` and `apiVersion` of the whole object, as on the real server.
         let before_of = |name: &str| match name {
             "kind" | "apiVersion" if path.is_empty() => None,
             name => before.and_then(|before| before.field(name)),

@@ -14,7 +14,7 @@ use crate::metadata;
 /// Creates the nodes `node-1`, `node-2` and so on.
 pub(super) fn create(cluster: &Cluster, nodes: u16) {
     for number in 1..=nodes {
-        // The server starts without nodes, so the creation only fails if its rules change.
+        // No node exists at the start, so this creation fails only after a change of the server's validation of nodes.
         if let Err(status) = direct::create(cluster, &node(cluster, number)) {
             tracing::warn!(%status, "the simulated node {number} was not created");
         }

@@ -20,7 +20,7 @@ pub(crate) fn print_descriptions(scenarios: &[&Scenario]) {
         let Scenario { name, source, summary, clauses, bounds, .. } = scenario;
         let faults = faults(scenario.faults);
         let separator = if faults.is_empty() { "" } else { ", " };
-        let mut expectations = vec![format!("held to {clauses}")];
+        let mut expectations = vec![format!("checks {clauses}")];
         let mut add_bound = |description: &str, limit: Option<std::time::Duration>| {
             expectations.extend(limit.map(|limit| format!("{description} within {} s", limit.as_secs())));
         };

@@ -76,7 +76,7 @@ fn check_fresh(
     let visible = &case.view(informer).visible_changes;
     let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reported_version));
     let mut old_changes = visible[next..].iter().take_while(|change| change.at <= visible_until);
-    // If a new epoch has passed the reached version unnoticed (R12), no client can detect its changes up to that
+    // After an undetected restore of etcd (R12), a client cannot detect changes with versions up to its reported
     // version. Only higher versions count.
     let missed_change = old_changes.find(|change| change.version > reported_version)?;
     let description = format!(

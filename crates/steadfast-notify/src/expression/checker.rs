@@ -350,7 +350,7 @@ impl<'e> Checker<'e> {
             self.kind(argument);
         });
         let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
-        // Reported before the first event. At runtime the mistake would appear for each object.
+        // An unknown function is reported here once. Otherwise the evaluation would fail for each object.
         if found.is_none() {
             let description = "available are CEL's standard functions, the string functions, `changed` and `get`";
             self.report(expr, format!("unknown function `{name}`; {description}"));
@@ -359,7 +359,8 @@ impl<'e> Checker<'e> {
     }
 
     fn get(&mut self, expr: &Expr, arguments: &'e [Expr]) -> Kind {
-        // Bodies of requests and groups of entries have no cluster for lookups.
+        // `body` and `guard.group` are evaluated without a cluster, so lookups are impossible. Only `when` and `send`
+        // of a rule have the name `old`.
         if !self.names.contains(&"old") {
             self.report(expr, "`get` is only available in `when` and `send` of a rule".to_owned());
             return Kind::Any;

@@ -44,13 +44,14 @@ pub enum ServerFault {
     Second,
     /// A second API server stops following the store, and continues later.
     Lag,
-    /// The store is restored from a backup: its versions start again lower.
+    /// The store is restored from a backup: its versions restart at a lower value.
     Restore,
     /// A second API server rejects streamed lists.
     NoStreamedLists,
-    /// A second API server serves further pages of a list as long as the store still has the list's version.
+    /// A second API server reads later pages of a list from the store, which must still have the list's version.
     UncachedPages,
-    /// A definition is changed, which ends all watches of its resource, including the watch that records a history.
+    /// A definition is changed. The change ends all watches of its resource, including the watch that records the
+    /// history of a cluster behind a kubeconfig.
     Redefine,
 }
 

@@ -1,4 +1,4 @@
-//! Backup and restore of the etcd: versions start again lower, and later changes are undone.
+//! Backup and restore of the etcd: versions restart at a lower value, and later changes are undone.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -29,13 +29,13 @@ pub enum CatalogFault {
     AcceptAndClose,
     /// F11: the requested version is no longer available.
     HistoryCompacted,
-    /// F12: an object is deleted and recreated under its name during a cut.
+    /// F12: an object is deleted and recreated under its name during a disconnect.
     RecreatedWhileCut,
-    /// F13: an object is deleted during a cut.
+    /// F13: an object is deleted during a disconnect.
     DeletedWhileCut,
     /// F14: the continue token of a list expires.
     ContinueTokenExpired,
-    /// F15: the requested version is not reached yet, reported in three spellings.
+    /// F15: the requested version is not reached yet, reported in three response formats.
     VersionTooLarge,
     /// F16: a lagging replica responds after a reconnect.
     LaggingReplica,
@@ -51,7 +51,7 @@ pub enum CatalogFault {
     ServerBusy,
     /// F22: credentials are rejected after a while, or replaced.
     CredentialsRotated,
-    /// F23: one resource is forbidden, missing or removed.
+    /// F23: requests for one resource fail: forbidden, unknown, removed, or without a response.
     ResourceRefused,
     /// F24: an object cannot be decoded or is huge, or a frame is split at any byte.
     UndecodableObject,
@@ -61,15 +61,15 @@ pub enum CatalogFault {
     SlowReader,
     /// F27: handlers panic, block or are slow.
     BadHandler,
-    /// F28: the program shuts down during a cut; the client is used afterwards.
+    /// F28: the program shuts down during a disconnect; the client is used afterwards.
     ShutdownWhileCut,
-    /// F29: an object is written during a cut.
+    /// F29: an object is written during a disconnect.
     WriteWhileCut,
-    /// F30: the server's history starts again lower.
+    /// F30: etcd is restored from a backup, and resource versions restart at a lower value.
     HistoryRestored,
     /// F31: the client's wall clock jumps.
     ClockJumps,
-    /// F32: the store behind a live server is frozen.
+    /// F32: the etcd behind a live server is frozen.
     FrozenEtcd,
     /// F33: permission or the served version is removed before the objects.
     PermissionRemoved,
@@ -127,18 +127,18 @@ impl CatalogFault {
             Self::ServerAbsent => "server unreachable at the start, then available",
             Self::ServerRestarts => "server restarts: every connection dies at once",
             Self::ConnectionReset => "reset in mid-stream, also within an object",
-            Self::BlackHole => "black hole: packets vanish, both ways or one",
+            Self::BlackHole => "black hole: packets lost in both directions or in one",
             Self::IdleFlowDropped => "idle flow dropped silently after 240 s",
             Self::FrozenServer => "proxy alive and responding to pings, server frozen",
             Self::StalledStream => "one stream stalled on a healthy connection",
             Self::GoAway => "GOAWAY with streams open; a server at its limit of streams",
             Self::WatchEnded => "watch ended cleanly by the server",
             Self::AcceptAndClose => "connections accepted and closed at once",
-            Self::HistoryCompacted => "history compacted: 410 as status, in the stream, as Gone or Expired",
-            Self::RecreatedWhileCut => "deleted and recreated under one name during a cut",
-            Self::DeletedWhileCut => "deleted during a cut",
+            Self::HistoryCompacted => "history compacted: 410 as status or in the stream, with reason Gone or Expired",
+            Self::RecreatedWhileCut => "deleted and recreated under one name while disconnected",
+            Self::DeletedWhileCut => "deleted while disconnected",
             Self::ContinueTokenExpired => "continue token expires in mid-list",
-            Self::VersionTooLarge => "resource version too large, in three spellings",
+            Self::VersionTooLarge => "resource version too large, in three response formats",
             Self::LaggingReplica => "a lagging replica responds after a reconnect",
             Self::StreamedListBroken => "initial events never end, or are rejected or unsupported",
             Self::NoBookmarks => "no bookmarks at all",
@@ -146,14 +146,14 @@ impl CatalogFault {
             Self::EventsRepeated => "repeated old events after a resume",
             Self::ServerBusy => "429 or 503 with Retry-After, 500, 504",
             Self::CredentialsRotated => "401 after a while, credentials rotated",
-            Self::ResourceRefused => "403 for one resource; a definition missing, present, removed",
+            Self::ResourceRefused => "one resource fails: forbidden, unknown, removed, or without a response",
             Self::UndecodableObject => "an object that does not decode, frames split anywhere, a huge object",
             Self::HugeList => "huge list",
             Self::SlowReader => "server closes the watch of a client that does not read",
             Self::BadHandler => "handler panics, blocks forever, or is slow",
             Self::ShutdownWhileCut => "shutdown while disconnected; later requests; idle connections",
             Self::WriteWhileCut => "write while disconnected",
-            Self::HistoryRestored => "resource versions start again lower: a restore",
+            Self::HistoryRestored => "etcd restored from a backup: resource versions restart at a lower value",
             Self::ClockJumps => "clock jumps on the client",
             Self::FrozenEtcd => "etcd frozen behind a live server",
             Self::PermissionRemoved => "permission or served version removed before the objects",

@@ -17,11 +17,11 @@ pub(super) type ScenarioFuture = BoxFuture<'static, Result<ScenarioFindings, Tes
 pub struct Scenario {
     /// Name on the command line.
     pub name: &'static str,
-    /// Faults of the catalog that the scenario covers with the default times. Empty for other scenarios.
+    /// Faults of the catalog that the scenario covers with the library's default timeouts. Empty for other scenarios.
     pub faults: &'static [CatalogFault],
     /// Source of the scenario.
     pub source: ScenarioSource,
-    /// Two sentences: the events, and the expected result.
+    /// The injected faults, and the expected result, in a few sentences.
     pub summary: &'static str,
     /// Clauses and bounds of the contract that the scenario covers.
     pub clauses: &'static str,
@@ -46,11 +46,12 @@ pub struct ScenarioBounds {
 /// Source of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScenarioSource {
-    /// One of five scenarios that were run against client-go, by number.
+    /// Scenario of the collection `client-go-failure-scenarios`, with its number (1 to 5). The collection tests
+    /// client-go.
     FailureScenarios(u8),
-    /// A watch with a channel that closed permanently.
+    /// Scenario of the collection `client-go-watch-pitfalls`: a watch whose channel closes permanently.
     WatchPitfalls,
-    /// Informers that failed permanently after a server restart.
+    /// Scenario of `informer-cache-loss`: informers that fail permanently after a server restart.
     InformerCacheLoss,
     /// The catalog of faults, collected from public issues.
     FaultCatalog,
@@ -71,7 +72,7 @@ impl ScenarioBounds {
     /// No bounds beyond the contract's clauses and the scenario's own checks.
     pub(super) const NONE: Self = Self { detection: None, recovery: None, lists: None };
 
-    /// Requires a doubt within this number of seconds.
+    /// Requires a doubt within this number of seconds after the fault.
     pub(super) const fn detection(mut self, seconds: u64) -> Self {
         self.detection = Some(Duration::from_secs(seconds));
         self
@@ -113,7 +114,7 @@ impl Scenario {
     /// Returns an error if the scenario could not continue. Violations are part of the findings.
     pub async fn run(&self, target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
         let mut findings = (self.run)(target).await?;
-        // The bounds are checked on the combined findings, after all runs of the scenario.
+        // The bounds are checked once, on the findings of the whole scenario.
         findings.unmet.extend(self.bounds.unmet(&findings));
         Ok(findings)
     }

@@ -15,9 +15,9 @@ const INTRODUCTION: &str = "\
 This page lists the faults that the tests inject, the detection and recovery times of Steadfast, and the cost for the server.
 `cargo test -p steadfast-testing --test faults` creates the table from runs in virtual time, with the library's default
 settings and seed 0. The test fails if the table is out of date; `STEADFAST_REWRITE=1` updates it. `steadfast lab all` runs the
-same scenarios over TCP and TLS in real time. `steadfast lab --list F4` explains a scenario with its bounds.
+same scenarios over TCP and TLS in real time. `steadfast lab --list F4` describes the scenarios of fault F4 with their bounds.
 
-- **Held to**: the clauses of [the contract](contract.md) that the scenario checks.
+- **Checked clauses**: the clauses of [the contract](contract.md) that the scenario checks.
 - **Noticed**: time from the fault to the first doubt in `freshness()`, with the permitted maximum in brackets. `-` if the
   scenario does not measure this time.
 - **Recovered**: time from the end of the fault until the cache is complete and fresh, with the permitted maximum in brackets.
@@ -25,9 +25,9 @@ same scenarios over TCP and TLS in real time. `steadfast lab --list F4` explains
 - **LISTs**, **WATCHes**, **probes**, **bytes**: requests and traffic from the first fault on, for all informers of the scenario
   together. LISTs are full transfers, including streamed lists and failed attempts. Their number is 0 if resuming is possible.
 
-The checker of the contract also judges every run: no change is lost, delivered twice or out of order.
+The checker of the contract also checks every run: no change is lost, delivered twice or out of order.
 
-| fault | scenario | held to | noticed | recovered | LISTs | WATCHes | probes | bytes |
+| fault | scenario | checked clauses | noticed | recovered | LISTs | WATCHes | probes | bytes |
 |---|---|---|---|---|--:|--:|--:|--:|
 ";
 

@@ -187,7 +187,8 @@ fn merge_list(list: &mut Value, merge_key: &str, items: &[Value], order: &[Value
     Ok(())
 }
 
-/// Sorts the items that the patch names. Other items stay in front of their successors.
+/// Sorts the items that the patch names. Each other item stays before the next named item that followed it in the
+/// original list, as in apimachinery.
 fn sort_items(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order: &[Value]) {
     let has_same_key = |one: &Value, other: &Value| {
         if merge_key.is_empty() { one == other } else { one.get(merge_key) == other.get(merge_key) }

@@ -64,11 +64,11 @@ pub(crate) struct RequestProperties {
     /// Version in the path; empty for the stored version.
     pub(crate) version: String,
     pub(crate) strictness: Strictness,
-    /// Flaws of the body that the decoded object does not show: duplicate fields.
+    /// Errors about duplicate fields in the body, which the decoded object no longer contains.
     pub(crate) body_violations: Vec<String>,
     /// Warnings for the client.
     pub(crate) warnings: Warnings,
-    /// Verdict of the rules in CEL about the write.
+    /// Result of the CEL validation rules for the write.
     pub(crate) verdicts: Verdicts,
     /// Manager of the written fields; `None` for writes that bypass the API, which have no manager.
     pub(crate) manager: Option<FieldManager>,

@@ -30,7 +30,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         source: ScenarioSource::InformerCacheLoss,
         summary: "The server restarts under fifty informers on one HTTP/2 connection. Objects change during the \
                 restart, and the server's watch cache is empty afterwards. All informers are fresh again with at most \
-                one full transfer each, at most four at once.",
+                one full transfer each, and at most four concurrent transfers.",
         clauses: "C2, R4, R5",
         bounds: ScenarioBounds::NONE.detection(2).recovery(8).lists(INFORMERS),
         seconds: 4,
@@ -51,8 +51,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "dead-connection",
         faults: &[CatalogFault::ServerRestarts, CatalogFault::BlackHole],
         source: ScenarioSource::InformerCacheLoss,
-        summary: "The server restarts and then responds to every request. Afterwards packets vanish without an error. \
-                The dead connection is detected within 15 s and receives no further request.",
+        summary: "The server restarts and then responds to every request. Afterwards packets are lost without an \
+                error. The dead connection is detected within 15 s and receives no further request.",
         clauses: "R1, R4, R5",
         bounds: ScenarioBounds::NONE.detection(15).recovery(10).lists(1),
         seconds: 12,
@@ -63,8 +63,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::LaggingReplica],
         source: ScenarioSource::InformerCacheLoss,
         summary: "The current replica stops, and its successor lags behind the cache, once at a resume and once at a \
-                relist. Neither the cache nor a handler goes back. The cache is complete when the replica has caught \
-                up.",
+                relist. Neither the cache nor a handler returns to an older state. The cache is complete when the \
+                replica has caught up.",
         clauses: "C3, C4, R5",
         bounds: ScenarioBounds::NONE.recovery(10),
         seconds: 6,

@@ -45,8 +45,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frames-split",
         faults: &[CatalogFault::UndecodableObject],
         source: ScenarioSource::FaultCatalog,
-        summary: "All bodies arrive in pieces of seven bytes, and then of 4,999 bytes with one object of a megabyte, \
-                also split within characters. Every object arrives unchanged, without an additional list.",
+        summary: "All bodies arrive in chunks of seven bytes, and then of 4,999 bytes with one object of a megabyte. \
+                Chunks also end within characters. Every object arrives unchanged, without an additional list.",
         clauses: "C11, R8",
         bounds: ScenarioBounds::NONE.recovery(10).lists(1),
         seconds: 5,

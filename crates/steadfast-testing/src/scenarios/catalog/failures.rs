@@ -61,7 +61,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::ShutdownWhileCut],
         source: ScenarioSource::FailureScenarios(3),
         summary: "The informers are shut down while the server is unreachable, once with refused connections and once \
-                with dropped packets. Both shutdowns are prompt, and no attempt follows.",
+                with dropped packets. Both shutdowns end immediately, and no connection attempt follows.",
         clauses: "R10",
         bounds: ScenarioBounds::NONE.detection(2),
         seconds: 2,
@@ -94,8 +94,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "recreate-while-cut",
         faults: &[CatalogFault::RecreatedWhileCut],
         source: ScenarioSource::FailureScenarios(5),
-        summary: "An object is deleted and recreated during a network cut, and the history in between is compacted. \
-                Two informers deliver the deletion of the old object and the addition of the new one, not an update.",
+        summary: "An object is deleted and recreated while the client is disconnected, and the history in between is \
+                compacted. Two informers deliver the deletion of the old object and the addition of the new one, not \
+                an update.",
         clauses: "C1, C2, R5",
         bounds: ScenarioBounds::NONE.detection(2).recovery(5).lists(2),
         seconds: 1,

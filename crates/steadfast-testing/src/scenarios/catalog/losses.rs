@@ -36,7 +36,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::EventsLost],
         source: ScenarioSource::FaultCatalog,
         summary: "The server sends a change, a deletion and a creation to no watch, and its bookmarks hide the loss. \
-                An audit, here every minute, detects and reports each lost event within one audit period.",
+                An audit runs every minute in this scenario. It detects and reports each lost event within one \
+                minute.",
         clauses: "C2, C11, R12",
         bounds: ScenarioBounds::NONE.recovery(AUDIT_PERIOD.as_secs() + 10),
         seconds: 65,

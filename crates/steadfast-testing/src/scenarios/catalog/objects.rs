@@ -19,9 +19,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
     name: "deep-and-huge",
     faults: &[CatalogFault::UndecodableObject],
     source: ScenarioSource::FaultCatalog,
-    summary: "Of five objects, one is nested 200 levels deep and one is above the limit, in a watch, in initial events \
-            and in pages. Both are changed, deleted and recreated. Only reads of these two return an error with their \
-            names. Their deletions are delivered, and they cause no list.",
+    summary: "Of five objects, one is nested 200 levels deep and one exceeds the size limit. They arrive in a watch, \
+            in initial events and in pages. Both are changed, deleted and recreated. Only reads of these two return an \
+            error with their names. Their deletions are delivered, and they cause no list.",
     clauses: "C2, C11, R8",
     bounds: ScenarioBounds::NONE.recovery(2).lists(2),
     seconds: 2,

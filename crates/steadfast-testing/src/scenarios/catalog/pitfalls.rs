@@ -60,8 +60,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::DeletedWhileCut],
         source: ScenarioSource::WatchPitfalls,
         summary: "Objects are created, changed, deleted and recreated while the watch is disconnected, once with the \
-                history kept and once with it compacted. The first gap costs no list, the second gap one, and every \
-                deletion is delivered.",
+                history kept and once with it compacted. After the first disconnect no list is sent; after the second, \
+                exactly one. Every deletion is delivered.",
         clauses: "C1, C2, R4, R5",
         bounds: ScenarioBounds::NONE.detection(2).recovery(3).lists(1),
         seconds: 1,

@@ -68,9 +68,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "refused-by-verb",
         faults: &[CatalogFault::ResourceRefused],
         source: ScenarioSource::FaultCatalog,
-        summary: "Three servers serve lists, but reject streamed lists and watches as forbidden, with 405 or with \
-                500. The informer polls by lists instead, here every 3 s, and reports this with the reason. A \
-                deletion is delivered with the next list. The watch resumes when the server allows it.",
+        summary: "Three servers serve lists, but reject streamed lists and watches with 403, 405 or 500. The informer \
+                then lists periodically, in this scenario every 3 s, and reports this with the reason. A deletion is \
+                delivered with the next list. The watch resumes when the server allows it.",
         clauses: "C2, C9, C10, R3, R6",
         bounds: ScenarioBounds::NONE.recovery(9).lists(36),
         seconds: 45,
@@ -81,8 +81,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::PermissionRemoved],
         source: ScenarioSource::FaultCatalog,
         summary: "Permission to read config maps is removed before the objects, and so is the served version of \
-                widgets. 403 and 404 imply no deletion: both caches fail, and their objects stay readable. Deletions \
-                in the meantime are delivered when the resources are served again.",
+                widgets. The informers do not treat 403 and 404 as deletions: both caches fail, and their objects stay \
+                readable. Deletions in the meantime are delivered when the resources are served again.",
         clauses: "C2, C10, R7",
         bounds: ScenarioBounds::NONE.detection(2).recovery(9).lists(2),
         seconds: 20,

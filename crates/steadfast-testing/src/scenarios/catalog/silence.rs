@@ -26,7 +26,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "black-hole",
         faults: &[CatalogFault::BlackHole],
         source: ScenarioSource::FaultCatalog,
-        summary: "Packets vanish without an error: in both directions, then only to the server, then only to the \
+        summary: "Packets are lost without an error: in both directions, then only to the server, then only to the \
                 client. Each time the informer is in doubt within 15 s. It resumes without a list when packets pass \
                 again.",
         clauses: "C10, R1, R4",
@@ -39,7 +39,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::IdleFlowDropped],
         source: ScenarioSource::FaultCatalog,
         summary: "A middlebox forgets flows after 240 s without traffic and drops later packets. Nothing changes for \
-                five minutes, and the first change after that arrives immediately: no flow was idle for that long.",
+                five minutes, and the first change after that arrives immediately: the client's pings have prevented \
+                that any flow was idle for 240 s.",
         clauses: "C10, R1, R4",
         bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 300,
@@ -60,8 +61,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "frozen-etcd",
         faults: &[CatalogFault::FrozenEtcd],
         source: ScenarioSource::FaultCatalog,
-        summary: "The etcd behind a live server is frozen, and bookmarks with an equal version continue. They are not \
-                proofs. The cache is suspect and then stale, and no list follows when etcd resumes.",
+        summary: "The etcd behind a live server is frozen, and bookmarks with an equal version continue. Such \
+                bookmarks are not proofs of freshness. The cache is suspect and then stale, and no list follows when \
+                etcd resumes.",
         clauses: "C10, R2, R4",
         bounds: ScenarioBounds::NONE.detection(MAX_PROBE_SECS).recovery(15).lists(0),
         seconds: 135,

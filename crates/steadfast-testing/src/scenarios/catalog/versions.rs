@@ -24,9 +24,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-expired",
         faults: &[CatalogFault::HistoryCompacted],
         source: ScenarioSource::FaultCatalog,
-        summary: "The server no longer has the version that a watch resumes from. It responds as an HTTP status and \
-                in the stream, with Expired and with Gone, and once after a real compaction. Each case costs exactly \
-                one list, and every deletion is delivered.",
+        summary: "The server no longer has the version that a watch resumes from. It responds as an HTTP status and in \
+                the stream, with Expired and with Gone, and once after a real compaction. Each case causes exactly one \
+                list, and every deletion is delivered.",
         clauses: "C2, C3, R5",
         bounds: ScenarioBounds::NONE.recovery(3).lists(5),
         seconds: 10,
@@ -36,9 +36,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "version-too-large",
         faults: &[CatalogFault::VersionTooLarge],
         source: ScenarioSource::FaultCatalog,
-        summary: "The responding replica has not reached the requested version. It reports this in three spellings, \
-                to the resuming watch and to the following list. The informer waits and lists once more, and no state \
-                goes back.",
+        summary: "The responding replica has not reached the requested version. It reports this in three response \
+                formats, to the resuming watch and to the following list. The informer waits and lists once more. \
+                Neither the cache nor a handler returns to an older state.",
         clauses: "C4, R5",
         bounds: ScenarioBounds::NONE.recovery(15).lists(12),
         seconds: 15,
@@ -49,7 +49,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::EventsRepeated],
         source: ScenarioSource::FaultCatalog,
         summary: "After each resume the server sends the last three events again, including deletions. No handler \
-                receives them twice, and no state goes back.",
+                receives them twice, and the cache never returns to an older state.",
         clauses: "C3, C4, R4",
         bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 1,
@@ -59,9 +59,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "history-restored",
         faults: &[CatalogFault::HistoryRestored],
         source: ScenarioSource::FaultCatalog,
-        summary: "The server is restored from a backup, so its versions start again lower. It accepts a watch from a \
-                version that it has not reached. A probe proves the new epoch, one list follows, and surviving \
-                objects are not reported as deleted.",
+        summary: "The server is restored from a backup, so its versions restart at a lower value. It accepts a watch \
+                from a version that it has not reached. A probe returns a lower version, so the informer detects the \
+                restore and lists once. Surviving objects are not reported as deleted.",
         clauses: "C1, C4, R5",
         bounds: ScenarioBounds::NONE.detection(2).recovery(8).lists(1),
         seconds: 8,
@@ -166,7 +166,7 @@ async fn events_repeated<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
 }
 
 async fn history_restored<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
-    // Before a probe, no client can know that versions start again lower. The probe follows soon after the
+    // Before a probe, no client can detect that versions restart at a lower value. The probe follows soon after the
     // disconnect.
     let mut run =
         ScenarioRun::start(&target, ScenarioSettings { lag: Duration::from_secs(8), ..ScenarioSettings::default() })

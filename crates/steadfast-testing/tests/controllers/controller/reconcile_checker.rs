@@ -128,11 +128,9 @@ async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
     fixture.reconcile(fixture.read_a().await?).await;
     assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
     fixture.reconcile(old_map).await;
-    assert!(
-        fixture
-            .violation()
-            .starts_with("default/a was reconciled with its object from before: configmaps default/a was written in")
-    );
+    assert!(fixture.violation().starts_with(
+        "default/a was reconciled with an object older than its own earlier write: configmaps default/a was written in"
+    ));
     Ok(())
 }
 
@@ -147,11 +145,9 @@ async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
     fixture.checker.watch(delete)(old_map.clone(), ()).await?;
     assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
     fixture.reconcile(old_map).await;
-    assert!(
-        fixture
-            .violation()
-            .starts_with("default/a was reconciled with its object from before: configmaps default/a was deleted")
-    );
+    assert!(fixture.violation().starts_with(
+        "default/a was reconciled with an object older than its own earlier write: configmaps default/a was deleted"
+    ));
     Ok(())
 }
 
@@ -180,11 +176,9 @@ async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), TestError>
     fixture.reconcile_with_write(fixture.read_a().await?).await?;
     let by_key = fixture.checker.watch(|_: ObjectKey, (): ()| async {});
     by_key(super::key("a"), ()).await;
-    assert!(
-        fixture
-            .violation()
-            .starts_with("default/a was reconciled on a cache from before: configmaps default/a was written")
-    );
+    assert!(fixture.violation().starts_with(
+        "default/a was reconciled while a cache lacked its own earlier write: configmaps default/a was written"
+    ));
     Ok(())
 }
 
