@@ -1,5 +1,6 @@
 //! A controller that keeps a fixed number of children per parent, based on its cache, as in common tutorials. The
-//! server's watch lags and connections are reset. Counts the surplus children, with our library and with kube-runtime.
+//! server's watch lags and connections are reset. Counts the children above the required number, with Steadfast and
+//! with kube-runtime.
 //!
 //! Runs in virtual time, with the same faults for both libraries.
 
@@ -30,7 +31,7 @@ const FAULTS_PER_RUN: usize = 60;
 /// Limit of children that exist at once. A run ends at this limit, because its continuation would take minutes.
 const RUNAWAY_CHILD_COUNT: usize = 1000;
 
-/// Counts surplus children, with each of both libraries.
+/// Counts children above the required number, with Steadfast and with kube-runtime.
 #[derive(clap::Args)]
 pub(crate) struct DuplicatesArgs {
     /// Number of runs
@@ -39,7 +40,7 @@ pub(crate) struct DuplicatesArgs {
     /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Runs only our controller; those of kube-runtime take most of the time
+    /// Runs only the controller of Steadfast; the runs of kube-runtime take most of the time
     #[arg(long)]
     ours: bool,
 }

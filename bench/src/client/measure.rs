@@ -65,11 +65,11 @@ pub(super) fn measure_reads(cache: &dyn ClientCache, limit: Duration) -> Value {
     })
 }
 
-/// Number of objects of which one belongs to the hot ones.
+/// The order `hot` reads every hundredth object. This is the distance between these objects.
 const HOT_ONE_IN: usize = 100;
 
 /// Reads one field of objects, `reads` times. The order `all` reads the whole list in passes and holds one pass at a
-/// time; `hot` reads random ones of a hundredth of the objects, and `random` reads random ones of all objects.
+/// time. The order `hot` reads random objects among a fixed hundredth, and `random` reads random objects among all.
 pub(super) fn visit(cache: &dyn ClientCache, order: &str, reads: usize) -> Result<Value, BenchError> {
     let objects = cache.len();
     let candidates: Vec<usize> = match order {

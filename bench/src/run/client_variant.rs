@@ -119,7 +119,7 @@ const CLIENTS: &[ClientVariant] = &[
     client("client-go, dynamic", Library::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
 
-/// Settings that a benchmark program of an earlier commit supports too: typed clients.
+/// Settings that a benchmark program of an earlier commit supports too: clients with decoded objects.
 const EARLIER_CLIENTS: &[ClientVariant] = &[
     client("steadfast earlier, JSON, streamed", Library::Earlier, Resource::Pods, &[]),
     client("steadfast earlier, JSON, pages", Library::Earlier, Resource::Pods, &["--paged"]),

@@ -1,7 +1,8 @@
-//! Processor time and memory of readers with different patterns: a loop over all objects, a reader of a hot hundredth,
-//! and a reader of random objects. Also the sync and the events, with a handler that reads one field of each object.
+//! CPU time and memory of cache reads with different access patterns: a loop over all objects, reads of the same
+//! hundredth of the objects, and reads of random objects. Also the sync and the events, with a handler that reads one
+//! field of each object.
 //!
-//! All times are processor time of the client, so that other programs on the machine affect them little.
+//! All times are CPU time of the client, so that other programs on the machine affect them little.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -26,7 +26,7 @@ pub(crate) struct RunArgs {
     /// Number of objects of the real API server
     #[arg(long, default_value_t = 10_000)]
     pub(super) real_size: usize,
-    /// Number of concurrent faults, in addition to the long ones that only wait
+    /// Number of concurrent faults, in addition to the long scenarios that only wait
     #[arg(long, default_value_t = 6)]
     pub(super) at_once: usize,
     /// Only clients with this text in their name

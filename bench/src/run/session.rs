@@ -57,7 +57,7 @@ impl Session<'_> {
 
     /// Adds one round of a figure, unless the value is missing.
     pub(super) fn record(&mut self, metric: &str, unit: &str, value: &Value) {
-        // JSON null and a missing field are no measurement.
+        // A JSON null or a missing field means that the client has not measured this value.
         if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
             self.part_results.add(self.variant, self.size, metric, unit, value);
         }

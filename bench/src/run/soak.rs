@@ -49,8 +49,9 @@ const MAX_BATCH_EVENTS: usize = 10_000;
 /// Minimum number of batches.
 const MIN_BATCHES: usize = 100;
 
-/// Number of batches between two cuts of all connections. These batches take longer than the time after which a
-/// stream counts as healthy. Otherwise the backoff for a failing server (R6) would dominate the result.
+/// Number of batches between two resets of all connections. These batches take longer than the time after which a
+/// stream counts as healthy. Otherwise the backoff for a failing server (bound R6 in docs/contract.md) would dominate
+/// the result.
 const BATCHES_PER_CUT: usize = 64;
 
 /// Number of batches between two expiries of the version, after which the client must relist.

@@ -14,13 +14,13 @@ use crate::settings::AuditSettings;
 use crate::stream::{AuditStream, Diagnosis, DiagnosisPhase, StallEvidence};
 use crate::version_table::{NameHash, VersionTable};
 
-/// Time between evidence and its judgement, in which the stream may still deliver.
+/// Time between evidence and its evaluation, in which the stream may still deliver the change.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Time for which a change waits for its delivery.
+/// Time after which an undelivered change is no longer tracked.
 const MAX_CHANGE_AGE: Duration = Duration::from_secs(900);
 
-/// Maximum number of objects without a deletion that are checked at once.
+/// Maximum number of objects without a deletion that are checked concurrently.
 const MAX_MISSING: usize = 1000;
 
 /// Interval between two searches for the cause of one absent change.
@@ -261,7 +261,7 @@ impl ResourceState {
         judgements
     }
 
-    /// Judges all streams. Returns also the endpoints whose stream must be opened again.
+    /// Evaluates the evidence about all streams. Also returns the endpoints whose stream must be opened again.
     pub(crate) fn judge(&mut self, now: Instant, settings: &AuditSettings) -> (Vec<Judgement>, Vec<usize>) {
         let (mut judgements, mut stalled) = (Vec::new(), Vec::new());
         for endpoint in 0..self.streams.len() {

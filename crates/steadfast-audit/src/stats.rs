@@ -43,7 +43,7 @@ pub struct StreamStats {
     pub objects: u64,
     /// Age of the oldest change that the watch has not delivered.
     pub lag: Duration,
-    /// Delays behind the first source of each change.
+    /// Delays after the first delivery of each change by any source.
     pub delays: DelayHistogram,
     /// Number of lost events.
     pub lost_events: u64,

@@ -212,7 +212,7 @@ impl AuditStream {
             // The next list contains the change.
             return true;
         }
-        // An absent object may have been deleted since, which is no loss.
+        // An absent object may have been deleted in the meantime, so its events are not lost.
         self.position >= version && self.version_of(key).is_none_or(|known| known >= version)
     }
 }

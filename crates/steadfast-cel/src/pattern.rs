@@ -124,7 +124,7 @@ fn translate(pattern: &str) -> String {
                 }
             }
             '[' => translated.push_str(r"\["),
-            // RE2 and POSIX treat `]` as a plain character directly behind `[` or `[^`.
+            // RE2 and POSIX treat `]` as a plain character directly after `[` or `[^`.
             ']' if is_in_class && was_first => translated.push_str(r"\]"),
             ']' => {
                 is_in_class = false;

@@ -1,7 +1,7 @@
 //! Timestamps and durations, and their change over time.
 //!
-//! A timestamp derived from `now` moves with time, and so does a duration such as `now - created`. Both store their
-//! rate, so that a comparison can compute the time of its next change.
+//! A timestamp derived from `now` advances with the clock, and so does a duration such as `now - created`. Both store
+//! their rate, so that a comparison can compute the time of its next change.
 
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};

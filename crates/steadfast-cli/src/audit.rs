@@ -1,4 +1,4 @@
-//! `steadfast audit`: judges each API server endpoint continuously.
+//! `steadfast audit`: continuously checks each API server endpoint.
 //!
 //! The crate `steadfast-audit` implements the checks. This module adds connections, output and metrics.
 //!

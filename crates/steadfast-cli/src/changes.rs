@@ -1,4 +1,4 @@
-//! Changes between two states of an object: exact, without noise, and described in the terms of its kind.
+//! Changes between two states of an object: exact, without noise, and worded for its kind.
 //!
 //! This module has no I/O and no clock. It imports nothing of the program itself.
 //!

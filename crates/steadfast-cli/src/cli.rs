@@ -159,8 +159,8 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "N|TIME|CONDITION")]
     pub(crate) until: Vec<Until>,
 
-    /// First print the changes of this time before the start: what objects and Events date themselves, marked as
-    /// reconstructed, and then exact changes as far back as a watch can start.
+    /// First print the changes of this time before the start: facts whose time is recorded in an object or in an
+    /// Event, marked as reconstructed, and then exact changes as far back as a watch can start.
     #[arg(long, value_name = "TIME", value_parser = since, conflicts_with = "related")]
     pub(crate) since: Option<Duration>,
 
@@ -185,7 +185,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// Watch an embedded server with a small simulated fleet, as a demonstration. Watches deployments and pods in all
+    /// Watch an embedded server with a few simulated workloads, as a demonstration. Watches deployments and pods in all
     /// namespaces by default.
     #[arg(long, conflicts_with_all = ["kubeconfig", "contexts"])]
     pub(crate) embedded: bool,
@@ -205,13 +205,13 @@ fn since(text: &str) -> Result<Duration, String> {
 }
 
 const WATCH_HELP: &str = "\
-Events: + added, ~ updated, - deleted, = synced. An update shows what changed, in the terms of its kind, and the field \
-manager. Updates of versions, heartbeats and timestamps alone have no line. The end of an interruption shows the number of \
-changes during it, and Ctrl-C the number of all changes. A deletion is `observed` if the server sent it, and `inferred` \
+Events: + added, ~ updated, - deleted, = synced. An update shows the changed fields, worded for the kind of \
+the object, and the field manager. Updates of versions, heartbeats and timestamps alone are not printed. The end of an \
+interruption shows the number of changes during it, and Ctrl-C the number of all changes. A deletion is `observed` if the server sent it, and `inferred` \
 if a complete list no longer contained the object. Up to 1024 events may be pending for output, one line for each \
 change. Beyond this limit, changes of an object are merged into one line, marked `(3 changes)`; an object that was added \
-and deleted while pending has no line. Doubts about \
-freshness go to standard error: the lines before may be incomplete until the line `fresh again`.
+and deleted while pending is not printed. Doubts about freshness go to standard error: the lines before may be incomplete \
+until the line `fresh again`.
 
 With -o json, the start and the end of a doubt are lines too. Lines after the end are newer than the doubt:
   {\"time\":…,\"type\":\"Freshness\",\"resource\":\"pods\",\"namespace\":\"shop\",\"state\":\"Stale\",\"why\":…,\"doubtSeconds\":58.1}
@@ -259,7 +259,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
 
-    /// Show an embedded server with a small simulated fleet, as a demonstration. Shows all namespaces by default.
+    /// Show an embedded server with a few simulated workloads, as a demonstration. Shows all namespaces by default.
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     pub(crate) embedded: bool,
 
@@ -359,8 +359,8 @@ pub(crate) struct NotifyArgs {
     #[arg(short = 'c', long = "config", value_name = "FILE", required = true)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Act on an embedded server with a small simulated fleet, as a demonstration. Runs for ten seconds unless --for is
-    /// given.
+    /// Act on an embedded server with a few simulated workloads, as a demonstration. Runs for ten seconds unless --for
+    /// is given.
     #[arg(long)]
     pub(crate) embedded: bool,
 

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `finding`, `report` | the result of a check; the report of all checks |
 //! | `context`, `requests` | the connection and resources of the checks; requests with limits |
-//! | `addresses`, `certificates`, `proxies`, `protocol`, `clock` | the way to the server |
+//! | `addresses`, `certificates`, `proxies`, `protocol`, `clock` | the network path to the server |
 //! | `authentication`, `permissions` | the user and its permissions |
 //! | `streamed_lists`, `history`, `endpoints` | capabilities and consistency of the API servers |
 //! | `conversion`, `aggregation` | backends of the API servers: conversion webhooks, aggregated APIs |

@@ -1,4 +1,4 @@
-//! Simulated fleet of `--embedded`: deployments that replace their pods one step at a time, without end.
+//! Simulated workloads of `--embedded`: deployments that replace their pods one step at a time, without end.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::console;
 use crate::failure::Failure;
 
-/// Interval between two steps of the fleet.
+/// Interval between two steps of the simulation.
 const STEP_INTERVAL: Duration = Duration::from_millis(120);
 
 /// Number of steps between the end of an outage and the next one.

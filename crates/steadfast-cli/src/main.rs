@@ -16,13 +16,13 @@
 //! | `clock`, `duration` | timestamps for people and for programs; durations in arguments |
 //! | `byte_count` | byte counts for people |
 //! | `changes` | changes between two states of an object, and their description |
-//! | `fleet` | the simulated fleet of `--embedded` |
+//! | `fleet` | the simulated workloads of `--embedded` |
 //! | `watch` | prints every change of some resources |
 //! | `top` | shows resources in a full-screen table |
 //! | `output_format` | output formats |
 //! | `until` | end of a watch: a number, a duration, or a condition |
 //! | `doctor` | checks what informers need from a cluster |
-//! | `audit` | judges each API server endpoint continuously |
+//! | `audit` | continuously checks each API server endpoint |
 //! | `notify` | acts on changes, as a configuration specifies |
 //! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |

@@ -25,7 +25,7 @@ pub(crate) fn host_and_port(url: &Uri) -> (String, u16) {
 ///
 /// # Errors
 ///
-/// Returns the reason if there is no address, or if the resolution exceeds its deadline.
+/// Returns the reason if no address exists, or if the resolution exceeds its deadline.
 pub(crate) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = timeout(RESOLVE_DEADLINE, lookup_host((host, port))).await;
     let found = found.map_err(|_| format!("no result within {} s", RESOLVE_DEADLINE.as_secs()))?;

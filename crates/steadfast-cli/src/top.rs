@@ -2,7 +2,7 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | `model` | state of the screen: keys and changes are inputs, requests to the shell are outputs |
+//! | `model` | state of the screen: keys and changes are inputs, requests to `session` are outputs |
 //! | `tab` | state of one resource |
 //! | `view` | drawing of the model |
 //! | `table` | rows in an order that is maintained incrementally, with a filter and a cursor |

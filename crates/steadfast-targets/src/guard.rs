@@ -1,8 +1,8 @@
 //! The removal guard: a mistake in a rule or in a cluster must not remove capacity that clients depend on.
 //!
 //! The guard compares numbers, not names: the number of entries of a group that would remain in service, and the
-//! highest number within the window. A replaced entry is no loss. The entry of a deleted object is no loss either while
-//! others of the group serve.
+//! highest number within the window. A replaced entry does not reduce the capacity. Neither does the entry of a deleted
+//! object while other entries of the group serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -78,7 +78,7 @@ impl StepRunner {
             let start_within = if is_slow { self.start_within.min(self.step_timeout) } else { self.start_within };
             async move {
                 for index in entry {
-                    // Skipped steps are no errors. The next pass plans them again.
+                    // Skipped steps do not count as errors. The next pass plans them again.
                     if started.elapsed() >= start_within || *failures.lock() >= self.max_failures {
                         return None;
                     }

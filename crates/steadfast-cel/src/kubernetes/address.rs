@@ -66,7 +66,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Returns the first `prefix_bits` bits of an address, and zeros behind them.
+/// Returns the first `prefix_bits` bits of an address, and zeros after them.
 fn masked_address(address: IpAddr, prefix_bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {

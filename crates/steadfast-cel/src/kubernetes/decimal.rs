@@ -13,7 +13,7 @@ pub(super) struct Decimal {
     is_negative: bool,
     digits: Arc<[u8]>,
     exponent: i64,
-    /// Number of digits behind the point in the representation of the Go library. The rounding of floats depends on
+    /// Number of digits after the point in the representation of the Go library. The rounding of floats depends on
     /// this number.
     scale: i64,
 }
@@ -94,7 +94,7 @@ impl Decimal {
 
     /// Adds two numbers. Takes memory in proportion to [`sum_len`](Self::sum_len), which the caller must bound.
     pub(super) fn sum(&self, other: &Self) -> Self {
-        // Go's `inf.Dec` keeps the larger scale of the operands, even if the digits behind the point are zeros.
+        // Go's `inf.Dec` keeps the larger scale of the operands, even if the digits after the point are zeros.
         let scale = self.scale.max(other.scale);
         if self.is_zero() {
             return Self { scale, ..other.clone() };
@@ -150,7 +150,7 @@ impl Decimal {
         Self::new(self.is_negative, &reversed, self.exponent, self.scale)
     }
 
-    /// Rounds away from zero to `scale` digits behind the point.
+    /// Rounds away from zero to `scale` digits after the point.
     pub(super) fn rounded_up(&self, scale: i64) -> Self {
         let excess = (-scale).saturating_sub(self.exponent);
         if self.is_zero() || excess <= 0 {

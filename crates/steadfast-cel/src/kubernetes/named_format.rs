@@ -8,7 +8,7 @@ use jiff::civil::Date;
 
 use super::{Url, labels};
 
-/// Base64 as the pattern of a real server: with padding, and with any bits behind the last byte.
+/// Base64 as the pattern of a real server: with padding, and with any bits after the last byte.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&base64::alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
@@ -76,7 +76,7 @@ impl NamedFormat {
 /// the dash.
 fn without_trailing_dash(prefix: &str) -> Cow<'_, str> {
     match prefix.strip_suffix('-') {
-        // The server cuts bytes. A character of several bytes is invalid in any case.
+        // The server truncates at bytes. A character of several bytes is invalid in any case.
         Some(rest) if !rest.is_empty() && rest.is_ascii() => format!("{}a", &rest[..rest.len() - 1]).into(),
         _ => prefix.into(),
     }

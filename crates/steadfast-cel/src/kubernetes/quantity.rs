@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::decimal::{Decimal, scaled, signed};
 
-/// Number of digits behind the point that a quantity keeps.
+/// Number of digits after the point that a quantity keeps.
 const NANO_SCALE: i64 = 9;
 /// Number of decimal digits that always fit an `i64`.
 const MAX_INT64_DIGITS: usize = 18;

@@ -16,10 +16,10 @@ const MAX_QUERY_PARAMETERS: usize = 10_000;
 pub(crate) struct Url {
     /// Scheme in lower case; empty for a path.
     pub(crate) scheme: String,
-    /// Part behind the scheme, if this part is not a path: `a@b` in `mailto:a@b`.
+    /// Part after the scheme, if this part is not a path: `a@b` in `mailto:a@b`.
     opaque: String,
     user: Option<String>,
-    /// Host, and port behind a colon.
+    /// Host, and port after a colon.
     pub(crate) host: String,
     /// Path in its encoded form.
     pub(crate) path: String,

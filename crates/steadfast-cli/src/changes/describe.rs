@@ -1,4 +1,4 @@
-//! Description of a change in the terms of the object's kind.
+//! Description of a change, worded for the kind of the object.
 //!
 //! Each module of `describe` knows some kinds. It adds phrases for the fields that it knows, and covers fields that
 //! follow from a phrase. Metadata and conditions are described for all kinds. Other changed fields appear with their

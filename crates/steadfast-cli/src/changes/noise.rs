@@ -17,7 +17,7 @@ const NOISE_ANNOTATIONS: [&str; 3] = [
     "deployment.kubernetes.io/desired-replicas",
 ];
 
-/// Timestamps in a status that are news themselves.
+/// Timestamps in a status that a reader needs, because their change is the event itself.
 const MEANINGFUL_TIMESTAMPS: [&str; 3] = ["lastScheduleTime", "lastSuccessfulTime", "completionTime"];
 
 /// Returns whether `change` of an object of `kind` is noise.

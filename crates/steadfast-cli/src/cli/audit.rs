@@ -41,7 +41,7 @@ pub(crate) struct AuditArgs {
     #[arg(long, visible_alias = "metrics-address", value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
 
-    /// Audit an embedded server with a small simulated fleet, as a demonstration.
+    /// Audit an embedded server with a few simulated workloads, as a demonstration.
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "endpoints"])]
     pub(crate) embedded: bool,
 

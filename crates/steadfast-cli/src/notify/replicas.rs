@@ -70,7 +70,7 @@ pub(super) struct Replicas {
     end_signal: watch::Receiver<bool>,
 }
 
-/// Term of a leader. The election determines its end by `CLOCK_BOOTTIME`, which includes suspends.
+/// Term of a leader. The election determines its end with `CLOCK_BOOTTIME`, which includes suspends.
 struct LeaderTerm(Leader);
 
 impl Term for LeaderTerm {

@@ -31,7 +31,7 @@ use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::signals::{GuardedStopSignal, ReloadSignal};
 
-/// Default duration of a run with the embedded fleet.
+/// Default duration of a run with `--embedded`.
 const DEFAULT_EMBEDDED_DURATION: Duration = Duration::from_secs(10);
 
 /// Upper bound of the shutdown deadline, which prevents overflows of times.

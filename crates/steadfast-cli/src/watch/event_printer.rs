@@ -32,7 +32,7 @@ pub(super) struct EventPrinter {
     /// Conditions of `--until`, each with the number that the condition has assigned to this resource.
     pub(super) goals: Vec<(Goal, usize)>,
     pub(super) deletions: Mutex<Deletions>,
-    /// With `--related`, the relatives of the named objects. Other objects have no line.
+    /// With `--related`, the relatives of the named objects. Events of other objects are not printed.
     pub(super) related: Option<Related>,
     /// With `--logs`, the logs of the watched pods.
     pub(super) logs: Option<PodLogs>,

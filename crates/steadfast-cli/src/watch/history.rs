@@ -1,8 +1,8 @@
 //! `--since`: the changes before the start of the program.
 //!
-//! First the facts that objects and Events date themselves, in the order of their times. They are marked as reconstructed,
-//! because a later change replaces the time of an earlier one. Then the exact changes since the oldest version that a
-//! watch can start from.
+//! First the facts whose time is recorded in an object or in an Event, in the order of their times. They are marked as
+//! reconstructed, because a later change replaces the time of an earlier one. Then the exact changes since the oldest
+//! version that a watch can start from.
 
 mod facts;
 mod replay;
@@ -135,7 +135,7 @@ impl History {
         events
     }
 
-    /// Returns the lines of the facts that objects and Events date, in the order of their times.
+    /// Returns the lines of the facts whose time is recorded in an object or in an Event, in this order.
     fn reconstructed(&self, listed: &[&Existing], events: &[Value]) -> Vec<String> {
         let mut about: HashMap<&str, Vec<DatedFact>> = HashMap::new();
         for event in events {

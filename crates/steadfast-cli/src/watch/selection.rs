@@ -94,7 +94,7 @@ pub(super) fn scopes(
     object: Option<&str>,
     connection: &Connection,
 ) -> Vec<Scope> {
-    // The embedded fleet spans several namespaces, so the default there is all of them.
+    // The simulated workloads of `--embedded` span several namespaces, so the default there is all of them.
     let everywhere = args.all_namespaces || (args.embedded && args.namespaces.is_empty());
     let scopes = if !resource.namespaced || everywhere {
         vec![Scope::all()]

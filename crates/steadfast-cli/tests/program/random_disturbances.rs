@@ -47,7 +47,7 @@ const LASTING_PODS: u64 = 3;
 /// Initial number of pods of the second cluster.
 const FAR_PODS: u64 = 4;
 
-/// Name prefixes of all judged pods. Other names belong to the tenant.
+/// Name prefixes of the pods that the test checks. Other names belong to the hostile tenant.
 const PREFIXES: [&str; 3] = ["web-", "keep-", "far-"];
 
 /// Number of disturbances in a CI run. All disturbances take too long for each change of the program.
@@ -112,7 +112,7 @@ impl Fixture {
             )
         };
         // After a restore, the server's versions may already exceed the program's version. Only the audit detects this
-        // (R12).
+        // (bound R12 in docs/contract.md).
         let mirror = "drain = \"1s\"\ncompare = \"2s\"\n";
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"{}s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\
@@ -368,7 +368,7 @@ impl Fixture {
     }
 }
 
-/// Returns the names of judged pods among `names`.
+/// Returns the names among `names` that the test checks.
 fn judged_names(names: BTreeSet<String>) -> BTreeSet<String> {
     let is_judged = |name: &String| {
         let number = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));

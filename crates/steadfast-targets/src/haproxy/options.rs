@@ -129,7 +129,7 @@ impl ServerOptions {
         self.words.iter().any(|word| word == "check")
     }
 
-    /// Returns true if there are no options.
+    /// Returns true if no option is set.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Facts that an object or an Event dates itself. The previous state of a fact is unknown.
+//! Facts whose time is recorded in an object or in an Event. The state before a fact is unknown.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

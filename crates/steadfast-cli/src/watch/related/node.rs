@@ -15,11 +15,11 @@ pub(super) struct TreeNode {
     pub(super) name: String,
     /// UIDs of the owners.
     pub(super) owners: Vec<String>,
-    /// UIDs of the pods behind an `EndpointSlice`.
+    /// UIDs of the pods that an `EndpointSlice` lists.
     pub(super) targets: Vec<String>,
     /// Whether the object is ready; `None` for kinds without readiness.
     is_ready: Option<bool>,
-    /// State in the terms of the kind, escaped.
+    /// State, worded for the kind of the object, and escaped.
     state: String,
 }
 
