@@ -263,7 +263,7 @@ def krew_manifest(version, repository, archives):
             "homepage": repository,
             "shortDescription": "Watch what changes in a cluster, and check it",
             "description": (
-                "`kubectl steadfast watch` prints every change of resources in the terms of their kind, and reports when "
+                "`kubectl steadfast watch` prints every change of resources worded for their kind, and reports when "
                 "the output may be out of date. `kubectl steadfast doctor` checks what informers need from a cluster.\n"
             ),
             "platforms": platforms,

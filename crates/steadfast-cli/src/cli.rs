@@ -207,9 +207,9 @@ fn since(text: &str) -> Result<Duration, String> {
 const WATCH_HELP: &str = "\
 Events: + added, ~ updated, - deleted, = synced. An update shows the changed fields, worded for the kind of \
 the object, and the field manager. Updates of versions, heartbeats and timestamps alone are not printed. The end of an \
-interruption shows the number of changes during it, and Ctrl-C the number of all changes. A deletion is `observed` if the server sent it, and `inferred` \
-if a complete list no longer contained the object. Up to 1024 events may be pending for output, one line for each \
-change. Beyond this limit, changes of an object are merged into one line, marked `(3 changes)`; an object that was added \
+interruption shows the number of changes during it, and Ctrl-C the number of all changes. A deletion is `observed` if the \
+server sent it, and `inferred` if a complete list no longer contained the object. Up to 1024 events may be pending for \
+output, one line for each change. Beyond this limit, changes of an object are merged into one line, marked `(3 changes)`; an object that was added \
 and deleted while pending is not printed. Doubts about freshness go to standard error: the lines before may be incomplete \
 until the line `fresh again`.
 

@@ -82,7 +82,8 @@ fn int<'a>(value: &CelValue<'a>, meter: &mut Meter) -> CallResult<'a> {
             .parse()
             .map_err(|_| CelErrorKind::invalid_argument("int", "a string must be a decimal integer of 64 bits"))?,
         CelValue::Timestamp(timestamp) => {
-            // The variable `now` advances with the clock, so a number of seconds derived from it changes at the next second.
+            // The variable `now` advances with the clock, so a number of seconds derived from it changes at the next
+            // second.
             meter.recheck_after(next_second(timestamp));
             timestamp.instant.as_second()
         }
