@@ -1,4 +1,5 @@
-//! Format of a cache's checkpoint, from which the next run continues. This module contains the rules, without I/O.
+//! Format of a cache's checkpoint, from which the next run continues. This module encodes and decodes the rows. It
+//! performs no I/O.
 //!
 //! An encoded object is written unchanged. [`RowEncodings::read`] is the only reader of entries. The reader checks all
 //! bytes and rejects an invalid row.

@@ -191,7 +191,7 @@ pub struct Evidence {
     /// Keys whose lookups return `Unknown`.
     pub tainted: KeySet,
     /// Set after a record that belongs to no identifiable object, or that contradicts the cache. Until a list resolves
-    /// the record, the cache may lack its change, whatever version the cache has reached.
+    /// the record, the cache may lack the change of that record, even if the cache has reached a higher version.
     pub unidentified: bool,
     /// Faults that a test injects.
     pub faults: FaultInjection,

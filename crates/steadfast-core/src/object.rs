@@ -18,7 +18,7 @@ use crate::version::ResourceVersion;
 
 /// State of a cached object: a handle that is cheap to clone and dereferences to the object.
 ///
-/// Identity and version are available without decoding the object, whatever its form in the cache.
+/// Identity and version are available without decoding the object, for every cached form.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;

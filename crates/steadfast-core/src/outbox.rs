@@ -1,5 +1,6 @@
 //! Pending deliveries of a handler with acknowledgements. Each object has at most one due event. The event is recorded
-//! before its delivery and repeated until its acknowledgement. This module contains the rules, without I/O.
+//! before its delivery and repeated until its acknowledgement. This module decides about deliveries. It performs no
+//! I/O.
 //!
 //! An object without unacknowledged changes has no entry. Every other object has one [`PendingDelivery`], independent
 //! of the number of its changes. This delivery contains the last acknowledged state, the due event, the end of the

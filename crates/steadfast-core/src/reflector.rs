@@ -1,4 +1,4 @@
-//! Reflector: all rules of listing, watching, resuming and relisting, as a state machine.
+//! Reflector: the state machine for listing, watching, resuming and relisting.
 //!
 //! The caller passes the time and the input ([`Reflector::step`], and [`Reflector::record`] for the records of a
 //! stream). The reflector returns the actions. It owns no object, no socket, no clock and no lock.
@@ -9,7 +9,7 @@
 //! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
 //! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
-//! | `Watching` | records, until the stream ends | regular end: `Watching` again at once, or `Waiting` if the watch lasted less than a second. Break, rejection, very short watch: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
+//! | `Watching` | records, until the stream ends | regular end after a second or more: `Watching` again immediately. Earlier end, break or rejection: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
 //! | `Waiting` | a delay | `Watching`, `Queued` or `Deciding` |
 //! | `Deciding` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
 //! | `Stopped` | nothing | |
@@ -30,8 +30,10 @@
 //! | `polling` | lists instead of watches that are rejected or always fail |
 //! | `unidentified` | lists that resolve records without an identifiable object |
 //!
-//! Two backoffs grow in `Waiting` (`retry`). The first counts failures, and any proof resets it. The second counts
-//! lists that a failed watch required. Only a watch that stays open resets the second.
+//! Three backoffs determine the delays of `Waiting` (`retry`). The first counts failures, and any proof resets it. The
+//! second counts lists that a failed watch required. Only a watch that stays open resets the second. The third counts
+//! watches that ended within a second although they delivered a record. A delivered change, or a longer watch, resets
+//! the third.
 
 mod apply;
 mod bookmark_interval;

@@ -547,7 +547,7 @@ fn is_not_doubted(freshness: &Freshness) -> bool {
     freshness.doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
 }
 
-/// Removes a stopped informer from the factory. The store lives until its last reader is dropped.
+/// Removes a stopped informer from the factory. The store is kept until its last reader is dropped.
 ///
 /// An informer that ended without a call of `stop` stays registered, so that the factory's freshness reports the failure.
 fn forget(factory: &Weak<Inner>, key: &InformerKey, stopped: &Weak<dyn Control>) {
@@ -556,7 +556,7 @@ fn forget(factory: &Weak<Inner>, key: &InformerKey, stopped: &Weak<dyn Control>)
 
 /// Drops an informer after its last handle or handler was dropped, so that its watch ends.
 ///
-/// Another handle may have been requested since: the share, checked under the lock, decides.
+/// Another handle may have been requested since the drop, so the number of handles is checked under the lock.
 fn release(factory: &Weak<Inner>, key: &InformerKey, unused: &Weak<dyn Control>) {
     remove(factory, key, unused, |running| running.share.strong_count() == 0 && !running.control.has_handlers());
 }

@@ -50,7 +50,7 @@ impl RunningController {
         self.pool.stats()
     }
 
-    /// Returns the durations of reconciles, whatever their outcome (`controller_runtime_reconcile_time_seconds`).
+    /// Returns the durations of reconciles with any outcome (`controller_runtime_reconcile_time_seconds`).
     pub fn durations(&self) -> Durations {
         self.pool.counters.durations()
     }

@@ -220,7 +220,7 @@ impl Worker {
     /// Runs the reconcile of `work` if the caches permit.
     async fn process(&self, work: Work<ObjectKey>, lifecycle: &mut Lifecycle) {
         let pool = &*self.pool;
-        // The supervisor checks once a second. A cache may have become doubtful since the last check.
+        // The supervisor checks once a second. A cache may have entered doubt since the last check.
         pool.check_caches();
         if !pool.gate.admits(&work) {
             // The key is deferred if workers still process other keys. Otherwise, or if the gate has opened in between,
@@ -273,7 +273,7 @@ impl Worker {
     ) -> Outcome {
         let pool = &*self.pool;
         let environment = pool.environment();
-        // This guard must drop before another worker can take the key, whatever the outcome.
+        // After every outcome, this guard must drop before another worker can take the key.
         let running = RunningGuard::start(pool, key);
         let call = AssertUnwindSafe(running.recording.scope(call)).catch_unwind();
         let call = self.detector.run(key, call);

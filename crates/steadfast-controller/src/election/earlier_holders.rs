@@ -1,8 +1,9 @@
 //! Earlier holders of a coordinated lease, and the time until they must have stopped.
 //!
 //! The coordinator trusts its wall clock and the holders' wall clocks. This module trusts neither. An assigned
-//! candidate accepts the lease immediately, so that the coordinator sees it alive. The candidate does not lead until,
-//! by its own clock, all earlier holders must have stopped. These include holders that it may have missed.
+//! candidate accepts the lease immediately, so that the coordinator considers the candidate alive. The candidate does
+//! not lead until, by its own clock, all earlier holders must have stopped. These include holders that it may have
+//! missed.
 //!
 //! - If a read shows another holder, that holder may act for at most the lease duration after the read. Its last
 //!   renewal was earlier.

@@ -7,8 +7,8 @@ use super::fault_injection::ElectionFaults;
 /// Jitter factor of client-go: a candidate waits between 1 and 2.2 retry periods. Prevents synchronized requests.
 pub(super) const JITTER: f64 = 1.2;
 
-/// Maximum fraction of the lease duration in which its holder acts, whatever the renew deadline. The rest covers
-/// requests in flight, their processing, and different clock rates.
+/// Maximum fraction of the lease duration in which its holder acts. A longer renew deadline is shortened to this
+/// fraction. The rest covers requests in flight, their processing, and different clock rates.
 const MAX_ACTING_FRACTION: f64 = 0.8;
 
 /// Error that prevents an election or sharding.

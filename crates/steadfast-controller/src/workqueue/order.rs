@@ -77,7 +77,7 @@ impl Order {
         let position = Position { priority, group, sequence: self.sequence };
         let PriorityLevel { round, first_numbers, groups } = self.levels.entry(priority).or_default();
         let queue = groups.entry(group).or_default();
-        // A group that was empty starts after the current round. An idle group cannot save up turns.
+        // A group that was empty starts after the current round. An idle group does not accumulate turns.
         if queue.waiting.is_empty() {
             queue.round = *round + 1;
             first_numbers.insert((queue.round, position.sequence), group);

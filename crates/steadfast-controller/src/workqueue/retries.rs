@@ -69,7 +69,7 @@ pub(super) struct TokenBucket {
 impl TokenBucket {
     /// Returns a full bucket.
     pub(super) fn new(limit: RateLimit) -> Self {
-        // A rate of 0 or NaN gives an invalid duration. One token per year stands in for never.
+        // A rate of 0 or NaN gives an invalid duration. One token per year replaces a rate of zero.
         let each = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(YEAR, |each| each.min(YEAR));
         Self { each, depth: each.saturating_mul(limit.burst.max(1)), full: Instant::ZERO }
     }

@@ -220,7 +220,7 @@ impl<T: Clone + Eq> Schedule<T> {
         self.last_sequence += 1;
         let mut delay = Delay { due: (at, self.last_sequence), priority, is_retry };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
-        // One delay per key: the earlier instant and the higher priority win.
+        // One delay per key: the earlier instant and the higher priority apply.
         if let Some(other) = item.delay {
             delay.due = delay.due.min(other.due);
             delay.priority = delay.priority.max(other.priority);

@@ -52,7 +52,7 @@ pub(crate) struct DictionaryGroups {
 /// Minimum number of families before unused families are removed.
 const MIN_CLEANUP_FAMILIES: usize = 256;
 
-/// Window of LZ4. In longer texts, the bytes of a similar object would be out of its reach.
+/// Window of LZ4. In longer texts, the bytes of a similar object would be outside of the window.
 const LZ4_WINDOW: usize = 60 * 1024;
 
 /// Minimum length for compression, in bytes. Shorter objects save less than the additional allocation costs.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::RecordProblem;
 
-/// Kind of the requested objects. An object of another kind is rejected, whatever its content.
+/// Kind of the requested objects. An object of another kind is rejected, independent of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedKind {
     /// `apiVersion` of the objects.

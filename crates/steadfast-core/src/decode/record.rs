@@ -82,7 +82,8 @@ pub fn list_item(
 ///
 /// # Errors
 ///
-/// Always returns an error, except for an `ERROR` record: the stream has failed, whatever the length of the status.
+/// Always returns an error, except for an `ERROR` record: such a record is a failure of the stream, independent of its
+/// length.
 pub fn overlong_record(record: &Overlong, expected_kind: Option<&ExpectedKind>) -> Result<WatchRecord, RecordError> {
     // An overlong error still ends the watch, so an `ERROR` must never be skipped.
     if record.found().kind.as_deref() == Some(ERROR) {
@@ -103,8 +104,8 @@ pub fn overlong(record: &Overlong, expected_kind: Option<&ExpectedKind>) -> Reco
 
 /// Status of an `ERROR` whose own status cannot be read.
 ///
-/// An `ERROR` record is a failure of the stream, whatever object it contains (client-go: `apierrors.FromObject`). This
-/// object is never an object of the resource, so its name and version are ignored.
+/// An `ERROR` record is a failure of the stream, independent of the object in it (client-go: `apierrors.FromObject`).
+/// This object is never an object of the resource, so its name and version are ignored.
 fn status_without_details(why: &str) -> Status {
     Status {
         message: format!("the server ended the watch with an ERROR without a readable Status: {why}"),

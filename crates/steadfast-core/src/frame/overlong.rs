@@ -1,4 +1,4 @@
-//! Records above the limit: their bytes are not held, but their identity is read while they pass (R8).
+//! Records above the limit: their bytes are not buffered, but their identity is read as the bytes arrive (R8).
 
 use std::fmt;
 

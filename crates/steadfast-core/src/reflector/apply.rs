@@ -107,7 +107,7 @@ impl Reflector {
             Effect::LeaveWatch => self.leave_watch(out),
             Effect::Watch => self.watch(now, out),
             Effect::Resume => {
-                // The watch did not end immediately, so earlier watches that did no longer count.
+                // This watch did not end immediately, so the backoff for watches that end immediately restarts.
                 self.retry.short_watches.reset();
                 self.record_watch_health(now);
                 out.push(Output::Diagnostic(Diagnostic::Ended));
@@ -169,7 +169,8 @@ impl Reflector {
     /// Waits for the delay that the server requested, or for the backoff. Continues with `then`.
     fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
         // A server that did not respond at all may be retried early, once a connection to it succeeds. A server that
-        // accepts and closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
+        // accepts and closes connections immediately keeps the full backoff, even if connections succeed repeatedly
+        // (R6).
         let unreachable = failure.kind == FailureKind::Unreachable && !self.phase.has_response();
         let until = now + self.record_failure(failure, out);
         self.phase = Phase::Waiting { until, then, unreachable };
@@ -391,7 +392,7 @@ impl Reflector {
         self.cache.evidence.unidentified = !self.unidentified.is_at_rest();
         self.cache.list_complete(now, version);
         // A consistent read is a proof. A list from the server's cache is a proof only if it is newer than our cache.
-        // Both kinds of list prove the state at the time of the request, however long the pages or initial events took.
+        // Both kinds of list prove the state at the time of the request. The duration of the transfer has no influence.
         if is_newer || plan.from == ListFrom::Consistent {
             let is_late = inject!(self.cache.faults(), LateList);
             self.record_proof(now, if is_late { now } else { self.list_requested });
@@ -462,7 +463,7 @@ impl Reflector {
         out: &mut Vec<Output>,
     ) {
         out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
-        // Without this pause, every relist would pay for the metadata and for the full list.
+        // Without this pause, every relist would transfer the metadata and then the full list too.
         self.delta_policy.full_until = Some(self.requester.remembered_until(now));
         if let Some(until) = not_before.filter(|until| now < *until) {
             // A delayed list must not block the transfers of other informers.

@@ -116,8 +116,8 @@ impl BookmarkInterval {
         self.watches_without_bookmark > 0
     }
 
-    /// Returns whether enough short watches received no bookmark. Another short watch before the next list is then
-    /// useless.
+    /// Returns whether enough short watches received no bookmark. If so, another short watch before the next list could
+    /// not provide a proof.
     pub(super) fn is_certainly_without_bookmarks(&self) -> bool {
         self.watches_without_bookmark >= 3
     }

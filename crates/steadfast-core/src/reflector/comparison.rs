@@ -3,8 +3,8 @@
 //!
 //! A list of identities at version V contains the objects at V with their versions. A cached version above V is a later
 //! change and is not compared. All other entries must be equal after our watch has reached V. Before that, the watch
-//! may still deliver the change behind a difference, so no decision is made. If all entries are equal, the cache has
-//! reached V, whatever the watch has delivered.
+//! may still deliver the change that explains a difference, so no decision is made. If all entries are equal, the cache
+//! has reached V, even if the watch has not delivered V.
 //!
 //! Only a full list repairs the cache, since its commit preserves C1 to C5. An object with equal UID and version but
 //! different content appears equal. No list of identities can detect this difference.
@@ -349,8 +349,8 @@ impl Comparison {
             ComparisonState::Waiting { until, .. } if now < until || !has_watch => Effects::default(),
             // The second watch lacked the changes as well, so the server's watches have lost them.
             ComparisonState::Waiting { was_replaced: true, .. } => self.repair(differences),
-            // Without bookmarks, a stuck watch looks like a watch of a quiet collection. A second watch on another
-            // connection shows which is the case.
+            // Without bookmarks, a stuck watch cannot be distinguished from a watch of a quiet collection. A second
+            // watch on another connection shows which is the case.
             ComparisonState::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
                 self.wait(now + cache.settings.period / 2 + DELIVERY_GRACE, true);
                 let suspect = || Effect::Suspect(Arc::from("a list contains changes that the watch has not delivered"));

@@ -286,7 +286,7 @@ impl Probe {
         }
         let id = requester.next_id();
         let (method, deadline) = (self.method, now + cache.settings.short_watch_deadline);
-        // A brief watch rarely receives a bookmark, so its regular end must be trustworthy.
+        // A brief watch rarely receives a bookmark, so its regular end itself must be a proof.
         let is_brief = is_awaited && self.is_end_a_proof(cache);
         let seconds = if is_brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
         effects.send(id, Request::ShortWatch { from, target: target.version.clone(), method, seconds });

@@ -11,7 +11,8 @@ pub(super) struct Retry {
     /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list is a
     /// proof, but does not reset this backoff: the watch after the list may end in another `410` (R5).
     pub(super) relists: Backoff,
-    /// Backoff for watches that end immediately after a proof. A delivered change resets this backoff.
+    /// Backoff for watches that end within a second although they delivered a record. A delivered change, or a longer
+    /// watch, resets this backoff.
     pub(super) short_watches: Backoff,
 }
 

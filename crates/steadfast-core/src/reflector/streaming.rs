@@ -1,10 +1,10 @@
 //! Decision between streamed and paged lists, by the remembered evidence against streams (R3).
 //!
-//! A server may reject streamed lists, treat streamed lists as plain watches, or be behind a proxy that ends long streams early.
-//! In these cases, pages replace streams. In JSON, streams are only tried if the settings require streams, since a
-//! stream costs a server more than pages. A stream counts as not working only after pages have succeeded. A selector
-//! that no server accepts, or a missing resource, is no evidence against streams. The result is remembered for a
-//! limited time.
+//! A server may reject streamed lists, treat streamed lists as plain watches, or be behind a proxy that ends long
+//! streams early. In these cases, pages replace streams. In JSON, streams are only tried if the settings require
+//! streams, since a stream costs a server more than pages. A stream counts as not working only after pages have
+//! succeeded. A selector that no server accepts, or a missing resource, is no evidence against streams. The result is
+//! remembered for a limited time.
 
 use std::sync::Arc;
 

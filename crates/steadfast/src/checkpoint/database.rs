@@ -74,7 +74,7 @@ pub(super) struct Written {
 }
 
 impl CheckpointDatabase {
-    /// Opens the database on `disk`. Unreadable contents are moved aside.
+    /// Opens the database on `disk`. A file with unreadable contents is renamed to `*.unreadable`.
     pub(super) fn open(disk: Box<dyn Disk>) -> io::Result<Self> {
         let (database, unreadable) = match database(&*disk) {
             Ok(database) => (database, None),

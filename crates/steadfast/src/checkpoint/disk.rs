@@ -15,7 +15,7 @@ pub(super) trait Disk: Send + Sync {
     /// Opens the current contents.
     fn open(&self) -> io::Result<Medium>;
 
-    /// Moves unreadable contents aside, so that the storage is empty.
+    /// Renames a file with unreadable contents, so that the storage is empty.
     fn set_aside(&self) -> io::Result<()>;
 }
 

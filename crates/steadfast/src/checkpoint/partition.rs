@@ -136,7 +136,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
             return None;
         }
         // Snapshot and pending deliveries are taken from one publication, so that the file never has a change without
-        // its deliveries, or the other way round.
+        // its deliveries, or deliveries without their change.
         let mut state = self.state.lock();
         let discard_rows = state.generations.is_unusable();
         let (current, evidence, pending_deliveries) = self.shared.with_publication(|current, evidence| {

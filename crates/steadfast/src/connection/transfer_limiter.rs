@@ -1,12 +1,12 @@
 //! Limiter of concurrent full transfers (R5). A slot requires progress, so a hanging transfer blocks no other (R7).
 //!
 //! A transfer counts against the limit while its bytes arrive. A silent transfer loses its slot to the next transfer
-//! and continues. When its bytes arrive after all, the reader accepts them at once, and the transfer counts again, even
-//! above the limit. The server has done its work already, and would have to buffer unread bytes.
+//! and continues. If its bytes arrive later, the reader accepts them immediately, and the transfer counts again, even
+//! above the limit. The server has already produced the response, and would have to buffer unread bytes.
 //!
 //! The waiting transfers lose time until a silence is detected. The timeout therefore shrinks with the number of silent
 //! transfers. A suspect is a collection whose last transfer was silent. A waiting suspect is served as if its request
-//! had come 10 s later. Suspects leave one of several slots to others.
+//! had been queued 10 s later. If several slots exist, suspects never occupy all of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -26,10 +26,10 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum of the timeout as it shrinks: longer than a healthy server takes for the head of a response.
 const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Maximum time for which a transfer counts, so that a slowly dripping transfer does not block others for longer.
+/// Maximum time for which a transfer counts, so that a transfer with slow progress does not block others for longer.
 const MAX_COUNTED_TIME: Duration = Duration::from_secs(30);
 
-/// Handicap of a suspect in the order of waiting: its request counts as if it had arrived later by this duration.
+/// Duration that is added to the request time of a suspect in the queue, so that other transfers are served first.
 const SUSPECT_HANDICAP: Duration = Duration::from_secs(10);
 
 /// The slots for full transfers from one server; cheap to clone.
@@ -235,7 +235,7 @@ impl State {
                 return;
             };
             if let Some(holder) = self.counting.remove(&number) {
-                // A slowly dripping transfer that reached its maximum time does not become a suspect.
+                // A transfer with slow progress that reached its maximum time does not become a suspect.
                 if holder.last_progress + timeout <= now {
                     self.suspects.insert(holder.collection.clone());
                 }
@@ -257,8 +257,8 @@ impl State {
         }
     }
 
-    /// Removes and returns the next waiter, with true if the waiter is a suspect. Suspects leave one of several slots
-    /// to others.
+    /// Removes and returns the next waiter, with true if the waiter is a suspect. If several slots exist, suspects
+    /// never occupy all of them.
     fn take_next(&mut self, limit: usize) -> Option<(WaitingTransfer, bool)> {
         let suspects = self.counting.values().filter(|holder| holder.is_suspect).count();
         let is_free = suspects < limit.saturating_sub(1).max(1);

@@ -81,7 +81,7 @@ impl Warnings {
             }
             if let Some(on_warning) = self.on_warning.clone() {
                 let warning = ServerWarning { server: self.server.clone(), text, repeated };
-                // The program's code may block, and must not hold up the connection.
+                // The program's code may block, and must not delay the connection.
                 drop(environment.spawn_user_task(Box::pin(async move { on_warning(&warning) })));
             }
         }

@@ -3,7 +3,8 @@
 //! With a peer that may read slowly, the kernel timeout is disabled (`Socket::allow_slow_peer`). The kernel cannot
 //! distinguish a full receive buffer from a vanished peer. Keepalive works only while no data is unacknowledged;
 //! otherwise the kernel retransmits for a quarter of an hour. If data was sent and nothing received since, a new
-//! connection to the peer's address is opened. The peer's kernel accepts it, however slow the reading process is.
+//! connection to the peer's address is opened. The peer's kernel accepts it, even if the reading process is slow or
+//! stopped.
 
 use std::io;
 use std::net::SocketAddr;

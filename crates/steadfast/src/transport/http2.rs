@@ -95,7 +95,7 @@ impl Future for Http2Driver {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
         if let Poll::Ready(ended) = Pin::new(&mut self.h2).poll(context) {
-            // After an orderly GOAWAY the end is expected, however the socket closes.
+            // After an orderly GOAWAY the end is expected, even if the socket closes with an error.
             return Poll::Ready(match ended {
                 _ if self.received_goaway => End::Drained,
                 Ok(()) => End::Failed("the server closed it".to_owned()),

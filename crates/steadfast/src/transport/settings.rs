@@ -84,7 +84,7 @@ impl Settings {
 
 #[cfg(feature = "fault-injection")]
 impl Settings {
-    /// Injects a violation of the limits, for tests that guard them.
+    /// Injects a violation of the limits, for tests that check the limits.
     #[doc(hidden)]
     #[must_use]
     pub fn inject_fault(mut self, fault: steadfast_core::fault_injection::InjectedFault) -> Self {

@@ -116,7 +116,7 @@ impl UpgradeTask {
     async fn run(self, resources: Arc<OnceLock<StreamResources>>, opened: SenderReply) {
         let connection = &self.connection;
         let mut record = Record::new(connection.clone(), self.pool_handle.clone());
-        // Dropping this sender, at the latest with the task, cuts the stream.
+        // Dropping this sender, at the latest with the task, ends the stream.
         let (_cut_sender, cut_signal) = oneshot::channel();
         let outcome = tokio::select! {
             biased;

@@ -73,7 +73,8 @@ impl WaitingRequests {
     pub(super) fn on_runtime(&mut self, runtime: &ConnectionRuntime) -> &mut RuntimeQueues {
         let known = self.by_runtime.iter().position(|at| at.runtime == *runtime);
         let index = known.unwrap_or_else(|| {
-            // Removed only here, where their order does not matter. A runtime that has ended must not stay known for ever.
+            // Removed only here, where the order of the runtimes does not matter. A runtime that has ended must not
+            // stay in the list.
             self.by_runtime.retain(|at| {
                 at.runtime == ConnectionRuntime::Environment || at.queues.iter().any(|queue| !queue.is_empty())
             });

@@ -322,8 +322,8 @@ impl Member {
         }
         let Some(until) = until else { return false };
         if let Some(settled_at) = self.unanswered_requests.pending_until(self.now()) {
-            // The server may still process unanswered requests, so no other member may start before then.
-            // The lease expires before the requests settle, so a release would free nothing earlier.
+            // The server may still process unanswered requests, so no other member may start before then. The lease
+            // expires before the requests have ended, so a release would free nothing earlier.
             if settled_at >= until {
                 return false;
             }
