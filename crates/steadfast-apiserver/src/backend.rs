@@ -1,7 +1,7 @@
 //! Source of the objects that the HTTP front end serves.
 //!
-//! The front end knows the protocol: routes, options, pages, watches, bookmarks, encodings, forms and faults. A
-//! [`Backend`] knows objects and their revisions. The embedded history is one backend; a recording of a cluster or a
+//! The front end implements the protocol: routes, options, pages, watches, bookmarks, encodings, forms and faults. A
+//! [`Backend`] stores objects and their revisions. The embedded history is one backend; a recording of a cluster or a
 //! mirror of another API server can be another one.
 
 mod history;

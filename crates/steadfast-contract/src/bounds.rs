@@ -12,7 +12,7 @@ pub struct Bounds {
     pub slack: Duration,
     /// Maximum lag of a delivering stream behind the newest change, due to a lagging replica or a backlog.
     pub lag: Duration,
-    /// C11: time from `Quiet` until the store must equal the history, if the recorder does not record `Settled`.
+    /// C11: time from `Quiet` until the cache must equal the history, if the recorder does not record `Settled`.
     pub convergence: Duration,
     /// Audit period, for a server that loses events. Convergence may take one period. Events that the server never sent
     /// are not violations.

@@ -1,4 +1,4 @@
-//! A trace, matched with its history: each handler call with its position on the object's timeline, each store read
+//! A trace, matched with its history: each handler call with its position on the object's timeline, each cache read
 //! with its time.
 
 mod call;
@@ -47,7 +47,7 @@ impl<'a> Case<'a> {
         self.view(informer).timeline(key)
     }
 
-    /// Returns all reads of the informer's store, in order. A snapshot counts as a read of each name, except of
+    /// Returns all reads of the informer's cache, in order. A snapshot counts as a read of each name, except of
     /// undecodable objects that the snapshot lacks.
     pub(crate) fn reads<'c>(&'c self, informer: &'c Informer<'a>) -> Vec<StoreRead<'c>> {
         let mut reads: Vec<StoreRead<'c>> = informer.reads.clone();
@@ -138,7 +138,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns the first stay between two states after which there is a gap that no list spans. Only lists that were
-    /// compared with the store by `at` count.
+    /// compared with the cache by `at` count.
     pub(crate) fn unspanned_gap(
         &self,
         informer: &Informer<'a>,

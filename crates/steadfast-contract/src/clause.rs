@@ -59,7 +59,7 @@ impl Clause {
             Self::C3 => "order",
             Self::C4 => "no time travel",
             Self::C5 => "old and new",
-            Self::C6 => "store first",
+            Self::C6 => "cache first",
             Self::C7 => "one at a time",
             Self::C8 => "isolation",
             Self::C9 => "sync",

@@ -18,7 +18,7 @@ pub(crate) fn find_missing(case: &Case<'_>) -> Vec<Inconclusive> {
     }
     let Some(settled) = case.settled else {
         missing.push(inconclusive(
-            "the trace has not settled, so losses were not judged: let the recorder wait until the informers have \
+            "the trace has not settled, so losses were not checked: let the recorder wait until the informers have \
              received all writes, and record `Quiet` before and `Settled` after the wait",
         ));
         // The following checks need the time at which the trace settled.
@@ -30,17 +30,17 @@ pub(crate) fn find_missing(case: &Case<'_>) -> Vec<Inconclusive> {
         Inconclusive {
             informer: Some(informer.name.to_owned()),
             description:
-                "no content of its store and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
+                "no content of its cache and no delivery was recorded: neither a handler, nor a read, nor a snapshot"
                     .to_owned(),
         }
     }));
     if running_informers.count() == 0 {
-        missing.push(inconclusive("every informer was stopped before the trace settled, so losses were not judged"));
+        missing.push(inconclusive("every informer was stopped before the trace settled, so losses were not checked"));
     }
     missing
 }
 
-/// Returns whether a trace contains no handler of an informer, no wait, and no content of its store.
+/// Returns whether a trace contains no handler of an informer, no wait, and no content of its cache.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
     let is_unread = informer.snapshots.is_empty() && informer.has_no_reads() && informer.waits.is_empty();
     // Compared by address: two informers can have equal names in a malformed trace.

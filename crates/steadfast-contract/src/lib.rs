@@ -1,12 +1,13 @@
 //! Checker of the informer contract: compares a recorded trace with the server's history, clause by clause.
 //!
 //! A [`History`] is the server's record of one resource type: every change with its version, in order. A [`Trace`] is
-//! the recording of a program under test: handler calls, the contents of the store, transitions of freshness, reads.
+//! the recording of a program under test: handler calls, the contents of the cache, transitions of freshness, reads.
 //! [`check`] compares both and reports each violation of a [`Clause`] (C1 to C12), with the object and the times of
 //! the two contradicting facts.
 //!
 //! The checker shares no code with the library under test: it has its own parser of selectors, order of versions and
-//! derivation of stays. It does no I/O and reads no clock, so a trace can be judged where it was recorded, or later.
+//! derivation of stays. It does no I/O and reads no clock, so a trace can be checked in the recording process, or
+//! later.
 //!
 //! # Types
 //!

@@ -1,4 +1,4 @@
-//! Events of handlers and contents of stores.
+//! Events of handlers and contents of caches.
 
 use std::fmt;
 
@@ -232,7 +232,7 @@ impl fmt::Display for HandlerEvent {
     }
 }
 
-/// Content of a store for one key.
+/// Content of a cache for one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StoreContent {
     /// No object.
@@ -251,7 +251,7 @@ pub enum StoreContent {
         /// Version of the undecodable state.
         version: String,
     },
-    /// The recorder did not read the store.
+    /// The recorder did not read the cache.
     #[serde(rename = "NotAsked")]
     NotRead,
 }

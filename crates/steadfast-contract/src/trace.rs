@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::objects::{HandlerEvent, Key, ObjectVersionRef, StoreContent};
 use crate::scope::Scope;
 
-/// Freshness of a store, as reported by the program under test.
+/// Freshness of a cache, as reported by the program under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Freshness {
-    /// The last proof that the store was current is at most two periods old.
+    /// The last proof that the cache was current is at most two periods old.
     Fresh {
         /// Reached version.
         version: String,
@@ -24,7 +24,7 @@ pub enum Freshness {
     Resuming,
     /// A requested proof did not arrive in time.
     Suspect,
-    /// The store is known to be behind, or had no proof for longer than the informer's limits.
+    /// The cache is known to be behind, or had no proof for longer than the informer's limits.
     Stale,
     /// The server rejects the requests; the informer retries.
     Failed,
@@ -35,9 +35,9 @@ pub enum Freshness {
 /// Target of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
-    /// `wait_for`: a store at or past this version.
+    /// `wait_for`: a cache at or past this version.
     Version(String),
-    /// `wait_for_deletion`: a store without the object with this UID.
+    /// `wait_for_deletion`: a cache without the object with this UID.
     #[serde(rename = "Gone")]
     Deleted(String),
 }
@@ -95,7 +95,7 @@ pub enum Record {
         event: HandlerEvent,
         /// Number of the retry after panics; 0 for the first attempt.
         retry: u32,
-        /// Content of the store for the key at this time.
+        /// Content of the cache for the key at this time.
         store: StoreContent,
     },
     /// Return of a call.
@@ -129,12 +129,12 @@ pub enum Record {
         /// Name of the handler.
         handler: String,
     },
-    /// A complete list was compared with the store and published: the first list, a relist, or the list after a restart
+    /// A complete list was compared with the cache and published: the first list, a relist, or the list after a restart
     /// from a checkpoint.
     Relisted {
         /// Name of the informer.
         informer: String,
-        /// Version that the store had reached before; `None` for the first list.
+        /// Version that the cache had reached before; `None` for the first list.
         from: Option<String>,
         /// Version of the list, if known.
         to: Option<String>,
@@ -159,15 +159,15 @@ pub enum Record {
         informer: String,
         /// Requested key.
         key: Key,
-        /// Content of the store.
+        /// Content of the cache.
         #[serde(rename = "answer")]
         content: StoreContent,
     },
-    /// Read of the whole store, in one consistent view.
+    /// Read of the whole cache, in one consistent view.
     Snapshot {
         /// Name of the informer.
         informer: String,
-        /// All objects of the store.
+        /// All objects of the cache.
         objects: Vec<ObjectVersionRef>,
         /// Keys whose newest state did not decode.
         tainted: Vec<Key>,
@@ -180,7 +180,7 @@ pub enum Record {
         target: Target,
         /// Result of the wait.
         outcome: Outcome,
-        /// Version of the store at the end, if recorded.
+        /// Version of the cache at the end, if recorded.
         store_version: Option<String>,
     },
     /// Sample of a handler's queue.
@@ -189,7 +189,7 @@ pub enum Record {
         handler: String,
         /// Number of entries in the queue.
         entries: usize,
-        /// Number of live objects in the store.
+        /// Number of live objects in the cache.
         #[serde(rename = "live")]
         stored: usize,
         /// Number of objects whose addition was delivered, and whose deletion was not.
@@ -283,8 +283,8 @@ pub struct Entry {
 
 /// Recording of a program under test, for one resource type, in order.
 ///
-/// A recorder must hold one lock while it reads the store or the clock and appends the record. Otherwise two concurrent
-/// readers could record their reads in the wrong order, as if the store had returned to an older state.
+/// A recorder must hold one lock while it reads the cache or the clock and appends the record. Otherwise two concurrent
+/// readers could record their reads in the wrong order, as if the cache had returned to an older state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trace {

@@ -69,7 +69,7 @@ impl Sum for HandlerCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// True if the trace ended quiet and settled, so that losses and convergence were judged too.
+    /// True if the trace ended with `Quiet` and `Settled`, so that losses and convergence were checked too.
     pub settled: bool,
     /// Counts of each handler, by name.
     pub handlers: BTreeMap<String, HandlerCounts>,

@@ -144,7 +144,7 @@ impl<'h> Timeline<'h> {
         }
     }
 
-    /// Returns the position of a store's content relative to the index `from`. The content must not be newer than
+    /// Returns the position of a cache's content relative to the index `from`. The content must not be newer than
     /// `latest`. `None` if the content was not read.
     pub(crate) fn find_content(
         &self,
@@ -164,7 +164,7 @@ impl<'h> Timeline<'h> {
         })
     }
 
-    /// Returns the index of the oldest state that a store can contain after it has followed `epoch` up to `version`.
+    /// Returns the index of the oldest state that a cache can contain after it has followed `epoch` up to `version`.
     pub(crate) fn index_at_version(&self, epoch: u32, version: u64) -> usize {
         // State 0 is the empty one, so that the subtraction is safe for versions before the first change.
         self.states.partition_point(|state| (state.epoch, state.version) <= (epoch, version)).saturating_sub(1)

@@ -42,7 +42,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Contradiction within a history or a trace. Such a recording cannot be judged.
+/// Contradiction within a history or a trace. Such a recording cannot be checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Malformed {
@@ -55,7 +55,7 @@ pub struct Malformed {
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot be judged, at {:.3?}: {}", self.at, self.description)
+        write!(f, "cannot be checked, at {:.3?}: {}", self.at, self.description)
     }
 }
 

@@ -241,8 +241,8 @@ pub struct StateConfig {
     /// Path of the folder, created if missing. A relative path starts at the folder of the configuration. Only one
     /// program at a time can use the folder.
     pub folder: PathBuf,
-    /// Stores caches and undelivered messages on disk, so that a restart misses no change. Secrets are never stored.
-    /// Defaults to true.
+    /// Stores caches and undelivered messages on disk, so that no change is lost in a restart. Secrets are never
+    /// stored. Defaults to true.
     pub checkpoint: bool,
 }
 

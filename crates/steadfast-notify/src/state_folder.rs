@@ -81,7 +81,8 @@ impl StateFolder {
 
     /// Returns the checkpoint file of a cluster. The file differs by kubeconfig and context.
     pub fn checkpoint_of(&self, name: &str, cluster: &ClusterConfig) -> PathBuf {
-        // The cluster is part of the name: another cluster under this name must not restore foreign objects.
+        // The cluster is part of the name: another cluster under this name must not restore the objects of this
+        // cluster.
         let identity = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
         self.folder.join(format!("{name}-{}{CHECKPOINT_SUFFIX}", short_hash(&identity, 4)))
     }

@@ -74,8 +74,8 @@ impl<'a> FaultSchedule<'a> {
             2 => self.network.reset(),
             3 => self.server.faults().end_watches(),
             4 => {
-                // The server acts on the request, but its response is held and then lost. Callers cannot know whether
-                // the write happened.
+                // The server executes the request, but its response is delayed and then lost. Callers cannot determine
+                // whether the write happened.
                 self.network.black_hole(Direction::ToClient, true);
                 let hold_millis = self.random(MAX_HOLD_MILLIS);
                 self.wait_millis(hold_millis).await;

@@ -460,7 +460,7 @@ where
         if let (Some(_), HandlerEvent::Deleted { reason: reason @ Reason::Deleted, .. }) =
             (&self.selection.0, &mut recorded_event)
         {
-            // A handler with a filter knows the reason. With a selector, no client can know the reason, and the
+            // A handler with a filter receives the reason. With a selector, no client can determine the reason, and the
             // checker rejects such a claim.
             *reason = Reason::DeletedOrLeft;
         }

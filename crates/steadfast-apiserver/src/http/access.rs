@@ -47,7 +47,7 @@ fn is_cross_origin(request: &RequestContext) -> bool {
     let host = request.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = request.authority.as_deref().or(host);
     let host = authority.and_then(|authority| authority.parse::<http::uri::Authority>().ok());
-    // A hostile page could bind its own DNS name to this address (DNS rebinding).
+    // A malicious web page could bind its own DNS name to this address (DNS rebinding).
     let is_local = host.as_ref().is_none_or(|authority| {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok()

@@ -174,7 +174,7 @@ async fn respond_for_target(
             })
         }
         _ => {
-            // A read-only server rejects every write, whatever its body.
+            // A read-only server rejects every write, regardless of its body.
             if context.method != Method::GET {
                 exchange.backend().store()?;
             }

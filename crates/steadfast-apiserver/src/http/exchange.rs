@@ -41,8 +41,8 @@ impl Exchange {
         target: &WriteTarget,
         write: impl Fn(&mut State) -> Result<T, Status>,
     ) -> Result<T, Status> {
-        // Another write can change the object while the rules are evaluated. The verdict is then outdated, and the
-        // write is repeated.
+        // Another write can change the object while the rules are evaluated. The result is then outdated, and the write
+        // is repeated.
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let outcome = self.write(&write);
             if !target.request.verdicts.decide() {

@@ -182,7 +182,7 @@ fn warning_value(text: &str) -> HeaderValue {
     HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static("299 - \"a warning\""))
 }
 
-/// Creates the response after which the connection speaks WebSocket.
+/// Creates the response that switches the connection to WebSocket.
 fn websocket_upgrade(
     accept: HeaderValue,
     protocol: Option<HeaderValue>,

@@ -37,7 +37,7 @@ struct SchemaReader {
 
 impl SchemaReader {
     fn schema(&mut self, value: &Value, depth: usize) -> Result<Schema, SchemaError> {
-        // Limits of depth and size protect the server against hostile definitions.
+        // Limits of depth and size protect the server against malicious definitions.
         let depth = depth.checked_sub(1).ok_or(SchemaError::TooDeep)?;
         self.remaining_schemas = self.remaining_schemas.checked_sub(1).ok_or(SchemaError::TooLarge)?;
         let no_fields = Map::new();

@@ -43,11 +43,11 @@ impl<'a> Call<'a> {
         matches!(self.timeline_position, TimelinePosition::At(_) | TimelinePosition::Before(_))
     }
 
-    /// Returns the earliest state that the store may have while this call runs.
+    /// Returns the earliest state that the cache may have while this call runs.
     pub(crate) fn oldest_store_state(&self) -> Option<usize> {
         match (self.event, self.timeline_position) {
             (HandlerEvent::Deleted { .. }, _) => self.exit_state,
-            // A state before the reached index, or outside of the scope, gives no lower bound for the store.
+            // A state before the reached index, or outside of the scope, gives no lower bound for the cache.
             (_, TimelinePosition::At(index)) => Some(index),
             _ => None,
         }

@@ -67,7 +67,10 @@ impl<'a> TraceParser<'a> {
         for (index, entry) in trace.entries().iter().enumerate() {
             if entry.at < last_time {
                 // The trace is written under one lock, so that a step back means a broken recorder.
-                self.add_malformed(entry.at, format!("the trace goes back in time, from {last_time:.3?}"));
+                self.add_malformed(
+                    entry.at,
+                    format!("the time of this entry is before the previous entry at {last_time:.3?}"),
+                );
             }
             last_time = last_time.max(entry.at);
             self.parse_entry(TracePosition { at: entry.at, index }, &entry.record);
@@ -248,7 +251,7 @@ impl<'a> TraceParser<'a> {
         if let Some(previous) = previous {
             handler.calls[previous].next_for_name = Some(handler.calls.len());
         }
-        // The content of the store at the start of a call is a read like any other.
+        // The content of the cache at the start of a call is a read like any other.
         informer.add_read(start, event.key(), store);
         let is_duplicate = self.running_calls.insert((index, number), handler.calls.len()).is_some();
         handler.calls.push(Call {
@@ -320,11 +323,12 @@ fn contradictions(history: &History) -> Vec<Malformed> {
         let [previous, next] = pair else { continue };
         // Versions increase within an epoch only. The pair of epoch and version orders the whole history.
         if (next.epoch, next.version) < (previous.epoch, previous.version) {
-            let description = format!("the history goes back from version {} to {}", previous.version, next.version);
+            let description =
+                format!("the versions of the history decrease from {} to {}", previous.version, next.version);
             malformed.push(Malformed { at: next.at, description });
         }
         if next.at < previous.at {
-            malformed.push(Malformed { at: next.at, description: "the history goes back in time".to_owned() });
+            malformed.push(Malformed { at: next.at, description: "the times of the history decrease".to_owned() });
         }
     }
     malformed

@@ -24,7 +24,7 @@ pub(crate) struct Informer<'a> {
     /// Times at which the informer announced new epochs.
     pub(crate) epoch_announcements: Vec<TracePosition>,
     pub(crate) freshness: Vec<(TracePosition, &'a Freshness)>,
-    /// Contents of the store as returned to readers and recorded at handler calls.
+    /// Contents of the cache as returned to readers and recorded at handler calls.
     pub(super) reads: Vec<StoreRead<'a>>,
     pub(crate) snapshots: Vec<Snapshot<'a>>,
     pub(crate) waits: Vec<Wait<'a>>,
@@ -35,7 +35,7 @@ pub(crate) struct Informer<'a> {
     pub(super) view: usize,
 }
 
-/// A complete list that was compared with the store.
+/// A complete list that was compared with the cache.
 #[derive(Debug)]
 pub(crate) struct Relist<'a> {
     pub(crate) position: TracePosition,
@@ -43,7 +43,7 @@ pub(crate) struct Relist<'a> {
     pub(crate) to_version: Option<&'a str>,
 }
 
-/// Content of the store for one key: from a read, a snapshot or the start of a handler call.
+/// Content of the cache for one key: from a read, a snapshot or the start of a handler call.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreRead<'a> {
     pub(crate) position: TracePosition,
@@ -51,7 +51,7 @@ pub(crate) struct StoreRead<'a> {
     pub(crate) content: Cow<'a, StoreContent>,
 }
 
-/// Content of the whole store at one time.
+/// Content of the whole cache at one time.
 #[derive(Debug)]
 pub(crate) struct Snapshot<'a> {
     pub(crate) position: TracePosition,
@@ -104,7 +104,7 @@ impl<'a> Informer<'a> {
         self.freshness.iter().any(|(reported_at, state)| *reported_at <= position && **state == Freshness::Stopped)
     }
 
-    /// Returns whether no read of the informer's store was recorded.
+    /// Returns whether no read of the informer's cache was recorded.
     pub(crate) fn has_no_reads(&self) -> bool {
         self.reads.is_empty()
     }

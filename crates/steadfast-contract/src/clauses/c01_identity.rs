@@ -59,7 +59,7 @@ fn check_scope(call: &Call<'_>) -> Option<String> {
 /// Detects two stays delivered as one without a list that spans the gap.
 fn check_merge(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let informer = case.informer_of(handler);
-    // The object may have left in an undecodable state, which the filter cannot judge.
+    // The object may have left in an undecodable state, on which the filter cannot be evaluated.
     if informer.is_filtered_by_handlers && informer.ever_tainted.contains(call.key()) {
         return None;
     }

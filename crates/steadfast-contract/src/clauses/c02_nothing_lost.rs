@@ -93,7 +93,8 @@ fn check_last_object(
         TimelinePosition::Before(_) => Some(format!("the handler had received a later state than v{}", last.version)),
         TimelinePosition::Missing => None,
         TimelinePosition::At(_) => {
-            // No client knows a state that a list skipped, that did not decode, or that a lossy server never sent.
+            // No client has received a state that a list skipped, that did not decode, or that a lossy server never
+            // sent.
             let is_unknown = case.loses_events() || case.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || is_unknown {
                 return None;

@@ -64,8 +64,8 @@ fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
                     (Some(old), TimelinePosition::At(new)) => old < new,
                     _ => false,
                 };
-                // After it has announced a new epoch, a client cannot know whether the version still denotes the same
-                // state.
+                // After it has announced a new epoch, a client cannot determine whether the version still denotes the
+                // same state.
                 let mut epochs = case.informer_of(handler).epoch_announcements.iter();
                 let is_repeated =
                     is_repeated || epochs.any(|epoch| last_delivered.at <= epoch.at && epoch.index <= call.start.index);

@@ -1,4 +1,4 @@
-//! C4, no time travel: within an epoch neither the store nor a handler goes back to an older state.
+//! C4, no time travel: within an epoch neither the cache nor a handler returns to an older state.
 //!
 //! A new epoch, in which versions may be lower, is announced before its first state is visible.
 
@@ -52,7 +52,7 @@ fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Vi
 
 /// Checks the reads of each name. Each read must match a state that is not older than the state of the previous read.
 fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
-    // Opaque versions have no order in which a store could go back.
+    // Opaque versions have no order, so an older state cannot be recognized.
     if !informer.has_ordered_versions {
         return;
     }
@@ -62,7 +62,7 @@ fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Vi
         let at = read.position.at;
         let timeline = case.timeline(informer, read.key);
         let (previous, since) = *last_states.entry(read.key).or_insert((0, informer.declared.at));
-        // `None` means that the recorder did not read the store.
+        // `None` means that the recorder did not read the cache.
         let description = match timeline.find_content(&read.content, previous, case.latest_reflected(at)) {
             None => continue,
             Some(TimelinePosition::At(index)) => {
@@ -71,18 +71,18 @@ fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Vi
                 if !case.enters_unannounced_epoch(informer, timeline, previous, index, at) {
                     continue;
                 }
-                format!("the store held {}, of a new epoch that was not announced", read.content)
+                format!("the cache held {}, of a new epoch that was not announced", read.content)
             }
             Some(TimelinePosition::Before(_)) => {
                 let state = &timeline.states[previous];
                 let previous_content = if state.stay.is_some() { "the state" } else { "the absence" };
                 format!(
-                    "the store held {} after {previous_content} of v{}, which is later",
+                    "the cache held {} after {previous_content} of v{}, which is later",
                     read.content, state.wire_version
                 )
             }
-            Some(TimelinePosition::OutOfScope(_)) => format!("the store held {}, which was not in scope", read.content),
-            Some(TimelinePosition::Missing) => format!("the store held {}, which the server never had", read.content),
+            Some(TimelinePosition::OutOfScope(_)) => format!("the cache held {}, which was not in scope", read.content),
+            Some(TimelinePosition::Missing) => format!("the cache held {}, which the server never had", read.content),
         };
         violations.push(informer.violation(Clause::C4, Some(read.key), (since, at), description));
     }

@@ -1,4 +1,4 @@
-//! C6, store first: at the start of a handler call, the store contains the delivered change or a later one.
+//! C6, cache first: at the start of a handler call, the cache contains the delivered change or a later one.
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -11,11 +11,11 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
         for call in &handler.calls {
             let Some(change) = call.oldest_store_state() else { continue };
             let timeline = case.timeline(informer, call.key());
-            // A store that is ahead is allowed: handlers receive changes later than readers.
+            // A cache that is ahead is allowed: handlers receive changes later than readers.
             if let Some(TimelinePosition::Before(_)) =
                 timeline.find_content(call.store, change, case.latest_reflected(call.start.at))
             {
-                let description = format!("{}, while the store still held {}", call.event, call.store);
+                let description = format!("{}, while the cache still held {}", call.event, call.store);
                 let times = (timeline.states[change].at, call.start.at);
                 violations.push(case.handler_violation(Clause::C6, handler, Some(call.key()), times, description));
             }

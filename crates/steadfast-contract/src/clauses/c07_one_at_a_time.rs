@@ -12,7 +12,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         let mut running: Vec<&Call<'_>> = Vec::new();
         for call in &handler.calls {
-            // Calls are in the order of their start, so that ended calls can be dropped for good.
+            // Calls are in the order of their start, so that ended calls can be dropped permanently.
             running.retain(|other| ends_after(other, call.start));
             if let Some(other) = running.iter().find(|other| other.key() == call.key()) {
                 let description = format!("{} started while {} for the same name was running", call.event, other.event);

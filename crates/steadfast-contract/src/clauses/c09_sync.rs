@@ -1,9 +1,9 @@
-//! C9, sync: an informer has synced when its first complete list is in the store. A registration has synced when its
+//! C9, sync: an informer has synced when its first complete list is in the cache. A registration has synced when its
 //! handler has returned from each `Added` of that list.
 //!
 //! An `Added` whose last retry panicked counts as returned, and so does an `Added` that a deletion superseded. `Added`
 //! states correctly whether it belongs to the initial list. A handler that is registered later has an initial list too:
-//! the content of the store at that time.
+//! the content of the cache at that time.
 
 use std::collections::BTreeSet;
 
@@ -32,10 +32,10 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     let Some(synced) = informer.synced else { return };
     if let Some(first) = informer.first_list().filter(|first| first.position > synced) {
-        let description = "synced was reported before the first list was in the store".to_owned();
+        let description = "synced was reported before the first list was in the cache".to_owned();
         violations.push(informer.violation(Clause::C9, None, (synced.at, first.position.at), description));
     }
-    // C4 checks that later reads never go back behind the first one.
+    // C4 checks that later reads never return an older state than the first read.
     let mut checked = BTreeSet::new();
     let reads = case.reads(informer);
     for read in reads.iter().filter(|read| read.position > synced) {
@@ -48,7 +48,7 @@ fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec
         if let Some(TimelinePosition::Before(_)) = timeline.find_content(&read.content, from, case.latest_reflected(at))
         {
             let description =
-                format!("the store held {} after the sync: the first list had a later state", read.content);
+                format!("the cache held {} after the sync: the first list had a later state", read.content);
             let times = (timeline.states[from].at, at);
             violations.push(informer.violation(Clause::C9, Some(read.key), times, description));
         }
@@ -90,7 +90,7 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     let timeline = case.timeline(informer, call.key());
     let stay = timeline.states[index].stay?;
     let list_position = informer.first_list().map(|list| list.position).or(informer.synced);
-    // A handler that was registered after the list has the store's content as its initial list.
+    // A handler that was registered after the list has the cache's content as its initial list.
     let is_late = list_position.is_some_and(|list_position| list_position < handler.registered);
     let list_version = first_list_version(case, informer);
     if !initial {

@@ -1,8 +1,8 @@
-//! C10, freshness: an informer never reports `Fresh` with an age above two periods, and never hides that its store is
+//! C10, freshness: an informer never reports `Fresh` with an age above two periods, and never hides that its cache is
 //! stale.
 //!
-//! Every change that is older than the age of `Fresh` plus the lag of the stream is in the store. The version of such a
-//! change is not above the reported version. After `Resuming`, only a newer proof makes the store fresh again. An open
+//! Every change that is older than the age of `Fresh` plus the lag of the stream is in the cache. The version of such a
+//! change is not above the reported version. After `Resuming`, only a newer proof makes the cache fresh again. An open
 //! watch is not a proof.
 
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn check_fresh(
     age: Duration,
 ) -> Option<(Duration, String)> {
     let TracePosition { at, .. } = position;
-    // The store was proven current at this time, because the age counts from the proof.
+    // The cache was proven current at this time, because the age counts from the proof.
     let proven_at = at.saturating_sub(age);
     // Proofs are requested once per period. The second period covers a request in flight.
     if age > 2 * case.bounds.period {
@@ -129,6 +129,6 @@ fn check_read(case: &Case<'_>, informer: &Informer<'_>, read: &StoreRead<'_>) ->
     let missed_state = by_version.or_else(by_time)?;
     Some((
         missed_state.at,
-        format!("reported as `Fresh` while the store held {content} and not v{}", missed_state.wire_version),
+        format!("reported as `Fresh` while the cache held {content} and not v{}", missed_state.wire_version),
     ))
 }

@@ -1,4 +1,4 @@
-//! C11, convergence: if the server is reachable and its history is at rest, the store equals the history within a
+//! C11, convergence: if the server is reachable and its history does not change, the cache equals the history within a
 //! bounded time. Freshness is then `Fresh`.
 //!
 //! The check starts at the bound after `Quiet`, or at `Settled`.
@@ -20,7 +20,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Detects names whose content in the store differs from the history.
+/// Detects names whose content in the cache differs from the history.
 fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, violations: &mut Vec<Violation>) {
     let Snapshot { position, objects, tainted } = snapshot;
     let timelines = &case.view(informer).timelines;
@@ -31,18 +31,18 @@ fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<
         let description = match (objects.get(key), last.stay) {
             (None, None) if !tainted.contains(key) => continue,
             (Some(content), Some(_)) if last.matches(content) => continue,
-            // The store reports that the newest state does not decode. Its content may then be older, or absent.
+            // The cache reports that the newest state does not decode. Its content may then be older, or absent.
             (_, Some(_)) if tainted.contains(key) => continue,
-            (None, None) => "the store reports an undecodable object, the server has none in scope".to_owned(),
+            (None, None) => "the cache reports an undecodable object, the server has none in scope".to_owned(),
             (None, Some(_)) => {
-                format!("the store lacks the object, the server has uid {} v{}", last.uid, last.wire_version)
+                format!("the cache lacks the object, the server has uid {} v{}", last.uid, last.wire_version)
             }
             (Some(content), None) => {
-                format!("the store has uid {} v{}, the server has no object in scope", content.uid, content.version)
+                format!("the cache has uid {} v{}, the server has no object in scope", content.uid, content.version)
             }
             (Some(content), Some(_)) => {
                 let (uid, version) = (last.uid, &last.wire_version);
-                format!("the store has uid {} v{}, the server uid {uid} v{version}", content.uid, content.version)
+                format!("the cache has uid {} v{}, the server uid {uid} v{version}", content.uid, content.version)
             }
         };
         violations.push(informer.violation(Clause::C11, Some(key), (last.at, position.at), description));

@@ -1,7 +1,7 @@
-//! C12, read your writes: a wait for a version succeeds only if the store is at or past that version. A wait for a
+//! C12, read your writes: a wait for a version succeeds only if the cache is at or past that version. A wait for a
 //! deletion succeeds only if the object is removed. Later reads do not contradict the wait.
 //!
-//! Versions that are not numbers have no order: waits for such versions are not judged.
+//! Versions that are not numbers have no order: waits for such versions are not checked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             }
             if let Some(since) = guarantees.contradicted_by(case, informer, read) {
                 let description =
-                    format!("the store held {} after a successful wait that excludes this state", read.content);
+                    format!("the cache held {} after a successful wait that excludes this state", read.content);
                 let times = (since, read.position.at);
                 violations.push(informer.violation(Clause::C12, Some(read.key), times, description));
             }
@@ -43,14 +43,14 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 /// Detects a wait that succeeded before its target was reached.
 fn check_wait(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
     match wait.target {
-        // An opaque version has no order, so that the wait cannot be judged.
+        // An opaque version has no order, so that the wait cannot be checked.
         Target::Version(version) => {
             let target_version: u64 = version.parse().ok().filter(|_| informer.has_ordered_versions)?;
             let store_version: u64 = wait.store_version?.parse().ok()?;
             (store_version < target_version).then(|| {
                 (
                     informer.declared.at,
-                    format!("a wait for v{target_version} succeeded with the store at v{store_version}"),
+                    format!("a wait for v{target_version} succeeded with the cache at v{store_version}"),
                 )
             })
         }

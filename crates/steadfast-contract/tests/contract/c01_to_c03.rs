@@ -79,7 +79,7 @@ fn c1_stays_merge_only_across_a_list() {
     left_and_returned().record_relist(Some(5), 7).deliver(updated("a", "u1", 5, 7)).settle().assert_passes();
 
     left_and_returned().deliver(updated("a", "u1", 5, 7)).assert_violates(&[C1]);
-    // The store had followed the stream past the gap, so the list does not span it.
+    // The cache had followed the stream past the gap, so the list does not span it.
     left_and_returned().record_relist(Some(7), 7).deliver(updated("a", "u1", 5, 7)).assert_violates(&[C1]);
     left_and_returned().record_relist(Some(6), 7).deliver(updated("a", "u1", 5, 7)).assert_violates(&[C1]);
 }

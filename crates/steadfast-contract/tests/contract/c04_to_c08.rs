@@ -1,4 +1,4 @@
-//! C4 to C8: the store, compared with the handler, and the order of the handler's calls.
+//! C4 to C8: the cache, compared with the handler, and the order of the handler's calls.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn c5_old_is_the_last_delivered_object() {
         scenario
     };
     changed().deliver(updated("a", "u1", 5, 7)).assert_passes();
-    // The handler did not see the state that the store held in between.
+    // The handler did not see the state that the cache held in between.
     changed().deliver(updated("a", "u1", 6, 7)).assert_violates(&[C5]);
 
     let mut panicked = changed();

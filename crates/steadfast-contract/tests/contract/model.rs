@@ -36,7 +36,7 @@ pub(crate) enum Step {
     Register { informer: usize },
     /// A resync delivers the handler's objects again.
     Resync { informer: usize },
-    /// The store, the freshness and the queues of an informer are read.
+    /// The cache, the freshness and the queues of an informer are read.
     Read { informer: usize },
 }
 
@@ -86,7 +86,7 @@ struct ModelRun {
 struct Informer {
     name: String,
     store: BTreeMap<usize, ObjectState>,
-    /// Version of the store; `None` before the first list.
+    /// Version of the cache; `None` before the first list.
     version: Option<u64>,
     /// Epoch of that version.
     epoch: u32,
@@ -315,7 +315,7 @@ impl ModelRun {
         }
     }
 
-    /// Reads the whole store and one name, waits for the current version, and samples queues and freshness.
+    /// Reads the whole cache and one name, waits for the current version, and samples queues and freshness.
     fn read(&mut self, index: usize) {
         let informer = &self.informers[index];
         let (name, store) = (informer.name.clone(), informer.store.clone());

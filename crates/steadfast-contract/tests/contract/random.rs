@@ -201,7 +201,7 @@ fn corrupt_trace(
     }
     corrupt(&mut entries, *position.get(&positions));
     let report = bounds.report(&history, &entries.into_iter().collect::<Trace>());
-    assert_eq!(report.malformed, [], "the corrupted trace can be judged");
+    assert_eq!(report.malformed, [], "the corrupted trace can be checked");
     Some(report)
 }
 

@@ -1,4 +1,4 @@
-//! Reports, serialization, and recordings that cannot be judged.
+//! Reports, serialization, and recordings that cannot be checked.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn only_settled_traces_with_changes_pass() {
 fn informer_without_records_is_named() {
     let mut scenario = Scenario::with_object_a();
     scenario.record(Record::informer("others", Scope::all())).settle();
-    assert!(missing_evidence(&scenario).contains("informer others: no content of its store"));
+    assert!(missing_evidence(&scenario).contains("informer others: no content of its cache"));
     scenario.record(Record::Snapshot { informer: "others".into(), objects: Vec::new(), tainted: Vec::new() });
     assert!(scenario.report().inconclusive.is_empty());
 

@@ -102,7 +102,7 @@ impl Scenario {
         self.deliver_with_store(event, StoreContent::NotRead)
     }
 
-    /// Delivers an event while the store holds `store`; the handler returns.
+    /// Delivers an event while the cache holds `store`; the handler returns.
     pub(crate) fn deliver_with_store(&mut self, event: HandlerEvent, store: StoreContent) -> &mut Self {
         let call = self.enter("h", event, 0, store);
         self.record(Record::returned("h", call))

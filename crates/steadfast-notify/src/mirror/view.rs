@@ -42,7 +42,7 @@ impl ExistenceSnapshot {
     /// cache.
     pub(super) fn exists(&self, origin: &Origin) -> Option<bool> {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
-        // Each view knows only objects of its own cluster and selection.
+        // Each view contains only objects of its own cluster and selection.
         if (cluster, selection) != (&self.cluster, &self.selection) {
             return None;
         }

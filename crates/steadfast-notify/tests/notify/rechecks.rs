@@ -249,8 +249,8 @@ fn state_of_run(folder: &Folder, number: u64) -> StateFiles {
     (checkpoint, files.collect())
 }
 
-/// Reads until two values in a row are equal. Threads of the program may write during a read. Files of different times
-/// would be a state that no kill can leave behind.
+/// Reads until two consecutive values are equal. Threads of the program may write during a read. Files of different
+/// times would be a state that no kill can leave behind.
 fn read_until_unchanged<T: PartialEq>(mut read: impl FnMut() -> T) -> T {
     let mut previous = read();
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! Rules on random objects, compared with a naive evaluation.
+//! Rules on random objects, compared with a simple evaluation.
 
 use std::sync::Arc;
 

@@ -79,7 +79,7 @@ impl Server {
             ServerKind::Other(kubeconfig) => {
                 let config = Box::new(read_config(kubeconfig).await?);
                 let address = resolve_address(&config).await?;
-                // The clock of a foreign cluster is unknown. Times count from the first contact instead.
+                // The clock of another cluster is unknown. Times count from the first contact instead.
                 Self::Other { config, address, started: Instant::now() }
             }
         })

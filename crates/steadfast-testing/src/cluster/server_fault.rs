@@ -61,7 +61,8 @@ impl ServerFault {
         match (kind, self) {
             (ServerKind::Embedded | ServerKind::Reference, _) => None,
             (ServerKind::Other(_), Self::Redefine) => {
-                // The history of a foreign cluster comes from a separate watch, which would break with the others.
+                // The history of a cluster behind a kubeconfig comes from a separate watch, which would end with the
+                // others.
                 Some("it ends the watch that provides the history of such a cluster")
             }
             (ServerKind::Other(_), _) => Some("faults are injected only into servers of our own"),

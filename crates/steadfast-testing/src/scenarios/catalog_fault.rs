@@ -47,7 +47,7 @@ pub enum CatalogFault {
     EventsLost,
     /// F20: old events are repeated after a resume.
     EventsRepeated,
-    /// F21: the server asks clients to retry later, or fails.
+    /// F21: the server requests a later retry, or fails.
     ServerBusy,
     /// F22: credentials are rejected after a while, or replaced.
     CredentialsRotated,

@@ -150,8 +150,8 @@ async fn run_with_form<K: CachedConfigMap>(
             });
             recordings.push(run.recorder.record_as(&informer, &name));
             if has_filter && informer.scope() == &Scope::all() {
-                // The filter must select the same objects for its handler as a selector for its informer, whatever
-                // happens to the stream.
+                // The filter must select the same objects for its handler as a selector for its informer, regardless of
+                // faults of the stream.
                 let (scope, name) = (Scope::all().labels("app=web"), format!("client {client}, filtered"));
                 recordings.push(run.recorder.record_filtered(&informer, &name, &scope, is_web::<K>));
                 let name = format!("client {client}, one by one");

@@ -70,7 +70,7 @@ async fn run_with_outage(first_failure: u64, failure_count: u64) -> Result<Optio
     program.settle(&server).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut log = log.lock().clone();
-    // The next run cannot know events that were not written.
+    // The next run cannot repeat events that were not written.
     if !has_recovered || !program.diagnostics(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty() {
         log = vec![HandlerRecord::CheckpointRejected];
     }

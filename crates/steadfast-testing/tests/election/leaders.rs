@@ -84,7 +84,7 @@ async fn leader_renews_without_reading_lease() -> Result<(), TestError> {
     assert_eq!(leads, elections.iter().map(|(election, _)| election.is_leader()).collect::<Vec<_>>());
     let (election, _) = elections.iter().find(|(election, _)| election.is_leader()).ok_or("no candidate leads")?;
     for (other, _) in &elections {
-        assert_eq!(other.holder().as_deref(), Some(election.identity()), "every candidate knows the holder");
+        assert_eq!(other.holder().as_deref(), Some(election.identity()), "every candidate returns the holder");
     }
     let updates = server.requests().iter().filter(|request| request.verb == Verb::Update).count();
     assert!((1795..=1801).contains(&updates), "one update per two seconds, not {updates}");

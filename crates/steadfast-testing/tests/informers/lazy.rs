@@ -60,7 +60,7 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), TestError>
     informer.on_diagnostic(move |note| captured_notes.record(note.to_string()));
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
     let lister = informer.lister()?;
-    let a = lister.get("default", "a")?.ok_or("nobody has read it")?;
+    let a = lister.get("default", "a")?.ok_or("the object is missing")?;
     assert_eq!(lister.snapshot().tainted().len(), 0);
 
     let error = a.get().expect_err("the object cannot be decoded");

@@ -1,4 +1,4 @@
-//! Verdicts of rules. The differential test compares further verdicts with a real API server.
+//! Results of CEL validation rules. The differential test compares further results with a real API server.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Verdicts of rules in CEL, which are evaluated without the lock of the store.
 //!
-//! A write that needs a verdict ends without a change and stores its request for a verdict here. Its caller evaluates
-//! the rules and repeats the write. The repeated write finds the verdict if neither the object nor its previous state
-//! has changed.
+//! A write that needs a CEL validation ends without a change and stores the request for the validation here. Its caller
+//! evaluates the rules and repeats the write. The repeated write finds the result if neither the object nor its
+//! previous state has changed.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ struct VerdictRequest {
 
 impl VerdictRequest {
     fn matches(&self, other: &Self) -> bool {
-        // A generated name differs between attempts. The difference must not make the verdict outdated.
+        // A generated name differs between attempts. The difference must not make the result outdated.
         Arc::ptr_eq(&self.definition, &other.definition)
             && self.version == other.version
             && self.before == other.before
@@ -47,7 +47,8 @@ impl VerdictRequest {
 }
 
 impl Verdicts {
-    /// Returns the verdict about an object and its state before an update; `None` before [`decide`](Self::decide).
+    /// Returns the validation result for an object and its state before an update; `None` before
+    /// [`decide`](Self::decide).
     pub(super) fn about(
         &self,
         definition: &Arc<Definition>,
@@ -62,22 +63,22 @@ impl Verdicts {
             before: before.map(readable),
         };
         let mut state = self.0.lock();
-        // A verdict about another state of the object is outdated: the caller must evaluate the rules again.
+        // A result for another state of the object is outdated: the caller must evaluate the rules again.
         if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.matches(&request)) {
             return Some(verdict.clone());
         }
-        // Replaces an earlier request for a verdict, because that verdict would be outdated.
+        // Replaces an earlier request for a validation, because the result of that validation would be outdated.
         state.pending = Some(request);
         None
     }
 
-    /// Returns whether a write ended because its verdict was missing.
+    /// Returns whether a write ended because its validation result was missing.
     pub(super) fn is_pending(&self) -> bool {
         self.0.lock().pending.is_some()
     }
 
-    /// Evaluates the rules that a write needs. Returns false if no verdict is pending, so that the write has finished.
-    /// The caller must not hold the lock of the store.
+    /// Evaluates the rules that a write needs. Returns false if no validation is pending, so that the write has
+    /// finished. The caller must not hold the lock of the store.
     pub(crate) fn decide(&self) -> bool {
         // The lock is released before the evaluation, which can take long.
         let pending = self.0.lock().pending.take();

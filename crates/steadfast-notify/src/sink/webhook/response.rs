@@ -44,7 +44,7 @@ pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, n
             return ResponseAction::Unauthorized(reason);
         }
         StatusCode::TOO_MANY_REQUESTS => DeliveryOutcome::Busy { retry_after: requested_delay, reason },
-        // 408 and 425 ask the client to repeat the request.
+        // 408 and 425 mean that the client should repeat the request.
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => {
             DeliveryOutcome::Retry { retry_after: requested_delay, reason }
         }

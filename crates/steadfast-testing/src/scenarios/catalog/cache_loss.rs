@@ -196,7 +196,7 @@ async fn dead_connection<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
     run.faults().black_hole(true);
     run.change("a", "3")?;
     let detection = wait_for_doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
-    run.checks.expect_within("the doubt about a connection whose packets vanish", detection, Duration::from_secs(15));
+    run.checks.expect_within("the doubt about a connection whose packets are lost", detection, Duration::from_secs(15));
     // Bytes that were sent during the black hole arrive now, on connections that clients must no longer use.
     let fault_end = Instant::now();
     let black_hole_end = run.server.elapsed();

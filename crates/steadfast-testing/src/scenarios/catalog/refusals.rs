@@ -1,4 +1,4 @@
-//! Rejections: servers that ask clients to retry later, revoked credentials and permissions, and missing resources.
+//! Rejections: servers that request a later retry, revoked credentials and permissions, and missing resources.
 
 use std::time::Duration;
 

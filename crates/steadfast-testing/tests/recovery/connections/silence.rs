@@ -1,4 +1,5 @@
-//! Silent connections: a liveness probe asks the server itself, because a proxy may respond to pings instead (R2a).
+//! Silent connections: a liveness probe requires a response of the server itself, because a proxy may respond to pings
+//! (R2a).
 
 use std::time::Duration;
 
@@ -134,7 +135,7 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
         sleep(Duration::from_secs(4)).await;
         fixture.update(0, &round.to_string())?;
     }
-    ensure(fixture.liveness_probes().is_empty(), || "asked, though events came".to_owned())?;
+    ensure(fixture.liveness_probes().is_empty(), || "a probe was sent although events arrived".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
         fixture.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
         let start = Instant::now();
@@ -144,7 +145,7 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), TestErr
         }
         fixture.server.faults().clear_rules();
     }
-    ensure(fixture.liveness_probes().len() > 10, || "nothing was asked".to_owned())
+    ensure(fixture.liveness_probes().len() > 10, || "no probe was sent".to_owned())
 }
 
 /// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
@@ -265,7 +266,9 @@ async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), TestError> {
     second.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(9)).await;
     ensure(fixture.open_connections() == 2, || format!("{} connections", fixture.open_connections()))?;
-    ensure(fixture.liveness_probes().is_empty(), || "asked, though nothing was silent for long".to_owned())?;
+    ensure(fixture.liveness_probes().is_empty(), || {
+        "a probe was sent although no connection was silent for long".to_owned()
+    })?;
     sleep(Duration::from_secs(3)).await;
     ensure(fixture.liveness_probes().len() == 1, || format!("{} questions", fixture.liveness_probes().len()))
 }
