@@ -72,7 +72,9 @@ pub enum CheckpointUnsupported {
     )]
     Transformed,
     /// Another informer uses the part of the checkpoint file for these objects.
-    #[error("another informer of these objects uses it; stop the other informer, or give one of them another file")]
+    #[error(
+        "another informer of these objects uses the checkpoint; stop the other informer, or give one of the two another file"
+    )]
     InUse,
 }
 

@@ -182,7 +182,7 @@ async fn version_of_other_history_is_expired() -> Result<(), TestError> {
     let error =
         timeout(EVENT_TIMEOUT, changes.next()).await?.ok_or("it has ended")?.expect_err("the version does not exist");
     assert!(
-        matches!(error, StreamError::Expired { .. }) && error.to_string().contains("its history is a different one"),
+        matches!(error, StreamError::Expired { .. }) && error.to_string().contains("which belongs to another history"),
         "{error}"
     );
     for unset_version in ["", "0"] {

@@ -83,7 +83,7 @@ impl CheckpointDatabase {
                 // Renamed, not deleted, so that the file can be examined.
                 disk.set_aside()?;
                 let database = database(&*disk).map_err(io::Error::from)?;
-                tracing::warn!(%why, "cannot read the checkpoint; it is moved aside, and a new one is created");
+                tracing::warn!(%why, "cannot read the checkpoint; the file is renamed to *.unreadable, and a new file is created");
                 (database, Some(why))
             }
         };

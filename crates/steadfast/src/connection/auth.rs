@@ -346,7 +346,10 @@ impl Authorizer {
     }
 
     fn timeout_detail(&self) -> String {
-        format!("their source returned no credentials within {:.1} s; check the plugin", self.timeout.as_secs_f64())
+        format!(
+            "no source returned credentials within {:.1} s; check the credential plugin",
+            self.timeout.as_secs_f64()
+        )
     }
 
     fn credentials_error(&self, detail: String) -> SendError {

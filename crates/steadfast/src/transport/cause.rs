@@ -20,7 +20,7 @@ pub(super) fn cut(connection: &TransportConnection, error: &h2::Error, maybe_sen
 pub(super) fn http2(error: &h2::Error) -> String {
     if let Some(error) = error.get_io() {
         return match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => "the server closed it".to_owned(),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
             _ => error.to_string(),
         };
     }
@@ -30,9 +30,9 @@ pub(super) fn http2(error: &h2::Error) -> String {
 /// Formats an HTTP/1.1 error.
 pub(super) fn http1(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
-        "the server closed it before its response was complete".to_owned()
+        "the server closed the connection before the response was complete".to_owned()
     } else if error.is_canceled() || error.is_closed() {
-        "the server closed it".to_owned()
+        "the server closed the connection".to_owned()
     } else {
         root_cause(error)
     }

@@ -98,7 +98,7 @@ impl Future for Http2Driver {
             // After an orderly GOAWAY the end is expected, even if the socket closes with an error.
             return Poll::Ready(match ended {
                 _ if self.received_goaway => End::Drained,
-                Ok(()) => End::Failed("the server closed it".to_owned()),
+                Ok(()) => End::Failed("the server closed the connection".to_owned()),
                 Err(error) => End::Failed(cause::http2(&error)),
             });
         }

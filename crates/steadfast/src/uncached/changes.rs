@@ -277,7 +277,7 @@ impl WatchReader {
             let now = self.source.request_builder.connection.environment().now();
             match self.source.request_builder.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.position) => {
-                    let why = format!("the server is at {newest}: its history is a different one");
+                    let why = format!("the server is at version {newest}, which belongs to another history");
                     return Err(self.expired(why.into()));
                 }
                 Ok(_) => self.needs_position_check = false,

@@ -99,7 +99,7 @@ async fn reset_stream_is_not_retried() {
 async fn request_on_ended_connection_is_not_retried() {
     let server = scripted_server(&[PeerBehaviour::CloseAfterRequest, PeerBehaviour::Respond]).await;
     let error = body_text(&server.connection, get_request(PODS)).await.expect_err("the server closes the connection");
-    assert!(error.to_string().contains("the server closed it"), "{error}");
+    assert!(error.to_string().contains("the server closed the connection"), "{error}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
     assert_eq!(body_text(&server.connection, get_request(PODS)).await.expect("a response"), "well");
     assert_eq!(server.sockets.written_after_failure(), 0);
