@@ -1,11 +1,13 @@
 //! Driver of one informer: passes arrivals to the reflector and executes its actions.
 
 mod actions;
+mod cache_writer;
 mod command;
 mod commands;
 mod comparison;
 mod deadline_timer;
 mod decoding;
+mod diagnostic_queue;
 mod edits;
 mod log_throttle;
 mod object_decoder;
@@ -16,7 +18,6 @@ mod requests;
 #[cfg(feature = "checkpoint")]
 mod restoring;
 mod resyncs;
-mod storing;
 mod transfer;
 
 use std::future::poll_fn;
@@ -28,27 +29,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use steadfast_core::Instant;
-use steadfast_core::decode::{Cacheable, DecodeError, Encoding};
+use steadfast_core::decode::{Cacheable, Encoding};
 use steadfast_core::freshness::Condition;
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, ListHints, Reflector, RequestId};
-use steadfast_core::store::Staging;
 use tokio::sync::{mpsc, watch};
 
 #[cfg(feature = "checkpoint")]
 use crate::cache_storage::CacheStorage;
 use crate::connection::TransferSlot;
-use crate::decoded_forms::DecodedForms;
-use crate::metrics::request_metrics::RequestMetrics;
 use crate::probes::Probed;
-use crate::responses::{Arrival, InflightResponses, RequestBuilder};
+use crate::responses::{Arrival, RequestBuilder};
 use crate::shared::Shared;
 use crate::transport::ConnectionEvent;
+use cache_writer::CacheWriter;
 pub(crate) use command::Command;
 use comparison::Comparison;
 use deadline_timer::DeadlineTimer;
-use decoding::Decoding;
-use edits::Edit;
-use log_throttle::LogThrottle;
+use diagnostic_queue::DiagnosticQueue;
 pub(crate) use object_decoder::{ObjectDecoder, Transform};
 use ordering_detector::OrderingDetector;
 use requests::{Parser, Requests};
@@ -80,36 +77,18 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     reflector: Reflector,
     request_builder: RequestBuilder,
     limits: Limits,
-    decoding: Decoding<K>,
-    /// Length of the current body chunk, until an object in it is submitted for decoding.
-    chunk_len: usize,
-    responses: InflightResponses,
     requests: Requests,
-    staging: Option<Staging<K>>,
+    writer: CacheWriter<K>,
+    diagnostics: DiagnosticQueue,
     transfer: Transfer,
     comparison: Option<Comparison>,
-    /// Metadata page that replaces a page of a full list.
-    skimmed: Option<RequestId>,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     timer: DeadlineTimer,
     resyncs: Resyncs<K>,
-    decoded_forms: DecodedForms,
-    /// Diagnostics to deliver at the next flush, in this order.
-    diagnostics: Vec<Diagnostic>,
-    /// Number of diagnostics that were inserted late, because their objects were decoded later.
-    late_diagnostics: usize,
-    edits: Vec<Edit<K>>,
-    log_throttle: LogThrottle,
     ordering: OrderingDetector,
-    /// True after objects without a UID were reported.
-    reported_missing_uid: bool,
-    request_metrics: RequestMetrics,
     /// Time of the oldest unpublished change.
     unpublished: Option<Instant>,
-    /// Decode errors of objects that are not in the cache yet. A transform may decode its input before the object is
-    /// cached.
-    early: Vec<DecodeError>,
     #[cfg(feature = "checkpoint")]
     storage: Option<Box<dyn CacheStorage<K>>>,
     _ending: EndGuard<K>,
@@ -146,36 +125,25 @@ impl<K: Cacheable> Driver<K> {
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let reachable = request_builder.connection.reachability();
-        let request_metrics = RequestMetrics::new(shared.counted.clone());
+        let faults = reflector.evidence().faults;
         Self {
             timer: DeadlineTimer::new(shared.environment.clone()),
-            early: Vec::new(),
+            requests: Requests::new(shared.counted.clone()),
+            writer: CacheWriter::new(shared.clone(), object_decoder, limits.memory, faults),
+            diagnostics: DiagnosticQueue::default(),
             #[cfg(feature = "checkpoint")]
             storage: None,
             _ending: EndGuard(shared.clone()),
-            decoding: Decoding::new(object_decoder, shared.environment.clone()),
             shared,
             reflector,
             request_builder,
             limits,
-            chunk_len: 0,
-            responses: InflightResponses::default(),
-            requests: Requests::default(),
-            staging: None,
             transfer: Transfer::None,
             comparison: None,
-            skimmed: None,
             commands,
             reachable,
             resyncs: Resyncs::default(),
-            decoded_forms: DecodedForms::default(),
-            diagnostics: Vec::new(),
-            late_diagnostics: 0,
-            edits: Vec::new(),
-            log_throttle: LogThrottle::default(),
             ordering: OrderingDetector::default(),
-            reported_missing_uid: false,
-            request_metrics,
             unpublished: None,
         }
     }
@@ -240,7 +208,7 @@ impl<K: Cacheable> Driver<K> {
                     took += self.shared.environment.now().since(begun);
                 }
                 Wakeup::Idle => {
-                    self.sweep_decoded();
+                    self.writer.sweep();
                     tokio::task::yield_now().await;
                 }
                 Wakeup::Arrival(id, arrival) => {
@@ -270,8 +238,8 @@ impl<K: Cacheable> Driver<K> {
             self.step(Input::Tick);
             self.resync();
             // A busy watch must not postpone the drop of unused objects.
-            if self.decoded_forms.next().is_some_and(|next| next <= self.shared.environment.now()) {
-                self.sweep_decoded();
+            if self.writer.next_sweep().is_some_and(|next| next <= self.shared.environment.now()) {
+                self.writer.sweep();
             }
         }
     }
@@ -288,9 +256,9 @@ impl<K: Cacheable> Driver<K> {
 
     async fn next(&mut self) -> Wakeup {
         // The next deadline.
-        let deadlines = [self.reflector.wake_at(), self.resyncs.next(), self.decoded_forms.next()];
+        let deadlines = [self.reflector.wake_at(), self.resyncs.next(), self.writer.next_sweep()];
         self.timer.set(deadlines.into_iter().flatten().min());
-        let Self { commands, responses, transfer, reachable, timer, unpublished, decoded_forms, .. } = self;
+        let Self { commands, requests, transfer, reachable, timer, unpublished, writer, .. } = self;
         let granted = async {
             match transfer {
                 Transfer::Awaited(place) => place.await,
@@ -306,9 +274,9 @@ impl<K: Cacheable> Driver<K> {
             place = granted => Wakeup::Granted(place),
             Ok(()) = reachable.changed() => Wakeup::Reachable,
             () = timer.fired() => Wakeup::Timer,
-            (id, arrival) = poll_fn(|context| responses.poll_next(context)) => Wakeup::Arrival(id, arrival),
+            (id, arrival) = poll_fn(|context| requests.poll_next(context)) => Wakeup::Arrival(id, arrival),
             () = std::future::ready(()), if unpublished.is_some() => Wakeup::Quiet,
-            () = std::future::ready(()), if decoded_forms.has_step() => Wakeup::Idle,
+            () = std::future::ready(()), if writer.is_sweeping() => Wakeup::Idle,
         }
     }
 
@@ -326,7 +294,6 @@ impl<K: Cacheable> Driver<K> {
         match arrival {
             Arrival::Opened(encoding) => {
                 self.requests.opened(id, encoding, self.limits.object);
-                self.request_metrics.opened(id);
                 self.step(Input::Opened(id));
             }
             Arrival::Chunk(chunk) => {
@@ -341,13 +308,11 @@ impl<K: Cacheable> Driver<K> {
                 self.step(Input::Responsive(id, responsive));
             }
             Arrival::Probed(Probed { version, sent }) => {
-                self.requests.finish(id);
-                self.request_metrics.ended(id);
+                self.requests.ended(id);
                 self.step(Input::Probed(id, version, sent));
             }
             Arrival::Ended => {
-                self.request_metrics.ended(id);
-                match self.requests.finish(id) {
+                match self.requests.ended(id) {
                     Some(Parser::Stream(framer)) => {
                         let encoding = framer.encoding();
                         match framer.finish() {
@@ -380,13 +345,12 @@ impl<K: Cacheable> Driver<K> {
                 }
             }
             Arrival::Failed(failure) => {
-                self.requests.finish(id);
+                self.requests.failed(id, failure.kind);
                 // `406` or `415`: a server or proxy rejects this kind of request. A rejection of a metadata request
                 // does not affect requests for full objects, which follow.
-                if matches!(failure.code, 406 | 415) && self.skimmed != Some(id) {
+                if matches!(failure.code, 406 | 415) && !self.requests.is_metadata_page(id) {
                     self.doubt_protobuf(&failure);
                 }
-                self.request_metrics.failed(id, failure.kind);
                 self.step(Input::Failed(id, failure));
             }
         }
@@ -395,7 +359,7 @@ impl<K: Cacheable> Driver<K> {
     /// Processes a response that ended regularly with incomplete contents. In protobuf, a corrupted length is a likely
     /// cause.
     fn ended_early(&mut self, id: RequestId, encoding: Encoding, failure: Failure) {
-        if encoding == Encoding::Protobuf && self.skimmed != Some(id) {
+        if encoding == Encoding::Protobuf && !self.requests.is_metadata_page(id) {
             self.doubt_protobuf(&failure);
         }
         self.step(Input::Failed(id, failure));
@@ -404,8 +368,8 @@ impl<K: Cacheable> Driver<K> {
     /// Processes a body chunk: parses all complete records, to be published with the next buffered chunks.
     fn chunk(&mut self, id: RequestId, chunk: Bytes, mut parser: Parser) {
         let now = self.shared.environment.now();
-        self.chunk_len = chunk.len();
-        let read = self.within_memory().and_then(|()| match &mut parser {
+        self.writer.begin_chunk(chunk.len());
+        let read = self.writer.check_memory().and_then(|()| match &mut parser {
             Parser::Stream(framer) => {
                 framer.feed(chunk);
                 self.read_stream(now, id, framer)
@@ -415,23 +379,23 @@ impl<K: Cacheable> Driver<K> {
                 self.read_list(now, id, framer, meta)
             }
         });
-        self.settle();
+        self.writer.settle(&mut self.diagnostics);
         match read {
             Ok(()) => self.requests.give_back(id, parser),
             Err(failure) => {
-                self.request_metrics.failed(id, failure.kind);
-                let unreadable = failure.kind == FailureKind::Unreadable && self.skimmed != Some(id);
+                self.requests.failed(id, failure.kind);
+                let unreadable = failure.kind == FailureKind::Unreadable && !self.requests.is_metadata_page(id);
                 if unreadable && parser.encoding() == Encoding::Protobuf {
                     self.doubt_protobuf(&failure);
                 }
                 // The rest of the body is useless. The reflector decides about the retry.
-                self.drop_request(id);
+                self.requests.cancel(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);
             }
         }
         // Later records are compared with the list's contents, so the list is committed first.
-        if self.edits.iter().any(|edit| matches!(edit, Edit::Commit { .. })) {
+        if self.writer.has_commit() {
             self.flush();
         } else {
             self.unpublished.get_or_insert(now);

@@ -3,12 +3,10 @@
 use steadfast_core::decode::Cacheable;
 use steadfast_core::freshness::Condition;
 use steadfast_core::reflector::{Failure, FailureKind, Output, Request, RequestId};
-use steadfast_core::store::Store;
 
 use super::Driver;
 use super::comparison::Comparison;
 use super::deadline_timer::MAX_TIMER_DELAY;
-use super::edits::Edit;
 use super::transfer::Transfer;
 
 impl<K: Cacheable> Driver<K> {
@@ -16,38 +14,25 @@ impl<K: Cacheable> Driver<K> {
         for output in outputs {
             match output {
                 Output::Send(id, request) => self.send(id, &request),
-                Output::Cancel(id) => self.drop_request(id),
+                Output::Cancel(id) => self.requests.cancel(id),
                 Output::AwaitTransfer => {
                     self.transfer =
                         Transfer::Awaited(self.request_builder.connection.transfer(&self.request_builder.path));
                 }
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
-                Output::BeginStaging { new_epoch } => {
-                    let base =
-                        |store: &mut Store<K>| if new_epoch { store.begin_new_epoch() } else { store.begin_relist() };
-                    // Objects of an abandoned list may still be in decoding, with places in the old staging.
-                    self.decoding.forget_listed();
-                    self.staging = Some(self.shared.edit(base));
-                }
-                Output::DropStaging => {
-                    self.decoding.forget_listed();
-                    self.staging = None;
-                    self.log_throttle.listed();
-                }
+                Output::BeginStaging { new_epoch } => self.writer.begin_list(new_epoch),
+                Output::DropStaging => self.writer.abandon_list(&mut self.diagnostics),
                 Output::Commit { version, initial, new_epoch } => {
-                    // The commit replaces the cache, so every listed object must be decoded and staged before.
-                    self.finish_decoding();
-                    let Some(staging) = self.staging.take() else { continue };
-                    self.diagnostics.extend(self.log_throttle.listed());
-                    self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
+                    self.writer.commit_list(version, initial, new_epoch, &mut self.diagnostics);
                 }
-                Output::Advance(version) => self.edits.push(Edit::Advance(version)),
+                Output::Advance(version) => self.writer.advance(version),
                 Output::BeginComparison => self.comparison = Some(Comparison::default()),
                 Output::JudgeComparison => {
                     self.comparison.iter_mut().for_each(|comparison| comparison.is_due = true);
                 }
                 Output::ReportDifferences => {
-                    self.diagnostics.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
+                    let lost = self.comparison.iter_mut().flat_map(Comparison::take_lost);
+                    lost.for_each(|diagnostic| self.diagnostics.push(diagnostic));
                 }
                 Output::EndComparison => self.comparison = None,
                 Output::RememberPages { until } => {
@@ -62,10 +47,6 @@ impl<K: Cacheable> Driver<K> {
     }
 
     fn send(&mut self, id: RequestId, request: &Request) {
-        self.requests.sent(id, request.is_stream());
-        if let Request::Metadata { .. } = request {
-            self.skimmed = Some(id);
-        }
         if let Request::Versions { continue_token, .. } = request
             && let Some(comparison) = &mut self.comparison
         {
@@ -78,42 +59,12 @@ impl<K: Cacheable> Driver<K> {
             if comparison.slot.is_none() {
                 let why = "more urgent lists use the slot of a version list".into();
                 let retry_after = Some(MAX_TIMER_DELAY);
-                self.responses.fail_without_sending(
-                    id,
-                    Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None },
-                );
+                let failure = Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None };
+                self.requests.fail_without_sending(id, request, failure);
                 return;
             }
         }
-        self.request_metrics.sent(id, request);
-        let doubted = self.reflector.evidence().condition == Condition::Suspect;
-        self.responses.send(id, request, doubted, &self.request_builder);
-    }
-
-    pub(super) fn drop_request(&mut self, id: RequestId) {
-        // Dropping the response resets its HTTP/2 stream, so that the server stops sending.
-        self.responses.cancel(id);
-        self.request_metrics.cancelled(id);
-        self.requests.finish(id);
-    }
-
-    /// Returns an error if the cache, or the list so far, exceeds the memory limit.
-    ///
-    /// A cache above the limit does not abort a list, because the list may be smaller.
-    pub(super) fn within_memory(&self) -> Result<(), Failure> {
-        let Some(limit) = self.limits.memory else { return Ok(()) };
-        let (what, bytes) = match &self.staging {
-            // The base objects of delta compression are shared with the cache and count for both.
-            Some(staging) => ("the list", staging.held_bytes() + self.shared.dictionary_len()),
-            None => ("the cache", self.shared.held_bytes()),
-        };
-        if bytes <= limit {
-            return Ok(());
-        }
-        let (bytes, limit) = (bytes as f64 / 1e6, limit as f64 / 1e6);
-        Err(Failure::full(format!(
-            "{what} reaches {bytes:.1} MB, above the memory_limit of {limit:.1} MB: narrow the scope, keep less \
-             of each object, or raise the limit"
-        )))
+        let is_suspect = self.reflector.evidence().condition == Condition::Suspect;
+        self.requests.send(id, request, is_suspect, &self.request_builder);
     }
 }

@@ -20,14 +20,8 @@ impl<K: Cacheable> Driver<K> {
             Some(Command::SeekProof) => self.step(Input::SeekProof),
             Some(Command::Newest(since, reply)) => self.find_newest(since, reply),
             Some(Command::Handlers) => self.process_new_handlers(),
-            Some(Command::Decoded) => {
-                self.decoded_forms.reported(&self.shared.decode_reports, self.shared.environment.now());
-            }
-            Some(Command::UndecodableRead(error)) => {
-                if self.unread(&error) {
-                    self.flush();
-                }
-            }
+            Some(Command::Decoded) => self.writer.decoded_by_readers(),
+            Some(Command::UndecodableRead(error)) => self.read_failed(&error),
         }
         None
     }

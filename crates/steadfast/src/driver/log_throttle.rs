@@ -1,9 +1,8 @@
-//! Throttle for reports about undecodable objects: one diagnostic for each version, and a bounded number of log lines.
+//! Throttle for log lines about undecodable objects.
 
 use std::time::Duration;
 
 use steadfast_core::Instant;
-use steadfast_core::reflector::Diagnostic;
 
 /// Maximum number of log lines that name an undecodable object within a [`WINDOW`]. The others are counted in a
 /// summary.
@@ -11,13 +10,9 @@ const MAX_NAMED_PER_WINDOW: u32 = 10;
 
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Pending and reported diagnostics of undecodable objects.
+/// Number of log lines about undecodable objects in the current [`WINDOW`].
 #[derive(Default)]
 pub(super) struct LogThrottle {
-    /// Diagnostics to deliver after the list is complete. An incomplete list may be repeated many times.
-    staged: Vec<Diagnostic>,
-    /// Number of staged diagnostics that were inserted late, because their objects were decoded later.
-    late_count: usize,
     /// Start of the current window.
     window_start: Option<Instant>,
     /// Number of named objects in the window.
@@ -29,28 +24,6 @@ pub(super) struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Stores a diagnostic about a list's object until the list is complete.
-    pub(super) fn stage(&mut self, diagnostic: Diagnostic) {
-        self.staged.push(diagnostic);
-    }
-
-    /// Returns the number of diagnostics that arrived in order.
-    pub(super) fn diagnostic_index(&self) -> usize {
-        self.staged.len() - self.late_count
-    }
-
-    /// Inserts a late diagnostic about a list's object after the first `diagnostic_index` diagnostics.
-    pub(super) fn stage_late(&mut self, diagnostic_index: usize, diagnostic: Diagnostic) {
-        self.staged.insert(diagnostic_index + self.late_count, diagnostic);
-        self.late_count += 1;
-    }
-
-    /// Takes the diagnostics of a complete list.
-    pub(super) fn listed(&mut self) -> Vec<Diagnostic> {
-        self.late_count = 0;
-        std::mem::take(&mut self.staged)
-    }
-
     /// Returns true if the log may name one more object at `now`.
     pub(super) fn names(&mut self, now: Instant) -> bool {
         self.start_interval(now);

@@ -4,11 +4,10 @@ use steadfast_core::decode::{self, Cacheable, ExpectedKind, PartialIdentity, Rec
 use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RequestId, Verdict};
-use steadfast_core::store::Tainted;
 use steadfast_core::{Instant, ResourceVersion};
 
 use super::Driver;
-use super::edits::Edit;
+use super::cache_writer::KnownState;
 
 impl<K: Cacheable> Driver<K> {
     pub(super) fn read_stream(
@@ -34,7 +33,7 @@ impl<K: Cacheable> Driver<K> {
                     continue;
                 }
                 Ok(WatchRecord::Object { kind, object }) => {
-                    self.report_missing_uid(&object.identity);
+                    self.check_uid(&object.identity);
                     let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
                     (verdict, Some((kind, object)))
                 }
@@ -44,8 +43,8 @@ impl<K: Cacheable> Driver<K> {
                 // An `ERROR` record ends a watch in the middle of a `200` response, for example with a 410 for an expired
                 // version.
                 Ok(WatchRecord::Error(status)) => {
-                    self.request_metrics.failed(id, Failure::from_status(&status, None).kind);
-                    self.drop_request(id);
+                    self.requests.failed(id, Failure::from_status(&status, None).kind);
+                    self.requests.cancel(id);
                     (self.reflector.record(now, id, Record::Error(&status)), None)
                 }
                 // Without a known type, the record proves no change of this resource. Its version must not become the
@@ -60,14 +59,14 @@ impl<K: Cacheable> Driver<K> {
                 }
             };
             match (verdict, object) {
-                (Verdict::Apply, Some((kind, object))) => self.apply(kind, object),
+                (Verdict::Apply, Some((kind, object))) => self.writer.apply(kind, object, &mut self.diagnostics),
                 (Verdict::Older { reached_higher }, Some((kind, object))) => {
                     self.handle_older_record(now, id, kind, &object.identity, reached_higher);
                 }
-                (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.unstage(&object.identity),
+                (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.writer.unstage(&object.identity),
                 (Verdict::Stage, Some((_, object))) => {
-                    self.stage(object);
-                    self.within_memory()?;
+                    self.writer.stage(object, &mut self.diagnostics);
+                    self.writer.check_memory()?;
                 }
                 (Verdict::Perform(outputs), _) => self.perform(outputs),
                 _ => {}
@@ -90,7 +89,7 @@ impl<K: Cacheable> Driver<K> {
         // Comparisons request metadata, independent of the cached form.
         let is_comparison = self.comparison.as_ref().is_some_and(|comparison| comparison.id == Some(id));
         let expected = &self.request_builder.expected_kind;
-        let is_metadata_list = self.skimmed == Some(id);
+        let is_metadata_list = self.requests.is_metadata_page(id);
         let wanted =
             ExpectedKind { metadata: expected.metadata || is_comparison || is_metadata_list, ..expected.clone() };
         while let Some(part) = framer.next() {
@@ -101,16 +100,15 @@ impl<K: Cacheable> Driver<K> {
                     }
                     Ok(mut object) => {
                         self.ordering.count(&mut object.identity.version);
-                        self.report_missing_uid(&object.identity);
+                        self.check_uid(&object.identity);
                         match self.reflector.list_item(now, id, &object.identity) {
                             Verdict::Stage => {
-                                self.stage(object);
-                                self.within_memory()?;
+                                self.writer.stage(object, &mut self.diagnostics);
+                                self.writer.check_memory()?;
                             }
                             Verdict::StageUnchanged => {
-                                let outputs = self.offer(now, id, object.identity);
-                                self.perform(outputs);
-                                self.within_memory()?;
+                                self.stage_unchanged(now, id, object.identity);
+                                self.writer.check_memory()?;
                             }
                             Verdict::Compare => self.compare(&object.identity),
                             Verdict::Perform(outputs) => self.perform(outputs),
@@ -160,7 +158,7 @@ impl<K: Cacheable> Driver<K> {
         error: &RecordError,
     ) {
         self.ordering.count(&mut identity.version);
-        self.report_missing_uid(&identity);
+        self.check_uid(&identity);
         // The reflector returns `Skip` unless the request is a list in progress. With `Skip`, the record belongs to a
         // watch.
         let verdict = match self.reflector.list_item(now, id, &identity) {
@@ -168,21 +166,13 @@ impl<K: Cacheable> Driver<K> {
             staged => staged,
         };
         match (verdict, kind) {
-            (Verdict::Apply, _) => {
-                if kind != RecordKind::Deleted {
-                    self.diagnostics.extend(self.undecodable(&identity, error));
-                }
-                self.edits.push(Edit::Apply(kind, identity, Err(Tainted)));
-            }
-            (Verdict::Stage, RecordKind::Deleted) => self.unstage(&identity),
-            (Verdict::Stage, _) => self.stage_tainted(identity, error),
+            (Verdict::Apply, _) => self.writer.apply_tainted(kind, identity, error, &mut self.diagnostics),
+            (Verdict::Stage, RecordKind::Deleted) => self.writer.unstage(&identity),
+            (Verdict::Stage, _) => self.writer.stage_tainted(identity, error, &mut self.diagnostics),
             (Verdict::Perform(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
             // A comparison needs only the identity and version.
-            (Verdict::StageUnchanged, _) => {
-                let outputs = self.offer(now, id, identity);
-                self.perform(outputs);
-            }
+            (Verdict::StageUnchanged, _) => self.stage_unchanged(now, id, identity),
             (Verdict::Older { reached_higher }, _) => {
                 self.handle_older_record(now, id, kind, &identity, reached_higher);
             }
@@ -191,9 +181,17 @@ impl<K: Cacheable> Driver<K> {
     }
 
     /// Reports objects without a UID once (C1).
-    fn report_missing_uid(&mut self, identity: &Identity) {
-        if !identity.uid.is_given() && !std::mem::replace(&mut self.reported_missing_uid, true) {
-            self.diagnostics.push(Diagnostic::IdentifiedByName { key: identity.key.clone() });
+    fn check_uid(&mut self, identity: &Identity) {
+        if !identity.uid.is_given() {
+            self.diagnostics.missing_uid(&identity.key);
+        }
+    }
+
+    /// Processes the metadata of an object in a delta list: the cached object is current, or must be requested.
+    fn stage_unchanged(&mut self, now: Instant, id: RequestId, identity: Identity) {
+        if self.writer.stage_unchanged(&identity) {
+            let outputs = self.reflector.step(now, Input::Differs(id, identity));
+            self.perform(outputs);
         }
     }
 
@@ -216,22 +214,13 @@ impl<K: Cacheable> Driver<K> {
         record: &Identity,
         reached_higher: bool,
     ) {
-        let snapshot = self.shared.snapshot();
-        // Unpublished edits are newer than the snapshot, and the last edit of an object counts.
-        let pending = self.edits.iter().rev().find_map(|edit| match edit {
-            Edit::Apply(kind, edited, _) if edited.key == record.key => Some((*kind, edited)),
-            _ => None,
-        });
-        let cached = match pending {
+        let cached = match self.writer.known_state(&record.key) {
             // Without a UID, the record may be about another object of this name.
-            Some((RecordKind::Deleted, edited)) if edited.uid == record.uid && record.uid.is_given() => return,
-            Some((RecordKind::Deleted, _)) => None,
-            Some((_, edited)) => Some((&edited.uid, &edited.version)),
-            None => {
-                let entry = snapshot.entry(record.key.namespace(), record.key.name());
-                entry.map(|entry| (entry.uid(), entry.version()))
-            }
+            KnownState::Deleted(uid) if *uid == record.uid && record.uid.is_given() => return,
+            KnownState::Deleted(_) | KnownState::Unknown => None,
+            KnownState::Cached(uid, version) => Some((uid, version)),
         };
+        let cached = cached.as_ref().map(|(uid, version)| (uid, version));
         if !self.ordering.is_new_state(kind, record, cached) {
             return;
         }

@@ -1,11 +1,17 @@
 //! Requests in flight and the progress of their responses.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use steadfast_core::decode::Encoding;
 use steadfast_core::frame::{ItemFramer, StreamFramer};
 use steadfast_core::record::ListMeta;
-use steadfast_core::reflector::RequestId;
+use steadfast_core::reflector::{Failure, FailureKind, Request, RequestId};
+
+use crate::metrics::informer_counters::InformerCounters;
+use crate::metrics::request_metrics::RequestMetrics;
+use crate::responses::{Arrival, InflightResponses, RequestBuilder};
 
 /// Splits a response body into records.
 pub(super) enum Parser {
@@ -36,19 +42,71 @@ enum ResponseProgress {
 }
 
 /// Requests in flight.
-#[derive(Default)]
 pub(super) struct Requests {
     by_id: BTreeMap<RequestId, ResponseProgress>,
+    responses: InflightResponses,
+    metrics: RequestMetrics,
+    /// Metadata page that replaces a page of a full list.
+    metadata_page: Option<RequestId>,
 }
 
 impl Requests {
-    /// Records a sent request.
-    pub(super) fn sent(&mut self, id: RequestId, is_stream: bool) {
-        self.by_id.insert(id, ResponseProgress::AwaitingHead { is_stream });
+    /// Creates an empty set of requests, which are counted in `counters`.
+    pub(super) fn new(counters: Arc<InformerCounters>) -> Self {
+        Self {
+            by_id: BTreeMap::new(),
+            responses: InflightResponses::default(),
+            metrics: RequestMetrics::new(counters),
+            metadata_page: None,
+        }
+    }
+
+    /// Returns the metrics of the requests.
+    pub(super) fn metrics(&mut self) -> &mut RequestMetrics {
+        &mut self.metrics
+    }
+
+    /// Sends a request. `is_suspect` states that the server may be unhealthy.
+    pub(super) fn send(&mut self, id: RequestId, request: &Request, is_suspect: bool, builder: &RequestBuilder) {
+        self.record(id, request);
+        self.metrics.sent(id, request);
+        self.responses.send(id, request, is_suspect, builder);
+    }
+
+    /// Lets a request fail with `failure` instead of sending it.
+    pub(super) fn fail_without_sending(&mut self, id: RequestId, request: &Request, failure: Failure) {
+        self.record(id, request);
+        self.responses.fail_without_sending(id, failure);
+    }
+
+    fn record(&mut self, id: RequestId, request: &Request) {
+        self.by_id.insert(id, ResponseProgress::AwaitingHead { is_stream: request.is_stream() });
+        if let Request::Metadata { .. } = request {
+            self.metadata_page = Some(id);
+        }
+    }
+
+    /// Returns true if the request asks for a metadata page that replaces a page of a full list.
+    pub(super) fn is_metadata_page(&self, id: RequestId) -> bool {
+        self.metadata_page == Some(id)
+    }
+
+    /// Returns the next arrival of any response.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(RequestId, Arrival)> {
+        self.responses.poll_next(context)
+    }
+
+    /// Cancels a request.
+    pub(super) fn cancel(&mut self, id: RequestId) {
+        // Dropping the response resets its HTTP/2 stream, so that the server stops sending.
+        self.responses.cancel(id);
+        self.metrics.cancelled(id);
+        self.by_id.remove(&id);
     }
 
     /// Records a response head with `encoding`. Objects above `limit` bytes are skipped.
     pub(super) fn opened(&mut self, id: RequestId, encoding: Encoding, limit: usize) {
+        self.metrics.opened(id);
         let parser = match self.by_id.get(&id) {
             Some(ResponseProgress::AwaitingHead { is_stream: true }) => {
                 Parser::Stream(StreamFramer::new(encoding, limit))
@@ -75,8 +133,15 @@ impl Requests {
         }
     }
 
-    /// Removes a finished request. Returns its parser, if the response had started.
-    pub(super) fn finish(&mut self, id: RequestId) -> Option<Parser> {
+    /// Removes a failed request.
+    pub(super) fn failed(&mut self, id: RequestId, kind: FailureKind) {
+        self.metrics.failed(id, kind);
+        self.by_id.remove(&id);
+    }
+
+    /// Removes a request whose response has ended. Returns its parser, if the response had started.
+    pub(super) fn ended(&mut self, id: RequestId) -> Option<Parser> {
+        self.metrics.ended(id);
         match self.by_id.remove(&id)? {
             ResponseProgress::Body(parser) => Some(parser),
             ResponseProgress::AwaitingHead { .. } | ResponseProgress::Parsing => None,

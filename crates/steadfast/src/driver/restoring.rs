@@ -78,7 +78,7 @@ impl<K: Cacheable> Driver<K> {
             let pending = pending.map(&mut |state| match state {
                 SavedState::Cached => latest.clone(),
                 SavedState::Separate(raw) => {
-                    let WithSize { object, .. } = self.decoding.decode(&raw).ok()?;
+                    let WithSize { object, .. } = self.writer.decode(&raw).ok()?;
                     Some(Object::new(raw.identity, object))
                 }
             });
@@ -97,16 +97,16 @@ impl<K: Cacheable> Driver<K> {
     /// Restores the stored objects, visible to readers only.
     fn restore(&mut self, storage: &mut dyn CacheStorage<K>) -> Option<Restored> {
         let mut staging = self.shared.edit(|store| store.begin_relist());
-        let (decoding, mut objects) = (&mut self.decoding, 0);
+        let (writer, mut objects) = (&mut self.writer, 0);
         let kept = storage.restore(&mut |saved| {
             objects += 1;
             match &saved {
                 RestoredEntry::Known(raw) => {
-                    let decoded: Result<WithSize<K>, _> = decoding.decode(raw).map_err(|_| Tainted);
+                    let decoded: Result<WithSize<K>, _> = writer.decode(raw).map_err(|_| Tainted);
                     staging.put(saved.identity().clone(), decoded);
                 }
                 RestoredEntry::Unknown(identity, last) => {
-                    let last = last.as_ref().and_then(|raw| Some((raw.identity.clone(), decoding.decode(raw).ok()?)));
+                    let last = last.as_ref().and_then(|raw| Some((raw.identity.clone(), writer.decode(raw).ok()?)));
                     staging.put_tainted(identity.clone(), last);
                 }
             }
@@ -120,7 +120,9 @@ impl<K: Cacheable> Driver<K> {
         let mut restored = match restored {
             Ok(restored) => restored,
             Err(why) => {
-                self.diagnostics.extend(why.map(|why| Diagnostic::NotRestored { why }));
+                if let Some(why) = why {
+                    self.diagnostics.push(Diagnostic::NotRestored { why });
+                }
                 self.flush();
                 return None;
             }
