@@ -13,7 +13,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts the clock. `wall_start` is the calendar time at the start.
+    /// Starts the clock. `wall_start` is the wall-clock time at the start.
     pub(crate) fn starting_at(wall_start: Timestamp) -> Self {
         Self { started_at: Instant::now(), wall_start }
     }
@@ -23,7 +23,7 @@ impl Clock {
         self.started_at.elapsed()
     }
 
-    /// Returns the calendar time in the form of `creationTimestamp`: whole seconds, UTC.
+    /// Returns the wall-clock time in the form of `creationTimestamp`: whole seconds, UTC.
     pub(crate) fn timestamp(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }

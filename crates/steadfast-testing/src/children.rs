@@ -10,7 +10,7 @@ use steadfast_apiserver::ApiServer;
 pub struct Children {
     /// Names of the existing objects, by the UID of their owner.
     pub live: BTreeMap<String, BTreeSet<String>>,
-    /// Highest number of objects that existed at once, by the UID of their owner.
+    /// Highest number of objects that existed at the same time, by the UID of their owner.
     pub max_at_once: BTreeMap<String, usize>,
 }
 

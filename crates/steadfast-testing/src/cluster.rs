@@ -306,7 +306,7 @@ impl TestCluster {
 
     // Faults of the servers: 0 is the first API server, 1 the second.
 
-    /// Kills an API server: all its connections are reset at once.
+    /// Kills an API server: all its connections are reset immediately.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@
 //! | `report` | the reports: [`FaultChange`], [`ProxiedConnection`] |
 //!
 //! Over TCP, the kernels on both sides of the relay acknowledge the bytes that arrive, even during a black hole. To
-//! lose packets below TCP, a test needs a network that can be cut (`crates/steadfast/tests/kernel.rs`).
+//! lose packets below TCP, a test needs two network namespaces (`crates/steadfast/tests/kernel.rs`).
 
 mod faults;
 mod link;

@@ -307,7 +307,7 @@ impl ReconcileChecker {
             if change.resource.resource() == self.inner.plural {
                 let key = key_of_change(change);
                 if change.object.is_none() {
-                    // If an object was created and deleted at once, possibly no cache has seen it. Then no reconcile
+                    // If an object was created and immediately deleted, possibly no cache has seen it. Then no reconcile
                     // is needed.
                     let was_called = calls.iter().any(|call| call.is_by_key && call.key == key);
                     if was_called {

@@ -48,7 +48,7 @@ pub use programs::{kubectl, program, skip};
 /// Timeout for the stop of a process, and for the wait until a server is quiet.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for a start on a heavily loaded machine. A process that ends during its start is reported at once.
+/// Timeout for a start on a heavily loaded machine. A process that ends during its start is reported immediately.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Interval between two checks of a condition.

@@ -33,7 +33,7 @@
 //! | `settings` | the settings of the server, of connections and of informers |
 //! | `scenario_run` | a run: a server, a connection, informers, a recorder |
 //! | `freshness_observer` | observes an informer's freshness, and records the times of its changes |
-//! | `fault_injector`, `combined` | faults as switches; several faults at once, selected by a seed |
+//! | `fault_injector`, `combined` | faults as switches; several concurrent faults, selected by a seed |
 //! | `unread` | watches that no client reads, next to those of the informers |
 //! | `checks` | expectations of a scenario beyond the contract |
 //! | `findings` | the result of a run |

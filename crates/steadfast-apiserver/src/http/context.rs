@@ -140,7 +140,7 @@ fn request_verb(method: &Method, route: &Route, query: &Query) -> Verb {
     }
 }
 
-/// Returns whether the field selector requires two names at once, which matches no object. The response then transfers
+/// Returns whether the field selector requires two different names, which matches no object. The response then transfers
 /// only a version.
 fn matches_no_object(query: &Query) -> bool {
     requested_name_count(query) > 1

@@ -32,7 +32,7 @@ use crate::streams::StreamControl;
 
 /// Time between a watch's last bookmark and its end.
 const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
-/// Maximum number of changes read at once.
+/// Maximum number of changes read in one step.
 const MAX_BATCH_CHANGES: usize = 256;
 
 /// Start of a watch.

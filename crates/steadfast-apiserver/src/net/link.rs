@@ -144,7 +144,7 @@ impl Link {
             change(state);
             std::mem::take(&mut state.wakers)
         });
-        // Wake without the lock: a woken task may poll the link at once.
+        // Wake without the lock: a woken task may poll the link immediately.
         wakers.into_iter().for_each(Waker::wake);
         self.changed.raise();
     }

@@ -14,7 +14,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the calendar time for timestamps of a status.
+    /// Returns the wall-clock time for timestamps of a status.
     pub(super) fn timestamp(&self) -> String {
         self.clock.timestamp()
     }

@@ -1,4 +1,4 @@
-//! Sockets, TLS, and many servers at once.
+//! Sockets, TLS, and many concurrent servers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -357,7 +357,7 @@ fn c3_call_after_panic_is_a_retry() {
         .redeliver(updated("a", "u1", 5, 6), 2)
         .settle()
         .assert_passes();
-    // A started call counts as delivered, so a newer state may follow at once.
+    // A started call counts as delivered, so a newer state may follow immediately.
     panicked().set(7, "a", "u1").deliver(updated("a", "u1", 6, 7)).settle().assert_passes();
 
     panicked()

@@ -249,7 +249,7 @@ fn c11_freshness_is_finally_fresh() {
 #[test]
 fn c11_only_reports_before_settled_count() {
     let reported = |state| Record::Freshness { informer: "pods".into(), state, tainted: Vec::new() };
-    // The server is cut off, or the informer is stopped, in the instant in which the trace settled.
+    // The server is disconnected, or the informer is stopped, in the instant in which the trace settled.
     Scenario::with_object_a()
         .report_fresh(5, Duration::ZERO)
         .settle()

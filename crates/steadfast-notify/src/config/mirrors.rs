@@ -243,7 +243,7 @@ impl Default for RegistryFieldsConfig {
     }
 }
 
-/// Limits on removals from a mirror at once. Removals beyond the limits need approval.
+/// Limits on removals from a mirror within `window`. Removals beyond the limits need approval.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardConfig {

@@ -35,7 +35,7 @@ pub struct SinkConfig {
     pub etcd: Option<EtcdConfig>,
     /// Items of an HTTP registry.
     pub registry: Option<RegistryConfig>,
-    /// For mirrors: limits on removals at once.
+    /// For mirrors: limits on removals.
     pub guard: Option<GuardConfig>,
     /// For mirrors: how long to drain an entry with open connections before removal. Defaults to 30 s.
     pub drain: Option<ConfigDuration>,
@@ -206,7 +206,7 @@ pub struct RateConfig {
     /// Average number of attempts per second.
     #[schemars(range(min = 0.001, max = 1_000_000.0))]
     pub per_second: f64,
-    /// Maximum number of attempts at once after an idle period. Defaults to 1.
+    /// Maximum number of immediate attempts after an idle period. Defaults to 1.
     #[serde(default = "default_burst")]
     #[schemars(range(min = 1))]
     pub burst: u32,

@@ -97,7 +97,7 @@ impl Webhook {
         self.target_and_read_time.lock().clone()
     }
 
-    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if
+    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or immediately if
     /// `must_reload` is true. If a file cannot be read, the known secrets stay in use: a file may be missing for an
     /// instant during replacement.
     async fn target(&self, must_reload: bool) -> Arc<WebhookTarget> {

@@ -137,7 +137,7 @@ impl Server {
         })
     }
 
-    /// Kills an API server: all its connections are reset at once.
+    /// Kills an API server: all its connections are reset immediately.
     pub(super) fn kill(&mut self, server: usize) -> Result<(), TestkitError> {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(server).stop(),

@@ -166,7 +166,7 @@ impl NetworkFaults {
         self.network.record_change("refuse", None, transition(on));
     }
 
-    /// Accepts new connections and closes them at once. Open ones stay.
+    /// Accepts new connections and closes them immediately. Open ones stay.
     pub fn accept_and_close(&self, on: bool) {
         self.network.set_turns_away(on);
         self.network.record_change("accept_and_close", None, transition(on));

@@ -111,7 +111,7 @@ impl Link {
             change(&mut state.condition, &mut state.commands);
             state.waker.take()
         });
-        // The waker is called outside the lock, because it may poll the task on this thread at once.
+        // The waker is called outside the lock, because it may poll the task on this thread immediately.
         if let Some(waker) = waker {
             waker.wake();
         }

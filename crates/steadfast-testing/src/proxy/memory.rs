@@ -49,7 +49,7 @@ where
         target: open.target,
         discards: AtomicBool::new(false),
     });
-    // The accepted socket is dropped at once, so that the client reads the end before any byte.
+    // The accepted socket is dropped immediately, so that the client reads the end before any byte.
     if network.turns_away() {
         open.end(ConnectionEnd::TurnedAway);
         return Ok(socket);

@@ -75,7 +75,7 @@ impl Network {
         let mut change_signal = self.change_signal.subscribe();
         loop {
             // The change is marked as seen before the check. So a change between the check and the wait ends the wait
-            // at once.
+            // immediately.
             change_signal.mark_unchanged();
             let admission = self.with_state(|state| {
                 // Conditions may have been set for the number of this connection before it is open.

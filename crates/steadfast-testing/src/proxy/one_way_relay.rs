@@ -19,7 +19,7 @@ const MAX_PENDING_BYTES: usize = 256 * 1024;
 const MAX_PENDING_PIECES: usize = 4096;
 /// Maximum number of bytes per read.
 pub(super) const MAX_READ_BYTES: usize = 16 * 1024;
-/// Time step of a throttled relay, which forwards the bytes of one step at once.
+/// Time step of a throttled relay, which forwards all bytes of one step together.
 const THROTTLE_STEP: Duration = Duration::from_millis(50);
 
 /// One direction of a connection.

@@ -66,6 +66,6 @@ pub enum ConnectionEnd {
     Dropped,
     /// The target could not be reached.
     Unreachable,
-    /// A fault accepted the connection, and closed it at once.
+    /// A fault accepted the connection, and closed it immediately.
     TurnedAway,
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub enum CatalogFault {
     /// F1: no server at the start; it appears later.
     ServerAbsent = 1,
-    /// F2: the server restarts, and every connection dies at once.
+    /// F2: the server restarts, and all connections end immediately.
     ServerRestarts,
     /// F3: a connection is reset in the middle of a stream, also within an object.
     ConnectionReset,
@@ -25,7 +25,7 @@ pub enum CatalogFault {
     GoAway,
     /// F9: the server ends watches gracefully, at any time.
     WatchEnded,
-    /// F10: connections are accepted and closed at once.
+    /// F10: connections are accepted and closed immediately.
     AcceptAndClose,
     /// F11: the requested version is no longer available.
     HistoryCompacted,
@@ -125,7 +125,7 @@ impl CatalogFault {
     pub const fn title(self) -> &'static str {
         match self {
             Self::ServerAbsent => "server unreachable at the start, then available",
-            Self::ServerRestarts => "server restarts: every connection dies at once",
+            Self::ServerRestarts => "server restarts: all connections end immediately",
             Self::ConnectionReset => "reset in mid-stream, also within an object",
             Self::BlackHole => "black hole: packets lost in both directions or in one",
             Self::IdleFlowDropped => "idle flow dropped silently after 240 s",
@@ -133,7 +133,7 @@ impl CatalogFault {
             Self::StalledStream => "one stream stalled on a healthy connection",
             Self::GoAway => "GOAWAY with streams open; a server at its limit of streams",
             Self::WatchEnded => "watch ended cleanly by the server",
-            Self::AcceptAndClose => "connections accepted and closed at once",
+            Self::AcceptAndClose => "connections accepted and closed immediately",
             Self::HistoryCompacted => "history compacted: 410 as status or in the stream, with reason Gone or Expired",
             Self::RecreatedWhileCut => "deleted and recreated under one name while disconnected",
             Self::DeletedWhileCut => "deleted while disconnected",

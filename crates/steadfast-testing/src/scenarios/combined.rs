@@ -1,4 +1,4 @@
-//! Several faults at once. A seed selects the writes, the start and end of each fault, the affected replica, and the
+//! Several concurrent faults. A seed selects the writes, the start and end of each fault, the affected replica, and the
 //! replica that responds.
 
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ const LAST_OBJECT: &str = "last";
 const SEEDED_FAULTS: [CatalogFault; 3] =
     [CatalogFault::HistoryRestored, CatalogFault::SelectorChurn, CatalogFault::SlowReader];
 
-/// Result of several faults at once.
+/// Result of several concurrent faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CombinedFindings {
     /// Findings of the run. The time until a fault is noticed depends on the other faults, so it has no bound. At the
@@ -317,7 +317,7 @@ impl CombinedRun {
 
     /// Expires the versions that clients could resume from, and changes a few objects. Active faults stay active.
     async fn expire(&mut self) {
-        // The cut ends the watches, so that clients must resume from an expired version.
+        // The disconnect ends the watches, so that clients must resume from an expired version.
         self.server.faults().cut();
         self.recorder.fault("cut", true);
         for _ in 0..2 {
@@ -328,7 +328,7 @@ impl CombinedRun {
         self.wait(1000).await;
         self.server.faults().heal();
         self.recorder.fault("cut", false);
-        let _ = writeln!(self.log, "{:?} expired while cut", self.server.elapsed());
+        let _ = writeln!(self.log, "{:?} expired while disconnected", self.server.elapsed());
     }
 
     /// Opens watches for a client, if possible, and does not read them. Earlier unread watches of the client are

@@ -208,8 +208,8 @@ async fn cut_ends_command_with_error() {
     let mut stdout = process.stdout().expect("stdout");
     expect_text(&mut stdout, "cat\n").await;
     server.faults().reset();
-    let error = timeout(TIMEOUT, process.join()).await.expect("no timeout").expect_err("an error after the cut");
-    // `join` closes the input first, so the send may fail because of the cut.
+    let error = timeout(TIMEOUT, process.join()).await.expect("no timeout").expect_err("an error after the disconnect");
+    // `join` closes the input first, so the send may fail because of the disconnect.
     let text = error.to_string();
     assert!(text.contains("failed to receive") || text.contains("failed to send"), "{text}");
     until("the connection is closed", || connections_with(&connection, Protocol::Http1).is_empty()).await;

@@ -132,8 +132,8 @@ impl HarmfulDecisions<'_> {
         self.give(to)
     }
 
-    /// Gives the lease to `other` while the holder is cut off. Then ends `other` before it leads, and gives the lease
-    /// to a third candidate. The third candidate must wait for the first holder too, and not only for `other`.
+    /// Gives the lease to `other` while the holder is disconnected. Then ends `other` before it leads, and gives the
+    /// lease to a third candidate. The third candidate must wait for the first holder too, and not only for `other`.
     async fn give_through_ended_program(
         &mut self,
         holder: Option<usize>,
@@ -142,7 +142,7 @@ impl HarmfulDecisions<'_> {
         if let Some(holder) = holder {
             let duration = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
             let direction = if self.random.draw().is_multiple_of(4) { Direction::Both } else { Direction::ToClient };
-            self.log.append(&format!("{holder} is cut off {direction:?} for {duration:?}"));
+            self.log.append(&format!("{holder} is disconnected {direction:?} for {duration:?}"));
             cut_off(&self.programs[holder].process.network, direction, duration);
         }
         self.give(other)?;
@@ -170,7 +170,7 @@ impl HarmfulDecisions<'_> {
         let program = self.programs[candidate].clone();
         let deletes_lease = self.random.draw().is_multiple_of(2) && program.election.holder().is_some();
         let on_return = if deletes_lease { "given another" } else { "given the lease" };
-        self.log.append(&format!("{candidate} is cut off for {duration:?}, and {on_return} then"));
+        self.log.append(&format!("{candidate} is disconnected for {duration:?}, and {on_return} then"));
         let networks = self.programs.iter().map(|program| (program.election.clone(), program.process.network.clone()));
         let networks: Vec<_> = networks.collect();
         let holder_cut = self.random.between(Duration::ZERO, Duration::from_secs(12));

@@ -206,7 +206,7 @@ impl HistoryRun {
     }
 
     fn partition(&mut self, slot: usize, network: &NetworkFaults, direction: Direction, duration: Duration) {
-        self.log.append(&format!("{slot} is cut off {direction:?} for {duration:?}"));
+        self.log.append(&format!("{slot} is disconnected {direction:?} for {duration:?}"));
         cut_off(network, direction, duration);
     }
 

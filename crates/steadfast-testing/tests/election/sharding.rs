@@ -1,4 +1,4 @@
-//! Sharding on the embedded server. In random histories, replicas start, stop, are cut off, frozen and killed, and
+//! Sharding on the embedded server. In random histories, replicas start, stop, are disconnected, frozen and killed, and
 //! write to the keys that they hold. The checker reads the writes that the server accepted.
 //!
 //! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_sharding_history -- --nocapture` repeats
@@ -148,7 +148,7 @@ impl ShardingRun {
                     2 => Direction::ToServer,
                     _ => Direction::ToClient,
                 };
-                self.log.append(&format!("{identity} is cut off {direction:?} for {duration:?}"));
+                self.log.append(&format!("{identity} is disconnected {direction:?} for {duration:?}"));
                 process.network.black_hole(direction, true);
                 // The worst case: the kernel still sends buffered bytes while no task of the process runs.
                 if self.random.draw().is_multiple_of(3) {

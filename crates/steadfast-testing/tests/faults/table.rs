@@ -63,7 +63,7 @@ fn time_cell(time: Option<Duration>, limit: Option<Duration>) -> String {
     let Some(time) = time else { return "-".to_owned() };
     // The time is rounded coarsely, so that the document does not change with each random jitter.
     let text = match time.as_millis() {
-        0..10 => "at once".to_owned(),
+        0..10 => "immediately".to_owned(),
         10..1000 => "< 1 s".to_owned(),
         millis => format!("{} s", millis.div_ceil(1000)),
     };

@@ -123,7 +123,7 @@ async fn stream_failure_is_remembered_temporarily() -> Result<(), TestError> {
     let first = fixture.informer(Scope::all())?;
     first.wait_for_sync(REACTION_TIME).await?;
     fixture.informer(Scope::namespace("default"))?.wait_for_sync(REACTION_TIME).await?;
-    assert_eq!(fixture.request_count(Verb::StreamedList), 1, "the second informer must request pages at once");
+    assert_eq!(fixture.request_count(Verb::StreamedList), 1, "the second informer must request pages immediately");
     fixture.server.faults().refuse_streamed_lists(false);
     tokio::time::sleep(HOUR).await;
     fixture.informer(Scope::namespace("default"))?.wait_for_sync(REACTION_TIME).await?;

@@ -99,7 +99,7 @@ async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Te
     check_contract(cluster, &recorder).await?;
     let resets = cluster.network().connections().len() - 1;
     assert!(resets >= 5, "only {resets} connections were replaced");
-    assert_eq!(diagnostics.times("relisted"), 0, "every cut was resumed");
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed after every disconnect");
     assert_eq!(
         recording.descriptions(&cluster.key("large")),
         ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]

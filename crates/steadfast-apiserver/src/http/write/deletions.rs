@@ -41,7 +41,7 @@ pub(super) fn parse_options(write: &WriteRequest<'_>) -> Result<DeletionOptions,
     };
     let orphan_dependents = options.get("orphanDependents").and_then(Value::as_bool);
     let policy = text("propagationPolicy");
-    // `orphanDependents` is the deprecated form of the policy. Both at once would be ambiguous.
+    // `orphanDependents` is the deprecated form of the policy. A request with both would be ambiguous.
     if !policy.is_empty() && orphan_dependents.is_some() {
         let detail =
             format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");

@@ -37,7 +37,7 @@ impl State {
         let updated = with_final_finalizers(&resource, &existing, deletion.dependents);
         // With finalizers or contents, the object is only marked. A later write removes the object.
         if !metadata::has_finalizers(&updated) && !holds_contents(&resource) {
-            // A pod has a grace period even if no kubelet runs it. The period ends at once.
+            // A pod has a grace period even if no kubelet runs it. The period ends immediately.
             let is_graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             // A dry run of a graceful deletion returns the terminating object.
             if target.is_dry_run {

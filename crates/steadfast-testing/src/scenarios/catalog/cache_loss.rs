@@ -149,7 +149,7 @@ async fn apiserver_restart<K: CachedConfigMap>(target: ScenarioTarget) -> Result
 
     run.checks.expect_at_most("full transfers after the restart", run.full_transfers() - transfers_before, INFORMERS);
     let concurrent_transfers = run.server.request_counts().most_concurrent_transfers;
-    run.checks.expect_at_most("full transfers at once", concurrent_transfers, 4);
+    run.checks.expect_at_most("concurrent full transfers", concurrent_transfers, 4);
     Ok(run.findings(detection, recovery))
 }
 
@@ -292,7 +292,7 @@ async fn move_to_lagging<K: CachedConfigMap>(
         sleep(Duration::from_millis(10)).await;
     }
     let change_recovery = run.wait_for_recovery(&[config_maps], Instant::now(), REACTION_TIMEOUT).await;
-    run.checks.expect_within("the changes before the cut", change_recovery, REACTION_TIMEOUT);
+    run.checks.expect_within("the changes before the disconnect", change_recovery, REACTION_TIMEOUT);
     run.route_to(lagging_replica);
     run.faults().replica(stopped_replica).stop();
     sleep(Duration::from_secs(2)).await;

@@ -356,7 +356,7 @@ fn random_faults_cause_no_duplicate_child() -> Result<(), TestError> {
         let (max_children, seed_waits) = runtime.block_on(run_with_random_faults(seed))?;
         waits += seed_waits;
         if max_children > CHILDREN {
-            println!("seed {seed}: {max_children} children at once");
+            println!("seed {seed}: {max_children} concurrent children");
             failed_seeds.push(seed);
         }
     }
