@@ -44,7 +44,7 @@ pub enum InjectedFault {
     ForgottenVersion,
     /// R9: a relist decodes unchanged objects again.
     CopiedRelist,
-    /// R11: requests are retried at once, independent of the requested delay.
+    /// R11: requests are retried immediately, independent of the requested delay.
     IgnoredRetryAfter,
     /// R2: no proof is requested after a silence of any duration.
     NoSilenceProbe,

@@ -6,7 +6,7 @@
 //! | phase | waits for | ends with, and next phase |
 //! |---|---|---|
 //! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint | `Queued` for the first list; `Watching` from the version of the checkpoint |
-//! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
+//! | `Queued` | a permit for a full transfer; few run concurrently | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
 //! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, until the stream ends | regular end after a second or more: `Watching` again immediately. Earlier end, break or rejection: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |

@@ -28,7 +28,7 @@ pub enum InjectedExecutorFault {
     TaskDroppedUnderLock,
     /// Fault: a wake-up during a step schedules no other step.
     WakeInStepLost,
-    /// Fault: a wake-up during a step schedules another step at once.
+    /// Fault: a wake-up during a step schedules another step immediately.
     WakeInStepQueued,
     /// Fault: the end of a step overwrites an abort during the step.
     AbortOverwritten,

@@ -80,10 +80,10 @@
 //!
 //! # Shutdown
 //!
-//! Dropping the [`IoExecutor`] closes it. From then on no task is queued. The leading thread, or the standby thread if a
-//! step is in progress, takes the reactor out of the state, drops the queued tasks without the lock, and shuts the reactor
-//! down. This does not wait for a step, which may never end. All threads end, those in a step after that step.
-//! [`BlockingPool::close`] ends the idle threads of a pool at once. All others end after their job.
+//! Dropping the [`IoExecutor`] closes it. From then on no task is queued. The leading thread, or the standby thread if
+//! a step is in progress, takes the reactor out of the state, drops the queued tasks without the lock, and shuts the
+//! reactor down. This does not wait for a step, which may never end. All threads end, those in a step after that step.
+//! [`BlockingPool::close`] ends the idle threads of a pool immediately. All others end after their job.
 
 mod blocking_pool;
 mod contained;

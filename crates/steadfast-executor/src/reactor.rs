@@ -10,8 +10,8 @@ pub trait Reactor: Send + Sync + Sized + 'static {
     /// Returns a handle of this reactor.
     fn handle(&self) -> Self::Handle;
 
-    /// Serves sockets and timers on this thread until [`interrupt`](ReactorHandle::interrupt) is called. Returns at once
-    /// if it was called since the last return.
+    /// Serves sockets and timers on this thread until [`interrupt`](ReactorHandle::interrupt) is called. Returns
+    /// immediately if it was called since the last return.
     fn serve_until_interrupted(&self);
 
     /// Serves ready sockets and expired timers once, without sleeping.

@@ -311,8 +311,8 @@ impl DecodedForms {
         if origin == FormOrigin::Redecoded { self.kept.push_back(form) } else { self.fresh.push_back(form) }
     }
 
-    /// Visits a queued form. Returns true if it was dropped. `sweep` is given for a fresh form: only fresh forms can belong
-    /// to an event, and an unused one is dropped at once.
+    /// Visits a queued form. Returns true if it was dropped. `sweep` is given for a fresh form: only fresh forms can
+    /// belong to an event, and an unused form is dropped immediately.
     fn visit<K: Send + Sync + 'static>(
         &mut self,
         queued: Option<Queued>,

@@ -756,7 +756,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// of a decoded object in bytes. Defaults to `None`: all objects are cached decoded.
     ///
     /// The packed form takes a tenth to a thirtieth of the memory of the decoded object. Each object is decoded when it
-    /// arrives, so an undecodable object is detected at once. Handlers receive the decoded object and drop it after
+    /// arrives, so an undecodable object is detected immediately. Handlers receive the decoded object and drop it after
     /// their calls. A later reader decodes the object again, which takes about as long as on arrival: 20 to 50 µs for a
     /// pod. The same applies to the old object of an update. Decoded objects stay for readers until they are unused for
     /// 15 s, or for 60 s if they were decoded repeatedly.

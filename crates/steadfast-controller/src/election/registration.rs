@@ -162,7 +162,7 @@ impl Registration {
                 // The creation time initializes the server's clock.
                 if let Some(created) = entry.metadata.creation_timestamp.filter(|_| self.clock.0.is_none()) {
                     self.clock.observe(created.0, now);
-                    // Another pass at once: the renew time of the new entry came from the local clock.
+                    // Another pass follows immediately: the renew time of the new entry came from the local clock.
                     self.due = now;
                 }
                 Ok(())

@@ -12,7 +12,7 @@ use crate::version::ResourceVersion;
 pub(super) struct ListPlan {
     /// Minimum version.
     pub(super) from: ListFrom,
-    /// Set to request all objects at once, without continue tokens that could expire (F14).
+    /// Set to request all objects in one response, without continue tokens that could expire (F14).
     pub(super) is_unpaged: bool,
     /// Form of the transfer.
     pub(super) form: ListForm,

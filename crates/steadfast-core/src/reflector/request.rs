@@ -25,7 +25,7 @@ pub enum Request {
     Page {
         /// Minimum version of the list; only the request of the first page contains it.
         from: ListFrom,
-        /// Number of requested objects; `None` for all at once.
+        /// Number of objects in the page; `None` for all objects.
         limit: Option<u32>,
         /// Continue token of the previous page.
         continue_token: Option<String>,
@@ -56,7 +56,7 @@ pub enum Request {
     Metadata {
         /// Minimum version of the list; only the request of the first page contains it.
         from: ListFrom,
-        /// Number of requested objects; `None` for all at once.
+        /// Number of objects in the page; `None` for all objects.
         limit: Option<u32>,
         /// Continue token of the previous page.
         continue_token: Option<String>,

@@ -43,7 +43,7 @@ impl Requester {
     }
 
     /// Returns the timeout of a watch: a random value between once and twice the setting, so that watches do not all
-    /// end at once.
+    /// end at the same time.
     pub(super) fn watch_seconds(&mut self) -> u32 {
         let seconds = self.between(self.watch_timeout, self.watch_timeout * 2).as_secs();
         u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)

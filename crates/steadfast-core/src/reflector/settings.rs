@@ -24,7 +24,7 @@ pub struct ReflectorSettings {
     /// Maximum duration of a relist by difference. The etcd of a real server is compacted every 5 minutes, which
     /// removes earlier versions. Defaults to 5 minutes.
     pub delta_timeout: Duration,
-    /// Number of objects in a page; `None` for all at once. Defaults to 500.
+    /// Number of objects in a page; `None` for a single response. Defaults to 500.
     pub page_size: Option<u32>,
     /// Maximum stall of a list, of the initial events, or of a watch's response head before the request is cancelled
     /// (R3). Defaults to 30 s.
@@ -63,7 +63,7 @@ pub struct ReflectorSettings {
     /// Minimum watch timeout. The reflector requests a random timeout between this value and twice this value, as
     /// client-go does. Defaults to 5 minutes.
     pub watch_timeout: Duration,
-    /// Maximum random delay of a relist, so that relists do not all start at once (R5). Defaults to 250 ms.
+    /// Maximum random delay of a relist, so that relists do not all start at the same time (R5). Defaults to 250 ms.
     pub relist_jitter: Duration,
     /// Delays between attempts (R6).
     pub backoff: BackoffSettings,

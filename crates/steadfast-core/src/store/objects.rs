@@ -177,7 +177,7 @@ impl<K> Objects<K> {
         self.pages.set(slot, None);
     }
 
-    /// Applies many replacements at once. `order` contains all slots in the resulting order of their keys.
+    /// Applies many replacements in one step. `order` contains all slots in the resulting order of their keys.
     pub(super) fn rearrange(&mut self, replacements: &[Replacement<K>], order: &[Slot]) {
         if self.is_empty() {
             // All entries are new and occupy the slots from 0.

@@ -212,7 +212,7 @@ impl http_body::Body for CheckedBody {
             if this.buffered.len() > limit {
                 this.is_finished = true;
                 this.buffered = BytesMut::new();
-                let detail = format!("longer than {} MiB: request fewer objects at once", limit >> 20);
+                let detail = format!("longer than {} MiB: request fewer objects per response", limit >> 20);
                 return Poll::Ready(Some(Err(this.sensitive.withheld(&this.server, detail).into())));
             }
             if this.is_finished {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use bytes::{Buf, Bytes};
 use flate2::write::MultiGzDecoder;
 
-/// Number of input bytes decompressed at once. At gzip's maximum ratio of about 1,000 the output is one megabyte.
+/// Number of input bytes that one step decompresses. At gzip's maximum ratio of about 1,000 the output is one megabyte.
 const STEP_BYTES: usize = 1024;
 
 /// Minimum size of an output chunk, if enough data is available.

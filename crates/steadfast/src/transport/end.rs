@@ -23,7 +23,7 @@ impl fmt::Display for End {
             Self::Failed(how) => how,
             Self::Drained => "drained",
             Self::Idle => "not used",
-            Self::Abandoned => "its only response was dropped",
+            Self::Abandoned => "the only response was dropped",
             Self::Closed => "closed by this program",
         })
     }

@@ -227,7 +227,7 @@ impl Pool {
 
     /// Uses `route` for new connections and drains the current ones.
     pub(crate) fn renew(&self, route: Route) {
-        // The route first, since the drain dials replacements at once.
+        // The route is set first, since the drain dials replacements immediately.
         self.inner.connector.reroute(route);
         self.drain();
     }
@@ -262,7 +262,7 @@ impl Pool {
             let reader = placement_request.purpose().reader;
             let waiting = state.waiting.count(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.max_waiting {
-                let detail = format!("{waiting} requests are already waiting; send fewer at once");
+                let detail = format!("{waiting} requests are already waiting; send fewer requests concurrently");
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
             let (sender, assignment) = oneshot::channel();

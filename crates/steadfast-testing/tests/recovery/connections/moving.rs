@@ -68,7 +68,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> 
         fixture.check_contract().await?;
         assert_eq!(log.text(), "");
         for closed in fixture.connection.recently_closed() {
-            assert!(["drained", "its only response was dropped"].contains(&closed.why.as_str()), "{closed}");
+            assert!(["drained", "the only response was dropped"].contains(&closed.why.as_str()), "{closed}");
         }
     }
     Ok(())

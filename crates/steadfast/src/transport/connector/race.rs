@@ -149,7 +149,7 @@ pub(super) async fn dial(
         if attempts.is_empty() {
             return Err(summary(&failures));
         }
-        // The next address is tried after `NEXT_ADDRESS_DELAY`, or at once if an attempt fails.
+        // The next address is tried after `NEXT_ADDRESS_DELAY`, or immediately if an attempt fails.
         let next = environment.sleep_until(environment.now() + NEXT_ADDRESS_DELAY);
         tokio::select! {
             biased;
