@@ -388,7 +388,7 @@ impl<K: Cacheable> Driver<K> {
                 if unreadable && parser.encoding() == Encoding::Protobuf {
                     self.doubt_protobuf(&failure);
                 }
-                // The rest of the body is useless. The reflector decides about the retry.
+                // The rest of the body cannot be parsed. The reflector decides about the retry.
                 self.requests.cancel(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);

@@ -1,5 +1,5 @@
-//! Objects on their way from a response to the cache: their decoding, the list in progress, and the edits that wait for
-//! the next publication.
+//! Objects between their response and the cache: their decoding, the list in progress, and the edits that wait for the
+//! next publication.
 
 use std::sync::Arc;
 
@@ -45,13 +45,13 @@ pub(super) struct CacheWriter<K: Send + Sync + 'static> {
     faults: FaultInjection,
 }
 
-/// What becomes of a failure to decode a cached object that a reader has found.
+/// Handling of a decode failure of a cached object that a reader has reported.
 pub(super) enum ReadFailure {
-    /// Known already, or remembered until the object is cached.
+    /// The failure was known already, or is remembered until the object is cached.
     Remembered,
     /// Recorded as an edit.
     Recorded,
-    /// Recorded as an edit. So many are recorded that they should be published now.
+    /// Recorded as an edit. The number of recorded failures is high enough to publish them now.
     RecordedMany,
 }
 
@@ -237,7 +237,7 @@ impl<K: Cacheable> CacheWriter<K> {
                     }
                 }
                 (DecodePurpose::Edited { edit, .. }, Ok(kept)) => {
-                    // The index is valid: a publication settles all edits before it drains them.
+                    // The index is valid: a publication decodes the objects of all edits before it drains the edits.
                     if let Some(Edit::Apply(_, _, held)) = self.edits.get_mut(edit) {
                         *held = Ok(kept);
                     }
@@ -330,7 +330,7 @@ impl<K: Cacheable> CacheWriter<K> {
         std::mem::take(&mut self.early)
     }
 
-    /// Forgets failures of objects that are still not cached, unless a list in progress may contain them.
+    /// Drops failures of objects that are still not cached, unless a list in progress may contain them.
     pub(super) fn forget_early_failures(&mut self) {
         if self.staging.is_none() {
             self.early.clear();

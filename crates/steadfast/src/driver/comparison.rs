@@ -74,8 +74,8 @@ impl Comparison {
                 }
                 entry => entry.map(|entry| entry.version().clone()),
             };
-            // The cache has a later state of the object than the list, although the list as a whole is newer. The server's
-            // history went back, for example by a restore of etcd.
+            // The cache has a later state of the object than the list, although the list as a whole is newer. The
+            // server therefore has an older history, for example after a restore of etcd.
             if let Some(version) = version.clone().filter(|version| version.is_newer_than(listed)) {
                 found.backwards = Some((version, listed.clone()));
             }

@@ -1,4 +1,4 @@
-//! Edits of the store, applied together for all data read at once.
+//! Edits of the store. All edits of one publication are applied together.
 
 use steadfast_core::decode::Cacheable;
 use steadfast_core::event::{Change, Path};

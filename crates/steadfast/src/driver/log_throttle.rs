@@ -31,7 +31,8 @@ impl LogThrottle {
             self.named_count += 1;
             return true;
         }
-        // Counted instead of named: a changed schema can make every object of a large cache undecodable at once.
+        // Counted instead of named: a changed schema can make every object of a large cache undecodable at the same
+        // time.
         self.unnamed_count += 1;
         false
     }

@@ -2,8 +2,7 @@
 //!
 //! If one counter produces all versions, a watch record below the cache's version is a repetition. If each object has
 //! its own counter, the record may be the only notification of a change. Such a record is therefore compared with the
-//! cache. A record of a known state is a repetition. For an unknown state, a list decides, and corrects the cache in
-//! any case.
+//! cache. A record of a known state is a repetition. For an unknown state, a list decides, and also corrects the cache.
 //!
 //! A list confirms a record if the list shows that the record was current. The versions are unordered (C12) if the
 //! stream of a confirmed record had reached a higher version before the record. Without the higher version, three lists

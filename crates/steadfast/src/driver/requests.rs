@@ -66,14 +66,14 @@ impl Requests {
         &mut self.metrics
     }
 
-    /// Sends a request. `is_suspect` states that the server may be unhealthy.
+    /// Sends a request. If the watch is suspect, probes and short watches use a connection that was opened recently.
     pub(super) fn send(&mut self, id: RequestId, request: &Request, is_suspect: bool, builder: &RequestBuilder) {
         self.record(id, request);
         self.metrics.sent(id, request);
         self.responses.send(id, request, is_suspect, builder);
     }
 
-    /// Lets a request fail with `failure` instead of sending it.
+    /// Reports `failure` as the result of the request, without sending the request.
     pub(super) fn fail_without_sending(&mut self, id: RequestId, request: &Request, failure: Failure) {
         self.record(id, request);
         self.responses.fail_without_sending(id, failure);
@@ -86,7 +86,7 @@ impl Requests {
         }
     }
 
-    /// Returns true if the request asks for a metadata page that replaces a page of a full list.
+    /// Returns true if the request is for a metadata page that replaces a page of a full list.
     pub(super) fn is_metadata_page(&self, id: RequestId) -> bool {
         self.metadata_page == Some(id)
     }
@@ -116,7 +116,8 @@ impl Requests {
         self.by_id.insert(id, ResponseProgress::Body(parser));
     }
 
-    /// Takes the parser for a chunk of the body. Returns `None` for a cancelled request.
+    /// Takes the parser out of the request for a chunk of the body; [`give_back`](Self::give_back) must follow. Returns
+    /// `None` for a cancelled request.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Parser> {
         let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, ResponseProgress::Body(_)))?;
         // The parser leaves the map during the chunk, because a record in the chunk may cancel its own request.
@@ -126,7 +127,7 @@ impl Requests {
         }
     }
 
-    /// Returns the parser after the chunk, unless the request has ended in the meantime.
+    /// Puts the parser back after the chunk. Drops the parser if the request has ended in the meantime.
     pub(super) fn give_back(&mut self, id: RequestId, parser: Parser) {
         if let Some(progress) = self.by_id.get_mut(&id) {
             *progress = ResponseProgress::Body(parser);

@@ -50,7 +50,7 @@ impl<K: Cacheable> Driver<K> {
             }
         };
         let (cluster_match, cluster) = match_cluster(restored.as_ref(), current_identity);
-        // Pending deliveries of another cluster name objects that never existed in this cluster.
+        // Pending deliveries of another cluster are about objects that never existed in this cluster.
         if matches!(cluster_match, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
         }

@@ -239,7 +239,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         while state.busy.len() < calls.concurrency {
             let key = state.ready.pop_front()?;
             let failures = state.failures.get(&key).map_or(0, Backoff::failures);
-            // The key may be stale: the delivery may have been merged away, or a call for the object is running. The end
+            // The key may be stale: a merge may have removed the delivery, or a call for the object is running. The end
             // of that call, or the next write, queues the key again.
             let Some(pending) = state.outbox.deliverable(&key).filter(|_| !state.busy.contains(&key)) else { continue };
             let Some((due, event)) = pending.due.clone().zip(pending.event()) else { continue };
