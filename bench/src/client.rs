@@ -9,7 +9,7 @@
 //! | `arm` | resets the counters | |
 //! | `reached VERSION` | like `until`, counted from `arm` | as `until` |
 //! | `fields` | reads one field of every object's spec | duration |
-//! | `visit ORDER READS` | reads one field of `all` objects in passes, or of random ones: `hot` from a hundredth, `random` from all | processor time, memory |
+//! | `visit ORDER READS` | reads one field of `all` objects in passes, of random objects among a fixed hundredth (`hot`), or of random objects (`random`) | processor time, memory |
 //! | `checksum` | | checksum and number of all objects |
 //! | `processor` | | processor time so far |
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |

@@ -179,7 +179,7 @@ fn to_python(py: Python<'_>, event: Event<Lazy<JsonTree>>, kind: &Kind) -> PyRes
             let version = version.map(|version| version.to_string());
             python_class!(py, "Deleted")?.call1((object(last), certainty, reason, version))?
         }
-        // Only a handler with a resync period receives `Resynced`, and a stream has no resync period.
+        // Only handlers with a resync period receive `Resynced`, and a stream has no resync period.
         Event::Resynced { object: same } => python_class!(py, "Added")?.call1((object(same), false))?,
     };
     Ok(event.unbind())

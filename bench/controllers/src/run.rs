@@ -143,7 +143,7 @@ async fn measure_urgent_changes(args: &Args, client: &kube::Client, work: &Work)
             }
             sleep(Duration::from_millis(1)).await;
         };
-        // Saturates, because a reconcile can start before the response to the write is processed here.
+        // The subtraction saturates, because a reconcile can start before the response to the write is processed here.
         times.push(reconciled_at.saturating_duration_since(changed_at).as_nanos() as u64);
     }
     println!("{}", quantiles("urgent", times));

@@ -56,7 +56,7 @@ fn start_steadfast(config: kube::Config) -> Result<ReadCache, BenchError> {
     }))
 }
 
-/// Prints when the cache is in doubt, and when it no longer is.
+/// Prints a line when a doubt about the cache starts, and when it ends.
 async fn print_doubts(informer: Informer<ConfigMap>) {
     let mut changed = informer.changed();
     let mut previous_kind = "";

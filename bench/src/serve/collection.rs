@@ -212,7 +212,7 @@ impl Collection {
             }
             self.initial_state_version() + state.change_count() as u64
         };
-        // Sent after the lock is released, so that followers can read the log at once.
+        // The version is sent after the lock is released, so that followers can read the log immediately.
         self.newest_version.send_replace(version);
         version
     }

@@ -1,4 +1,4 @@
-//! The auditor: a state machine that sends requests, and judges their replies.
+//! The auditor: a state machine that sends requests, and evaluates the replies.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -129,7 +129,7 @@ async fn run(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tasks: HashMap<u64, RequestTask> = HashMap::new();
     loop {
-        // Records precede the tick that judges them.
+        // Records precede the tick that evaluates them.
         let input = tokio::select! {
             biased;
             Some((request, reply)) = received.recv() => AuditInput::Reply(request, reply),

@@ -206,7 +206,7 @@ impl AuditStream {
         self.delays.record(delay);
     }
 
-    /// Returns whether the stream need not deliver a change of this version and key any more, judged by its table.
+    /// Returns whether the stream no longer needs to deliver a change of this version and key, according to its table.
     pub(crate) fn has_settled(&self, key: NameHash, version: u64) -> bool {
         if self.table.is_none() {
             // The next list contains the change.

@@ -81,7 +81,7 @@ async fn time_limit(lasts: Option<Duration>) {
 
 /// Starts the audit, and returns only a failure.
 async fn audit(args: &AuditArgs, status: &AuditStatus, sink: FindingSink) -> Result<Infallible, Failure> {
-    // Held until the end: dropping the fleet stops its server.
+    // The value is kept until the end, because dropping it stops the embedded server.
     let fleet = if args.embedded { Some(fleet::Fleet::start(None).await?) } else { None };
     let endpoints = match &fleet {
         Some(fleet) => {

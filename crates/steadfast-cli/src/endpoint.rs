@@ -190,7 +190,8 @@ async fn respond(state: &EndpointState, method: &Method, path: &str) -> Response
         "/" | "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
             (StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT, "only GET is supported\n".to_owned())
         }
-        // Computed here and not on the blocking pool, whose threads may all wait for locks.
+        // The response is computed here and not on the blocking pool, because all threads of the pool may wait for
+        // locks.
         "/healthz" | "/livez" => liveness_page(state),
         // A blocked program is not ready, even if its caches are fresh.
         "/readyz" if liveness_page(state).0 != StatusCode::OK => liveness_page(state),
@@ -217,7 +218,7 @@ fn liveness_page(state: &EndpointState) -> Page {
 
 /// Renders a page on the blocking pool, since rendering may wait for locks of the program.
 async fn render_page(state: &EndpointState, path: &str) -> Page {
-    // Rejects instead of queueing: requests of scrapers would pile up behind a blocked lock, and scrapers retry anyway.
+    // Requests are rejected and not queued: they would accumulate while a lock is blocked, and scrapers retry anyway.
     let Ok(permit) = state.render_permits.clone().try_acquire_owned() else {
         let reason = format!("{MAX_RENDERINGS} responses are being prepared and do not get ready; see /livez\n");
         return (StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT, reason);

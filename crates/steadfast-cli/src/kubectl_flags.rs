@@ -76,7 +76,7 @@ pub(crate) struct KubectlFlags {
     #[arg(long, value_name = "NAME", value_parser = not_empty)]
     tls_server_name: Option<String>,
 
-    /// Accept any certificate of the server. Others on the way can then read and change everything.
+    /// Accept any certificate of the server. An attacker on the network path can then read and change all traffic.
     #[arg(long)]
     insecure_skip_tls_verify: bool,
 

@@ -71,7 +71,7 @@ pub(crate) async fn run(args: TopArgs) -> Result<ExitCode, Failure> {
 }
 
 async fn show(args: TopArgs) -> Result<(), Failure> {
-    // Held until the end: dropping the fleet stops its server.
+    // The value is kept until the end, because dropping it stops the embedded server.
     let fleet = if args.embedded { Some(Fleet::start(None).await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,

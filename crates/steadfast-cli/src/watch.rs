@@ -103,7 +103,7 @@ pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
     selection::reject_unnamed_relatives(&args)?;
     reject_unused_flags(&args)?;
     let mut stop = StopSignal::listen()?;
-    // Kept until after the last line: dropping the guard erases the status line.
+    // The guard is kept until after the last line, because dropping it erases the status line.
     let status = has_status(&args).then(console::enable_status);
     // The summary goes to standard error, except for JSON, which programs read.
     let is_text = args.output != OutputFormat::Json;
@@ -134,11 +134,12 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
     }
     let clock = Clock::choose(args.utc);
     let outage_clock = args.outages.then(|| clock.clone());
-    // Held until the end: dropping the fleet stops its server.
+    // The value is kept until the end, because dropping it stops the embedded server.
     let fleet = if args.embedded { Some(fleet::Fleet::start(outage_clock).await?) } else { None };
     let clusters = connect(&args, fleet.as_ref()).await?;
     let followed = WatchReadiness::new(clusters.iter().map(|cluster| cluster.connection.clone()).collect());
-    // Before discovery, which may wait for the server: until then `/readyz` responds 503 with the reason.
+    // The endpoint starts before the discovery, which may wait for the server. Until then, `/readyz` responds 503 with
+    // the reason.
     if let Some(address) = args.metrics {
         let supervisor = Supervisor::new(Arc::new(console::report));
         endpoint::serve(address, followed.clone(), &supervisor)?;
@@ -156,7 +157,7 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
         session.begin_all(&args, number, &followed, ends)
     });
     tokio::pin!(ended);
-    // Kept until the end: dropping a session stops its informers.
+    // The sessions are kept until the end, because dropping a session stops its informers.
     let _sessions = tokio::select! {
         // The output may end while kinds are still missing: `--until` was reached, or the reader has closed the pipe.
         ended = &mut ended => return exit_code(ended),

@@ -343,7 +343,7 @@ impl Target for Zone {
     async fn apply(&self, steps: &[Step<DnsRecord>]) -> Result<(), DnsError> {
         let (updates, result) = update::build_updates(&self.name, &self.contents(), steps);
         let (address, connection) = self.connect().await?;
-        // Set before the first message: an update without a response may have been applied.
+        // The flag is set before the first message, because an update without a response may have been applied.
         self.state().has_written = true;
         let update_sender = UpdateSender { zone: self, address, connection };
         result.and(send_in_batches(update_sender, &updates, UPDATE_LIMITS, &self.suspects).await)

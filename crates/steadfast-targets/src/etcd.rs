@@ -312,7 +312,8 @@ impl<R: EtcdClient> Target for Etcd<R> {
     const HAS_OWNER_RECORD: bool = true;
 
     async fn read(&self) -> Result<ActualState<EtcdValue>, EtcdError> {
-        // Before the range request: an expired lease deletes its keys, and the read must show this.
+        // The lease is renewed before the range request: an expired lease deletes its keys, and the read must show
+        // this.
         self.keep_lease(self.lease).await?;
         let (keys, revision) = self.read_keys().await?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };

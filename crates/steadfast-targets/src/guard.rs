@@ -183,7 +183,7 @@ impl Guard {
             let peaks = self.peaks.entry(group.clone()).or_default();
             record_level(peaks, capacity, now, rules.limits.window);
             let highest = HighestCounts { counted: highest, all: peaks.first().map_or(capacity, |(_, peak)| *peak) };
-            // Entries that are about to be added may fail: they count only after the next read has seen them.
+            // Entries that are about to be added may fail: they count only after the next read contains them.
             let mut decision = GroupDecision::new(flow, flow.serving, &self.approved, highest, &rules.limits);
             if flow.starting > 0 && !decision.needs_approval.is_empty() {
                 let expected_serving = flow.serving + flow.starting;
@@ -213,7 +213,7 @@ impl Guard {
             flows.iter().map(|(group, flow)| (group.clone(), decisions[group].serving_after(flow))).collect();
         self.replaced.retain(|_, replaced| !replaced.names.is_empty());
         let mut guard_decision = GuardDecision::default();
-        // A pending approval stays while one of its entries is in doubt.
+        // A pending approval stays while the state of one of its entries is uncertain.
         self.pending_approvals.retain(|_, pending| pending.request.names.iter().any(|name| uncertain.contains(name)));
         for (group, GroupDecision { excused, approved, granted, needs_approval }) in decisions {
             // Excused and approved removals do not count as missing later.

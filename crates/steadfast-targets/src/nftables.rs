@@ -263,7 +263,8 @@ impl Target for Nftables {
     }
 
     async fn apply(&self, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
-        // Read again: the table is written as a whole and must include entries that appeared since the plan.
+        // The table is read again, because it is written as a whole and must include entries that appeared since the
+        // plan.
         self.write(self.read_entries().await?, steps).await
     }
 

@@ -25,8 +25,8 @@ impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, cluster, namespace, name, .. } = self;
         let separator = if namespace.is_empty() { "" } else { "/" };
-        // Not escaped: Kubernetes restricts the names of objects, and the configuration defines those of clusters and
-        // rules.
+        // The names need no escaping: Kubernetes restricts the names of objects, and the configuration defines those of
+        // clusters and rules.
         write!(f, "{namespace}{separator}{name} of {cluster} (rule {rule})")
     }
 }

@@ -134,7 +134,8 @@ impl<R: RegistryClient> Registry<R> {
                 (Method::PUT, condition, Some(self.layout.item_body(key, &value.0)))
             }
             Step::Change { to, .. } => {
-                // Read before the write: a registry that ignores conditions must not lose foreign items.
+                // The item is read before the write, so that a registry that ignores conditions does not lose foreign
+                // items.
                 let Some(tag) = self.own_item_tag(key, &url).await? else {
                     return Err(RegistryError::Conflict { key: key.to_owned() });
                 };

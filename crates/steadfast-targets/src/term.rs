@@ -133,7 +133,8 @@ impl Permit {
         let mut write = pin!(write);
         let mut ended = pin!(self.ended());
         poll_fn(|context| {
-            // Checked before each poll of the write: after a suspension, the clock shows the end before the gate does.
+            // The clock is checked before each poll of the write: after a suspension, it shows the end before the gate
+            // does.
             if !self.is_valid() || ended.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(TermEnded));
             }

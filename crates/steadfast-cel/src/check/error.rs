@@ -9,7 +9,7 @@ use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind};
 pub struct TypeError {
     /// Byte offset in the text of the expression.
     pub offset: usize,
-    /// Description in the words of the implementation in Go.
+    /// Description, worded as in the implementation in Go.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! Messages about names and labels. The words are those of a real API server, since rules may return them.
+//! Messages about names and labels. The wording is that of a real API server, since rules may return these messages.
 
 /// Pattern of a DNS label, as messages quote the pattern.
 const LABEL_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -24,7 +24,7 @@ fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 
-/// Unit of length limits in messages. Names and label keys have different words.
+/// Unit of length limits in messages. The wording differs between names and label keys.
 #[derive(Clone, Copy)]
 enum LengthUnit {
     Bytes,

@@ -118,7 +118,7 @@ impl<'a> DiffWalk<'a> {
                 self.compare_below(Segment::Index(index), Some(old), Some(new));
             }
         } else if old.iter().chain(new).all(Value::is_object) && old[..common_length] == new[..common_length] {
-            // From the end, so that earlier positions remain valid.
+            // Removals are listed from the end, so that the positions of earlier elements remain valid.
             for (index, value) in old.iter().enumerate().skip(common_length).rev() {
                 self.compare_below(Segment::Index(index), Some(value), None);
             }

@@ -26,7 +26,7 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let (host, port) = context.host_and_port();
     let server = format!("{host}:{port}");
     if let Some(proxy) = proxy_name(&context.config) {
-        // The proxy resolves the name, so the addresses as seen from here mean nothing.
+        // The proxy resolves the name, so the addresses that this machine resolves have no effect.
         let message = format!("the proxy {proxy} connects to the server, so its addresses are not visible from here");
         return vec![Finding::ok(CHECK, server, message)];
     }

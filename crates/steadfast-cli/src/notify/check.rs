@@ -109,7 +109,7 @@ async fn unknown_fields(plan: &Plan, connected_clusters: &ConnectedClusters) -> 
     let fetched = versions.into_iter().map(|version| async {
         let connected_cluster: &ConnectedCluster = connected_clusters.get(version.0)?;
         let schemas = schemas(&connected_cluster.connection, &version.1, &version.2).await;
-        // Only a warning: old servers and some aggregated APIs serve no OpenAPI v3.
+        // This is only a warning, because old servers and some aggregated APIs serve no OpenAPI v3.
         if let Err(reason) = &schemas {
             let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
             console::report(format_args!("warning: {cluster}: the fields of {group} are not checked: {reason}"));

@@ -244,7 +244,7 @@ pub(super) async fn sources(plan: &Plan, connected_clusters: &ConnectedClusters)
         problems.sort_by_key(|problem| problem.position);
         return Err(Problems(problems));
     }
-    // In the order of the rules, which decides between entries with equal keys.
+    // The order is that of the rules, because it decides between entries with equal keys.
     let number = |source: &RuleSource| plan.rule(&source.rule).map(|rule| rule.number);
     sources.sort_by_key(number);
     Ok(sources)

@@ -94,7 +94,7 @@ impl Mirrors {
                 }
             }
         }
-        // Before any cluster task runs: an expected cluster counts as missing until its first report.
+        // Expected clusters are recorded before any cluster task runs. Each counts as missing until its first report.
         for (name, feed) in &feeds {
             feed.expect(plan.clusters_of_mirror(name));
         }
@@ -163,7 +163,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     }
     let connected_clusters = connect_all(&plan, None).await?;
     let sources = sources(&plan, &connected_clusters).await.map_err(Failure::config)?;
-    // Read without the lock of the state folder, which a running program holds.
+    // The memory is read without the lock of the state folder, because a running program holds this lock.
     let memory = state_folder::read_mirror_memory(&plan.state_folder).map_err(Failure::run)?;
     let views = views(&plan, &connected_clusters, &sources)?;
     let (mut text, mut unreadable) = (String::new(), Vec::new());

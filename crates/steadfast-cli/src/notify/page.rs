@@ -49,7 +49,7 @@ fn section(page: &mut String, title: &str, headings: &[&str], rows: Vec<Vec<Stri
     if rows.is_empty() {
         return;
     }
-    // The cells are HTML already: the functions for rows escape every text.
+    // The cells are already HTML: the functions for rows escape all text.
     let cells = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
         cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<Vec<_>>().concat()
     };

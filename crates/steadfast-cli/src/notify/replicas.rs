@@ -243,7 +243,7 @@ impl ReplicaTask {
             let mut shared = SharedState::for_leader(leader.client(), namespace, name, leader.fencing_token());
             tokio::select! {
                 biased;
-                // First in the order of polling: nothing may delay closing the gate after the loss of the lease.
+                // This branch is polled first, so that nothing delays closing the gate after the loss of the lease.
                 () = leader.lost() => {}
                 never = self.lead(&leader, &mut shared) => match never {},
                 () = wait_until_set(&mut stop_signal) => {

@@ -109,7 +109,7 @@ impl NotifyProgram {
         mirrors.prepare(&plan)?;
         let reporter = StatusReporter::new(&supervisor);
         if let Some(address) = options.metrics {
-            // Before sinks and clusters, so that `/livez` responds during a slow start.
+            // The endpoint starts before sinks and clusters, so that `/livez` responds during a slow start.
             let address = endpoint::serve(address, reporter.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
                 state.record_address(address).map_err(Failure::run)?;
@@ -127,7 +127,7 @@ impl NotifyProgram {
             mirrors.state().cloned(),
             &supervisor,
         );
-        // Before the first mirror starts: a standby must not write to any target.
+        // This precedes the start of the first mirror, because a standby must not write to any target.
         mirrors.set_gate(term_gate(replicas.as_ref()));
         let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
         let report_line = Arc::new(console::report);
@@ -262,7 +262,7 @@ impl NotifyProgram {
     /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
     async fn shut_down(mut self, drain: Duration, stop_signal: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
         let (deadline, engine) = (Instant::now() + drain, self.shared_parts.engine.clone());
-        // Stops the reports of doubts: the informers end now, which is not a doubt.
+        // The reports of doubts stop first, because the end of the informers is not a doubt.
         self.freshness_task = None;
         // Attached handlers continue to deliver until the end.
         let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();
@@ -371,7 +371,7 @@ async fn report(reporter: StatusReporter) -> String {
 /// Reads and validates the configuration, without queries.
 async fn load(file: &Path) -> Result<Arc<Plan>, Failure> {
     let file = file.to_owned();
-    // On another thread, so that neither a slow disk nor a panic affects the running parts.
+    // The work runs on another thread, so that neither a slow disk nor a panic affects the running parts.
     let loaded = tokio::task::spawn_blocking(move || Plan::load(&file)).await;
     let plan = loaded.map_err(|error| Failure::run(format!("reading the configuration failed: {error}")))?;
     let plan = plan.map_err(Failure::config)?;

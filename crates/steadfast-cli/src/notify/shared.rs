@@ -195,7 +195,7 @@ impl SharedState {
             return Ok(());
         }
         self.write_secret(next).await?;
-        // Only after a successful write: a failed publication stays due.
+        // Recorded only after a successful write, so that a failed publication stays due.
         self.activity = progress.activity;
         Ok(())
     }

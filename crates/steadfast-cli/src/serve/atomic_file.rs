@@ -76,7 +76,7 @@ impl Drop for Lock {
 
 /// Writes a new file and renames it over the old one: a reader finds either the old or the new content, complete.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    // In the same folder: a rename is atomic only within one file system.
+    // The temporary file is in the same folder, because a rename is atomic only within one file system.
     let new_path = sibling(path, &format!(".{}.new", std::process::id()));
     let write_result = private_file_options().open(&new_path).and_then(|mut file: File| {
         file.write_all(text.as_bytes())?;

@@ -109,7 +109,7 @@ impl Entries {
             return Ok(RemainingKubeconfig { text: text.to_owned(), is_empty: true });
         };
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
-        // By run and not by name: a later run may have replaced these entries.
+        // Entries are matched by the run and not by name, because a later run may have replaced them.
         let removed = remove_entries(&mut file, |mark| mark.run_id == self.run_id);
         relink_previous_contexts(&mut file, &removed);
         // A context that the user has selected in the meantime stays current.

@@ -58,7 +58,7 @@ impl KubeconfigFile {
         }
         atomic_file::change(&self.file, |text| {
             let remaining = self.entries.withdrawn(text)?;
-            // A created file may contain entries of other programs by now.
+            // Other programs may have added entries to a created file.
             Ok(if remaining.is_empty && self.is_new { None } else { Some(remaining.text) })
         })
     }
@@ -83,10 +83,10 @@ fn create_private_folder() -> Result<PathBuf, Failure> {
     let mut number = 0;
     loop {
         let folder = env::temp_dir().join(format!("steadfast-{}-{number}", process::id()));
-        // Fails for an existing folder, so a folder of another user is never used.
+        // The call fails for an existing folder, so a folder of another user is never used.
         match builder.create(&folder) {
             Ok(()) => return Ok(folder),
-            // Left by an earlier process with this ID.
+            // An earlier process with this ID has left the folder.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => number += 1,
             Err(error) => {
                 let shown = folder.display();

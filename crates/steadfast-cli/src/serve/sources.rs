@@ -144,7 +144,7 @@ fn build(folder: &Path) -> Result<String, Failure> {
         )));
     }
     for (program, subcommand) in BUILD_COMMANDS {
-        // Without standard input: the child must not consume manifests for `-f -`.
+        // The child has no standard input, so that it does not consume the manifests for `-f -`.
         let output = Command::new(program).arg(subcommand).arg(folder).stdin(Stdio::null()).output();
         let output = match output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

@@ -1,8 +1,8 @@
-//! Order of texts in which runs of digits compare as numbers: `web-2` before `web-10`.
+//! Order of strings in which runs of digits compare as numbers: `web-2` before `web-10`.
 
 use std::cmp::Ordering;
 
-/// Compares two texts. Digits compare by value, and other characters without case. Different texts are never equal.
+/// Compares two strings. Digits compare by value, and other characters without case. Different strings are never equal.
 pub(super) fn compare(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one.as_bytes(), other.as_bytes());
     loop {

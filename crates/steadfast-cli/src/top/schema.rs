@@ -75,7 +75,7 @@ struct EncodedObject {
 
 impl std::fmt::Debug for EncodedObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the content, which may be secret.
+        // The content of the object is omitted, because it may be secret.
         write!(f, "EncodedObject({})", self.object.key())
     }
 }

@@ -144,7 +144,7 @@ impl Session {
         pause: impl Future<Output = ()>,
     ) -> Input {
         tokio::select! {
-            // Keys first, and a due drawing before its causes: a fast log must delay neither.
+            // Keys are polled first, and a due drawing before new input. A fast log must delay neither of them.
             biased;
             event = keys.recv() => Input::Terminal(event),
             () = pause => Input::Draw,
@@ -185,7 +185,7 @@ impl Session {
         let (opener, sender) = (self.opener.clone(), self.lookup_sender.clone());
         tokio::spawn(async move {
             let lookup = opener.open(&name).await.map(Box::new);
-            // Fails only after the end of the screen.
+            // The call fails only after the screen has been closed.
             let _ = sender.send(lookup).await;
         });
     }

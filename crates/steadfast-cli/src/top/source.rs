@@ -98,7 +98,7 @@ struct RowHandler {
 impl Handler<CachedObject> for RowHandler {
     fn handle(&self, event: Event<CachedObject>, _call: Call) {
         let key = row_key(event.object());
-        // Computed before the lock: decoding takes longer than all other steps.
+        // The row is computed before the lock is taken, because decoding takes longer than all other steps.
         let row = |object| self.schema.row(object, Timestamp::now());
         match &event {
             Event::Added { object, initial } => {

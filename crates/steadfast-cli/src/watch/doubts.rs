@@ -59,7 +59,7 @@ pub(super) fn follow(followed: Followed, style: Style, clock: Clock, printer: Pr
             let freshness = informer.freshness();
             let report = doubts.lock().check(&freshness, Instant::now());
             if let Some(report) = report {
-                // Fails only if the program is about to end.
+                // The call fails only if the program is about to end.
                 let _ = reports.send(report).await;
             }
             if matches!(freshness, Freshness::Stopped(_))

@@ -70,7 +70,7 @@ impl Goal {
     }
 
     fn is_reached(&self, state: &GoalState) -> bool {
-        // A condition of no object at all is not reached: the objects may not exist yet.
+        // Without any object, the condition is not met, because the objects may not exist yet.
         let has_objects = matches!(self.condition, ObjectCondition::Deleted) || !state.objects.is_empty();
         state.pending == 0 && state.unsatisfied == 0 && has_objects
     }

@@ -176,7 +176,7 @@ impl History {
                 line.add_dim(&format!("(reconstructed: {})", fact.source));
                 line.render(*color, width.columns())
             }
-            // Rejected at the start.
+            // The command line rejects this combination.
             Format::Objects { .. } => String::new(),
         }
     }

@@ -159,7 +159,7 @@ pub(super) fn synced(now: Timestamp, subject: &Subject, version: Option<&Resourc
     })
 }
 
-/// Formats a change of freshness. At the end of a doubt, `missed` has the numbers of changes since its start.
+/// Formats a change of freshness. At the end of a doubt, `missed` contains the numbers of changes since its start.
 pub(super) fn freshness(now: Timestamp, subject: &Subject, transition: &Transition, missed: Option<Counts>) -> String {
     to_line(&FreshnessLine {
         head: LineHead::new(now, "Freshness", subject, subject.scope.in_namespace()),

@@ -140,7 +140,7 @@ impl PodLogs {
         self.0.pods.lock().remove(text(pod, "metadata/uid"));
     }
 
-    /// Starts to read the logs of pods that belong to the tree by now.
+    /// Starts to read the logs of pods that have joined the tree.
     pub(super) fn check_related(&self) {
         for (uid, entry) in self.0.pods.lock().iter_mut().filter(|(_, entry)| !entry.is_followed) {
             self.update(uid, entry);
@@ -227,10 +227,11 @@ fn log_line(
             if left_out > 0 {
                 line.add_dim(&format!("… ({left_out} more bytes)"));
             }
-            // Not shortened to the width of the terminal, because a log message often ends with the cause of an error.
+            // The line is not shortened to the terminal width, because a log message often ends with the cause of an
+            // error.
             line.render(*color, None)
         }
-        // Rejected at the start.
+        // The command line rejects this combination.
         Format::Objects { .. } => String::new(),
     }
 }

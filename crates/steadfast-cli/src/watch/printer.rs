@@ -59,7 +59,7 @@ impl Printer {
 
     /// Prints a counted line. Blocks while too many lines are pending.
     pub(crate) fn print(&self, text: String) {
-        // Fails only after the end of the output.
+        // The call fails only after the output has been closed.
         let _ = self.lines.send(OutputItem::Line { text, is_counted: true });
     }
 

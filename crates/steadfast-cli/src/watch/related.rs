@@ -110,7 +110,7 @@ impl Related {
             if is_deleted {
                 relatives.remove(&uid, is_related);
             } else if is_related {
-                // Also for a known object: an update can add an owner.
+                // A known object is checked too, because an update can add an owner.
                 return Admission::Related(relatives.release_waiting());
             } else if relatives.has_unknown_owner(&uid, MAX_DEPTH) {
                 return Admission::Unknown(uid);
@@ -121,8 +121,8 @@ impl Related {
         if is_related && relatives.is_printed { Admission::Related(Vec::new()) } else { Admission::Unrelated }
     }
 
-    /// Keeps the line of the object `uid` until its owners up to a named object are known. Returns the line if the object
-    /// is known to be related by now.
+    /// Keeps the line of the object `uid` until its owners up to a named object are known. Returns the line if the
+    /// object is known to be related.
     pub(super) fn keep(&self, uid: String, line: String) -> Option<String> {
         let mut relatives = self.0.lock();
         // The handler of another informer may have recorded the owner in the meantime.

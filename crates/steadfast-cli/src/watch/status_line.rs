@@ -154,7 +154,7 @@ enum StatusState {
     Fresh {
         since: Timestamp,
     },
-    /// One resource is in doubt, with its description, and `others` further resources.
+    /// The cache of one resource is in doubt, with its description, and the caches of `others` further resources.
     Doubt {
         text: String,
         others: usize,

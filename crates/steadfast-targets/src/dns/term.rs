@@ -60,7 +60,7 @@ impl Zone {
             _ => {}
         }
         let strings = text(term, now);
-        // Set before the write: after a lost response, the following updates still require the new term.
+        // The term is set before the write, so that following updates require it even if the response is lost.
         self.state().term = Some(strings.clone());
         match self.replace_text(&name, &records, &strings).await {
             Ok(()) => Ok(true),

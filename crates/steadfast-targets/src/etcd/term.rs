@@ -37,7 +37,7 @@ impl<R: EtcdClient> Etcd<R> {
 
     async fn try_record_term(&self, term: u64) -> Result<bool, EtcdError> {
         let (key, lease) = (encode_bytes(self.term_key().as_bytes()), fnv_hash(&["term", &self.mark, &self.prefix]));
-        // Set before the write: from here on each transaction requires this term.
+        // The term is set before the write, so that each following transaction requires it.
         *self.required_term.lock() = Some(term);
         for _ in 0..MAX_RECORD_ATTEMPTS {
             self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;

@@ -64,7 +64,7 @@ impl<R: EtcdClient> Etcd<R> {
             delay = (delay * 2).min(RETRY_MAX_DELAY);
         };
         let reported = self.last_read().reported;
-        // At most one report per interval, even if other clients write constantly.
+        // Changes are reported at most once per interval, even if other clients write constantly.
         if let Some((reported, _)) = reported {
             sleep_until(reported + MIN_REPORT_INTERVAL).await;
         }
