@@ -89,8 +89,8 @@ impl List {
     pub(super) fn record(&mut self, now: Instant, record: Record<'_>) -> ListRecord {
         match record {
             Record::Object(kind, identity) => {
-                // Initial events are all `ADDED`. All other events are later changes, which do not count as progress:
-                // a server that does not mark the end of a list sends such events without end (R3).
+                // Initial events are all `ADDED`. All other events are later changes, which do not count as progress. A
+                // server that does not mark the end of a list sends such events without end (R3).
                 if kind == RecordKind::Added && self.is_progress(&identity.version) {
                     self.last_progress = now;
                 }
