@@ -164,7 +164,7 @@ impl<'a> Case<'a> {
         let mut current_epoch = self.epoch_at(informer.declared.at);
         informer.relists.iter().filter(|relist| relist.position.at <= self.latest_reflected(at)).any(|relist| {
             let previous_epoch = std::mem::replace(&mut current_epoch, self.epoch_of(informer, relist.position));
-            // The first list was not compared with anything, so it spans no gap.
+            // The first list was not compared with an earlier cache, so it spans no gap.
             let starts_before_gap = relist
                 .from_version
                 // A version that is not a number has no order, so that the list may have started anywhere.

@@ -131,7 +131,7 @@ impl ClusterConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct RuleConfig {
-    /// Name of the rule. The state folder identifies sent messages by this name.
+    /// Name of the rule; also the key of the rule's delivery state in the state folder.
     pub name: String,
     /// Resources of the rule, by any name that kubectl accepts: `pods`, `deploy`, `widgets.example.com`.
     #[serde(default)]

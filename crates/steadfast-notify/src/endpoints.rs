@@ -210,7 +210,8 @@ impl EndpointSource {
                 };
                 (namespace.to_owned(), name, uid)
             };
-            // Skipping the address would remove its entry. Doubt keeps the entry instead.
+            // Skipping the address would remove its entry. An error makes the entry uncertain instead, so the entry
+            // stays.
             if let Some(address) = endpoint.malformed_address() {
                 let reason = format!("the EndpointSlice {} has {address:?} as an address", slice.name());
                 let (name, uid) = pod.unwrap_or((slice.name(), ""));

@@ -41,7 +41,7 @@ impl fmt::Display for LookupKey {
     }
 }
 
-/// Informers of all looked-up resources of a rule in one part of a cluster.
+/// Informers of all looked-up resources of a rule in one scope of a cluster.
 pub(crate) struct LookupCaches {
     cluster: String,
     caches: Vec<(LookupResource, Informer<Lazy<DynamicObject>>)>,

@@ -45,7 +45,7 @@ pub async fn redrive(
             continue;
         }
         let outcome = match streams.get(&letter.sink) {
-            // The receiver has rejected an earlier letter with HTTP 429 and would reject this letter too.
+            // The receiver has rejected an earlier dead letter with HTTP 429 and would reject this one too.
             Some(_) if busy_reasons.contains_key(&letter.sink) => {
                 DeliveryOutcome::Busy { retry_after: None, reason: busy_reasons[&letter.sink].clone() }
             }

@@ -81,7 +81,7 @@ pub struct LookupResource {
 }
 
 impl LookupResource {
-    /// Returns the watched part of the resource.
+    /// Returns the watched scope of the resource.
     pub fn scope(&self) -> Scope {
         self.namespace.as_ref().map_or_else(Scope::all, Scope::namespace)
     }

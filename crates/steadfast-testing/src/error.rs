@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Error of the test kit: a server, a client or a network of the test failed or could not be created.
+/// Error of the test tools: a server, a client or a network of the test failed or could not be created.
 ///
 /// The operator `?` converts this error into `Box<dyn Error>`, with or without `Send + Sync`, and into `anyhow::Error`.
 /// The error wraps its cause. The message is that of the cause, and [`source`](StdError::source) returns the next

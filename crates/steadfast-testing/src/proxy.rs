@@ -1,9 +1,9 @@
 //! The network between clients and a server, with injected faults.
 //!
-//! Clients reach a server through a relay that forwards bytes until a switch of [`NetworkFaults`] injects a fault.
-//! The relay has two forms, and both are controlled by [`NetworkFaults`]. [`FaultProxy`] works over TCP, in front of
-//! any server. [`NetworkFaults::dialer`] works in memory and uses the time of the runtime, which may be virtual.
-//! Clients of [`InMemory`](crate::InMemory) use the second form.
+//! Clients reach a server through a relay that forwards bytes until a switch of [`NetworkFaults`] injects a fault. The
+//! relay has two implementations, and both are controlled by [`NetworkFaults`]. [`FaultProxy`] works over TCP, in front
+//! of any server. [`NetworkFaults::dialer`] works in memory and uses the time of the runtime, which may be virtual.
+//! Clients of [`InMemory`](crate::InMemory) use the second implementation.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,7 +37,7 @@
 //! | `link` | lasting conditions, pending actions and counts of one connection; the switches set them for its relay |
 //! | `relay`, `one_way_relay` | the forwarding of one connection, each direction with a bounded buffer |
 //! | `relayed_stream` | the trait of a relayed byte stream; pipes that support a reset |
-//! | `tcp`, `memory` | the two forms |
+//! | `tcp`, `memory` | the two implementations |
 //! | `report` | the reports: [`FaultChange`], [`ProxiedConnection`] |
 //!
 //! Over TCP, the kernels on both sides of the relay acknowledge the bytes that arrive, even during a black hole. To

@@ -276,7 +276,7 @@ where
             RequestFaultKind::ResponseLost | RequestFaultKind::CrashBefore => {
                 is_controllers && point.verb != Verb::Other
             }
-            // A crash after a read only loses knowledge, like a crash before the next request.
+            // A crash after a read only loses the response, like a crash before the next request.
             RequestFaultKind::CrashAfter => is_controllers && point.is_write(),
             RequestFaultKind::CrashThenStaleView => is_controllers && point.is_write() && is_relevant,
             // The delay matters only for writes, since only a write can affect the next leader.

@@ -210,7 +210,7 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
         && version.is_none_or(|version| digits[12] == version)
 }
 
-/// Returns whether hyphens stand only after 8, 12, 16 or 20 digits, one in each place.
+/// Returns whether hyphens occur only after 8, 12, 16 or 20 digits, one in each place.
 fn hyphens_are_between_groups(text: &str) -> bool {
     let mut digits = 0;
     let mut after_hyphen = false;

@@ -34,7 +34,7 @@ impl<'a> Case<'a> {
     pub(crate) fn losses<'c>(&'c self, handler: &'c Handler<'a>) -> Vec<Loss<'c>> {
         let informer = self.informer_of(handler);
         let Some(settled) = self.settled else { return Vec::new() };
-        // While a call runs, the events behind it are late, not lost.
+        // While a call runs, the later events of its handler are delayed, not lost.
         let is_busy = handler.calls.iter().any(|call| call.end.is_none());
         if is_busy || handler.removed.is_some() || informer.is_stopped_by(settled) {
             return Vec::new();
@@ -77,7 +77,8 @@ impl<'a> Case<'a> {
             };
             losses.push(Loss { key, kind, at: state.at, description });
         }
-        // At its stop, the handler reported this number of undelivered events. They are not lost unnoticed.
+        // At its stop, the handler reported this number of undelivered events. These events count as reported, not as
+        // lost.
         if losses.len() <= handler.undelivered {
             losses.clear();
         }

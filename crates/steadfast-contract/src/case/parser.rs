@@ -66,7 +66,7 @@ impl<'a> TraceParser<'a> {
         let mut last_time = Duration::ZERO;
         for (index, entry) in trace.entries().iter().enumerate() {
             if entry.at < last_time {
-                // The trace is written under one lock, so that a step back means a broken recorder.
+                // The trace is written under one lock, so an earlier time means a broken recorder.
                 self.add_malformed(
                     entry.at,
                     format!("the time of this entry is before the previous entry at {last_time:.3?}"),

@@ -94,7 +94,7 @@ pub(crate) struct QueueSample {
 }
 
 impl<'a> Informer<'a> {
-    /// Returns the first list, if it was recorded: a list that was compared with nothing.
+    /// Returns the first list, if it was recorded: the list without an earlier cache for a comparison.
     pub(crate) fn first_list(&self) -> Option<&Relist<'a>> {
         self.relists.first().filter(|relist| relist.from_version.is_none())
     }

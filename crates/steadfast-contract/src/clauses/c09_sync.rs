@@ -94,7 +94,7 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     let is_late = list_position.is_some_and(|list_position| list_position < handler.registered);
     let list_version = first_list_version(case, informer);
     if !initial {
-        // A state that returns with a restore is not part of the list, even if it equals a listed state.
+        // A state that exists again after a restore is not part of the list, even if it equals a listed state.
         let next_occurrence = timeline.find(call.event.object(), index + 1, case.latest_reflected(call.start.at));
         let (epoch, version) = list_version.filter(|_| !matches!(next_occurrence, TimelinePosition::At(_)))?;
         let listed_stay = timeline.states[timeline.index_at_version(epoch, version)].stay;

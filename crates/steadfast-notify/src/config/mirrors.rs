@@ -28,7 +28,7 @@ pub struct HaproxyConfig {
     pub server_options: ServerOptionsConfig,
 }
 
-/// Options of servers in the syntax of `HAProxy`: one text, or a list of texts.
+/// Options of servers in the syntax of `HAProxy`: a string, or a list of strings.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(untagged)]
 pub enum ServerOptionsConfig {
@@ -258,7 +258,7 @@ pub struct GuardConfig {
     /// Allow removal of the last entry without approval. Defaults to false.
     #[serde(default)]
     pub allow_empty: bool,
-    /// CEL expression over `object`, `event` and `entry`. Its result, a text, is the group of the entry. Defaults to
+    /// CEL expression over `object`, `event` and `entry`. Its result, a string, is the group of the entry. Defaults to
     /// cluster and namespace of the object.
     pub group: Option<String>,
 }

@@ -44,7 +44,8 @@ pub struct SinkConfig {
     /// For mirrors: add and change entries, but never remove any. Defaults to false.
     #[serde(default)]
     pub upsert_only: bool,
-    /// How long a message is held back. A newer message of the same rule and object replaces the held message.
+    /// Time for which a message waits before its delivery. A newer message of the same rule and object replaces the
+    /// waiting message.
     pub debounce: Option<ConfigDuration>,
     /// Rate limit.
     pub rate: Option<RateConfig>,
@@ -132,10 +133,10 @@ pub struct WebhookConfig {
     /// HTTP method. Defaults to `POST`.
     #[serde(default)]
     pub method: WebhookMethod,
-    /// Body of a request, in CEL over `message` (in batches over `messages`) and `secrets`. Text is sent verbatim,
+    /// Body of a request, in CEL over `message` (in batches over `messages`) and `secrets`. A string is sent unchanged,
     /// other values as JSON. Defaults to `CloudEvents`.
     pub body: Option<String>,
-    /// Content type of `body`. Defaults to `application/json`, and for text to `text/plain; charset=utf-8`.
+    /// Content type of `body`. Defaults to `application/json`, and for strings to `text/plain; charset=utf-8`.
     pub content_type: Option<String>,
     /// One message per request, or several. Defaults to `structured`.
     #[serde(default)]

@@ -138,7 +138,7 @@ impl MirrorView {
 
     /// Marks the view as confirmed if there is no doubt.
     pub(super) fn confirm(&mut self) {
-        // Once confirmed, always confirmed: later doubt is reported by the informer itself.
+        // A view stays confirmed, because the informer itself reports later doubt.
         self.is_confirmed = self.is_confirmed || self.doubt_now().is_none();
     }
 

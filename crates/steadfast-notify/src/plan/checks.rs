@@ -36,8 +36,8 @@ impl<'a> Checks<'a> {
     }
 
     fn report(&mut self, path: &str, description: impl Into<String>, remedy: impl Into<String>) {
-        // The parser has already reported the mistake in a part that it replaced. Further errors there would be
-        // follow-up errors.
+        // The parser has already reported the mistake in a part that it replaced. Further errors in this part would
+        // only be consequences of the mistake.
         if !self.incomplete.covers(path) {
             self.problems.push(self.document.problem(path, description, remedy));
         }

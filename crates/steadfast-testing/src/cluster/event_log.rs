@@ -121,7 +121,8 @@ impl Drop for EventLog {
 
 /// Returns the UIDs and versions of the objects that exist after `changes`.
 fn live_versions(changes: &[Change]) -> BTreeMap<String, String> {
-    // The last change of a UID wins. A recreated object has another UID, so its predecessor needs its own deletion.
+    // Only the last change of a UID counts. A recreated object has another UID, so its predecessor needs its own
+    // deletion.
     let mut live_versions = BTreeMap::new();
     for change in changes {
         if change.object.is_some() {

@@ -1,4 +1,4 @@
-//! Conditions, orders and counts of one connection. The switches set them, and the relay reads them.
+//! Lasting conditions, pending actions and counts of one connection. The switches set them, and the relay reads them.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};

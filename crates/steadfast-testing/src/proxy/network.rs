@@ -149,7 +149,7 @@ impl Network {
         self.each_open(connection_number, |link| link.change(&change));
     }
 
-    /// Applies an order once to each open connection, or to one open connection.
+    /// Applies an action once to each open connection, or to one open connection.
     pub(super) fn command(&self, connection_number: Option<u64>, command: impl Fn(&mut ConnectionCommands)) {
         self.each_open(connection_number, |link| link.command(&command));
     }

@@ -172,8 +172,8 @@ impl AdmittedConnection {
         dial: impl Future<Output = std::io::Result<F>>,
     ) {
         let dial_result = tokio::select! {
-            // The reset must win even if the dial completes in the same poll. Otherwise the order would not be
-            // deterministic.
+            // The reset must take precedence even if the dial completes in the same poll. Otherwise the order would not
+            // be deterministic.
             biased;
             () = self.link.until_reset() => None,
             dial_result = dial => Some(dial_result),

@@ -1,4 +1,5 @@
-//! All scenarios: those of the documents that started the project, and those of the catalog of faults.
+//! All scenarios: those of three collections of known failures (`ScenarioSource`), and those of the catalog of
+//! faults.
 
 mod cache_loss;
 mod clients;

@@ -170,7 +170,8 @@ fn respond_also(faults: &Faults, on: bool, rule: RequestRule, response: Injected
 /// reached.
 fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
     let name = object_name(random.draw() % NAME_COUNT);
-    // The version is far beyond the history. A client that adopted this version would resume from the future.
+    // The version is far beyond the history. A client that adopted this version would resume from a version that does
+    // not exist yet.
     let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
     faults.respond(RequestRule::any().verb(Verb::Watch).times(2), InjectedResponse::ErrorObject(object));

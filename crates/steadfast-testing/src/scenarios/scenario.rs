@@ -114,7 +114,7 @@ impl Scenario {
     /// Returns an error if the scenario could not continue. Violations are part of the findings.
     pub async fn run(&self, target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
         let mut findings = (self.run)(target).await?;
-        // The bounds are checked once, on the findings of the whole scenario.
+        // A scenario may combine the findings of several runs, so the bounds are checked once, at its end.
         findings.unmet.extend(self.bounds.unmet(&findings));
         Ok(findings)
     }

@@ -15,8 +15,8 @@ use crate::proxy::NetworkFaults;
 /// Lag of the caches.
 const CACHE_LAG: Duration = Duration::from_secs(10);
 
-/// Time for which restarted processes see the past. A candidate for a lease reads the lease for the first time after
-/// 15 s, so this time must be longer.
+/// Time for which restarted processes receive outdated state. A candidate for a lease reads the lease for the first
+/// time after 15 s, so this time must be longer.
 const PAST_VIEW_DURATION: Duration = Duration::from_secs(30);
 
 /// Maximum number of requests within one second. A run above this rate would never end, because virtual time does not
@@ -225,7 +225,8 @@ impl SweepInjector {
                 each_replica(server, self.kill_signals.len(), |faults| faults.lag(true));
             }
             (RequestFaultKind::Unobserved, RequestStage::Processed) => self.open_gap(server, request.id),
-            // The lag starts before the write and outlasts the crash, so that the restarted process reads the past.
+            // The lag starts before the write and outlasts the crash, so that the restarted process reads outdated
+            // state.
             (RequestFaultKind::CrashThenStaleView, RequestStage::Arrived) => self.lag_for(server, PAST_VIEW_DURATION),
             (RequestFaultKind::ResponseLost, RequestStage::Processed) => return InterceptAction::Reset,
             (RequestFaultKind::CrashBefore, RequestStage::Arrived)

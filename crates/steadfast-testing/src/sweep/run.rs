@@ -134,7 +134,7 @@ where
         injector.process_started(process, network.clone());
         // The caller's function is called within this future, so that a panic of the call itself is caught too.
         let process_future = AssertUnwindSafe(async { (settings.controller)(connection).await }).catch_unwind();
-        // A kill wins over an end in the same poll, because the fault decides the outcome.
+        // A kill takes precedence over an end in the same poll, because the run must show the effect of the fault.
         let exit = tokio::select! {
             biased;
             () = injector.until_killed(process) => None,

@@ -1,6 +1,6 @@
-//! Verdicts of rules in builds without the feature `crd`: no rule is evaluated.
+//! CEL validation in builds without the feature `crd`: no rule is evaluated.
 
-/// Verdict of the rules about one write; never needed.
+/// Result of the CEL validation rules for one write; never needed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdicts {}
 

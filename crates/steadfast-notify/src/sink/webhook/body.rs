@@ -29,7 +29,7 @@ pub(super) fn cloud_events(messages: &[Arc<Message>], is_batched: bool) -> Reque
     RequestBody { body, content_type: content_type.to_owned(), is_secret: false }
 }
 
-/// Evaluates the `body` of a sink for the messages. Text is sent verbatim, other values as JSON.
+/// Evaluates the `body` of a sink for the messages. A string is sent unchanged, other values as JSON.
 pub(super) fn evaluate_body(
     expression: &Expression,
     messages: &[Arc<Message>],

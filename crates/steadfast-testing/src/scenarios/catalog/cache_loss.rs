@@ -1,4 +1,5 @@
-//! The third document: informers that failed permanently after a server restart, and pods with alternating states.
+//! Scenarios of `informer-cache-loss`: informers that failed permanently after a server restart, and pods with
+//! alternating states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +85,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Number of informers of the service in the document.
+/// Number of informers of the service that failed in `informer-cache-loss`.
 const INFORMERS: usize = 50;
 
 /// Starts fifty informers. Each watches a namespace with one object.

@@ -1,4 +1,4 @@
-//! The five scenarios of the first document: the behaviour of client-go while the server is unreachable.
+//! The five scenarios of `client-go-failure-scenarios`: the behaviour of client-go while the server is unreachable.
 
 use std::time::Duration;
 

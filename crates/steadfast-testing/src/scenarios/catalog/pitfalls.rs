@@ -1,5 +1,5 @@
-//! The second document: a watch whose channel closed permanently, and the remaining gaps after the repair of its
-//! loop.
+//! Scenarios of `client-go-watch-pitfalls`: a watch whose channel closed permanently, and defects that remain after the
+//! repair of the watch loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

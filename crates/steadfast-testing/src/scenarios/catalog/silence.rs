@@ -39,8 +39,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         faults: &[CatalogFault::IdleFlowDropped],
         source: ScenarioSource::FaultCatalog,
         summary: "A middlebox forgets flows after 240 s without traffic and drops later packets. Nothing changes for \
-                five minutes, and the first change after that arrives immediately: the client's pings have prevented \
-                that any flow was idle for 240 s.",
+                five minutes, and the first change after that arrives immediately. The client's pings have kept the \
+                flow active.",
         clauses: "C10, R1, R4",
         bounds: ScenarioBounds::NONE.recovery(2).lists(0),
         seconds: 300,
