@@ -45,7 +45,7 @@ fn equal_within<'a>(
         }
         (CelValue::Type(one), CelValue::Type(other)) => one == other,
         (CelValue::Timestamp(_), CelValue::Timestamp(_)) | (CelValue::Duration(_), CelValue::Duration(_)) => {
-            // Equality with a moving time also flips: `now == t` must schedule a re-check.
+            // Equality with a time that advances also changes, so `now == t` must schedule a re-check.
             order_holds(one, other, meter, Ordering::is_eq)?.unwrap_or(false)
         }
         (CelValue::List(one), CelValue::List(other)) => {

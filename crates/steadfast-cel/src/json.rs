@@ -85,7 +85,7 @@ impl Conversion<'_> {
     }
 
     fn convert_text(&mut self, text: &str) -> Result<Json, CelErrorKind> {
-        // Two bytes for the quotes. Escapes are not counted, so the limit is approximate.
+        // The quotes need two bytes. Escapes are not counted, so the limit is approximate.
         self.charge_size(text.len() + 2)?;
         Ok(Json::String(text.to_owned()))
     }

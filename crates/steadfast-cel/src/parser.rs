@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr, SyntaxError> {
     let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
     let expr = parser.expression()?;
     match parser.peek() {
-        // Text behind a complete expression is an error, as in `a b`.
+        // Text after a complete expression is an error, as in `a b`.
         TokenKind::End => Ok(expr),
         other => Err(parser.error(format!("unexpected {}", other.describe()))),
     }
@@ -249,7 +249,7 @@ impl Parser {
                 let index = Box::new(self.expression()?);
                 self.expect("]")?;
                 expr = Expr::new(offset, ExprKind::Index { of: Box::new(expr), index, optional });
-            // A brace continues an expression only behind a dotted name: a message literal such as
+            // A brace continues an expression only after a dotted name: a message literal such as
             // `google.protobuf.Duration{}`.
             } else if let (true, Some(name)) = (self.is_symbol("{"), dotted_name(&expr)) {
                 self.message()?;

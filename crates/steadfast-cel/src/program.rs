@@ -55,7 +55,7 @@ impl Program {
     /// repetition.
     pub fn unsupported_functions(&self) -> Vec<&str> {
         fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
-            // Macros are nodes of their own by now, so that only functions remain as calls.
+            // Macros have been replaced by nodes of their own, so that only functions remain as calls.
             if let ExprKind::Call { name, .. } = &expr.kind
                 && !names.contains(&name.as_str())
                 && !functions::is_known(name)

@@ -57,7 +57,7 @@ impl CelTimestamp {
     }
 
     pub(crate) fn plus(self, duration: CelDuration) -> Option<Self> {
-        // Rates add up: `now + (now - t)` moves two seconds per second.
+        // Rates add up: `now + (now - t)` advances two seconds per second.
         Self::new(self.instant.checked_add(duration.length).ok()?, self.rate.saturating_add(duration.rate))
     }
 

@@ -1,6 +1,6 @@
 //! Changes between two states of an object: exact, without noise, and worded for its kind.
 //!
-//! This module has no I/O and no clock. It imports nothing of the program itself.
+//! This module has no I/O and no clock, and imports no other module of the program.
 //!
 //! | module | responsibility |
 //! |---|---|

@@ -140,7 +140,7 @@ pub(crate) struct WatchArgs {
     #[arg(long)]
     pub(crate) full: bool,
 
-    /// Also show changes without meaning for a reader: versions, field managers, heartbeats, lease renewals, timestamps
+    /// Also show changes of bookkeeping fields: versions, field managers, heartbeats, lease renewals, timestamps
     /// of a status.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,

@@ -25,7 +25,7 @@ pub(crate) async fn connect_edited(
     args: ConnectionArgs,
     edit: impl Fn(&mut Config) + Send + Sync + 'static,
 ) -> Result<Connection, Failure> {
-    // Blocking work: files are read, and a credential plugin of the kubeconfig may run.
+    // This work blocks: it reads files, and may run a credential plugin of the kubeconfig.
     let built = tokio::task::spawn_blocking(move || {
         let (mut config, context) = settings(&args)?;
         edit(&mut config);
@@ -152,7 +152,7 @@ pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
             404 => RequestFailure::Permanent(Failure::config(format!(
                 "{server} responds, but not as an API server (404); check the URL in the kubeconfig"
             ))),
-            // Overload, a starting server or an unavailable backend: a retry may succeed.
+            // The server is overloaded or starting, or a backend is unavailable. A retry may succeed.
             code @ (429 | 500..) => {
                 RequestFailure::Transient(format!("{server} responded with {code} {}", status.message))
             }

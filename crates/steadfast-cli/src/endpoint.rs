@@ -100,7 +100,7 @@ pub(crate) fn serve(
 ) -> Result<SocketAddr, Failure> {
     let serve_error =
         |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
-    // Bound on the calling thread, so that an occupied address fails the start of the program.
+    // The socket is bound on the calling thread, so that an occupied address fails the start of the program.
     let listener = std::net::TcpListener::bind(address).map_err(serve_error)?;
     listener.set_nonblocking(true).map_err(serve_error)?;
     let address = listener.local_addr().map_err(serve_error)?;
@@ -146,7 +146,7 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, state: Arc<End
     let mut connections = VecDeque::<OpenConnection>::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Probably out of file descriptors: close idle connections to free some.
+            // The process has probably no file descriptors left. Closing idle connections frees some.
             connections.drain(..).for_each(|connection| connection.task.abort());
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;

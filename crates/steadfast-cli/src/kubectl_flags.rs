@@ -113,7 +113,7 @@ impl KubectlFlags {
         let auth = &mut config.auth_info;
         if let Some(token) = &self.token {
             auth.token = Some(token.clone());
-            // Other sources of a token or password would contradict the flag.
+            // The flag replaces every other source of a token or password.
             (auth.token_file, auth.username, auth.password) = (None, None, None);
             (auth.exec, auth.auth_provider) = (None, None);
         }

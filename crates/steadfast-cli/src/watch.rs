@@ -460,7 +460,7 @@ impl WatchSession {
             events.until_synced().await;
             let snapshot = shown.snapshot();
             let synced = style.synced(&subject, snapshot.version(), snapshot.len());
-            // Printed after the initial objects: the handler calls for all of them have returned.
+            // The line follows the initial objects, because the handler calls for all of them have returned.
             tokio::task::spawn_blocking(move || {
                 match (&related, synced) {
                     (Some(related), _) => {

@@ -118,7 +118,7 @@ mod tests {
         let due = attempts.take_due(vec![add("a", 1), add("b", 1)], now, DELAYS);
         assert_eq!(names(&due), ["b"]);
         assert_eq!(names(&attempts.take_due(vec![add("a", 2)], now, DELAYS)), ["a"]);
-        // The step was not needed for a while: it is a first attempt again.
+        // The step was not planned in the meantime, so it counts as a first attempt again.
         attempts.take_due(Vec::<Step<u8>>::new(), now, DELAYS);
         assert_eq!(names(&attempts.take_due(vec![add("a", 2)], now, DELAYS)), ["a"]);
     }

@@ -115,7 +115,8 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     suspects: &Suspects,
 ) -> Result<(), S::Error> {
     let mut pending = split(&sender, changes, limits, suspects);
-    // A stack with the first batch on top: the halves of a rejected batch are sent before later batches.
+    // The batches form a stack with the first batch on top: the halves of a rejected batch are sent before later
+    // batches.
     pending.reverse();
     let mut first_error = Ok(());
     while let Some(batch) = pending.pop() {

@@ -36,7 +36,8 @@ impl<V: EntryValue> ClaimResolution<V> {
     pub(crate) fn resolve(desired: &DesiredState<V>, found: &ActualState<V>, record: &MirrorRecord) -> Self {
         let default_origin = Arc::new(Origin::default());
         let origin_of = |name: &String| desired.origins.get(name).unwrap_or(&default_origin);
-        // Earlier holders first: a group that already holds a location keeps it, regardless of the order of the groups.
+        // Earlier holders come first: a group that already holds a location keeps it, regardless of the order of the
+        // groups.
         let mut location_holders = location_holders(desired, found, record);
         let mut resolution = Self {
             values: BTreeMap::new(),

@@ -159,8 +159,8 @@ impl Zone {
             }
         }
         if !resolved.is_empty() {
-            // Resolved again for each request: the address of a server in a cluster can change. `refresh` keeps the
-            // order.
+            // The name is resolved again for each request, because the address of a server in a cluster can change.
+            // `refresh` keeps the order.
             self.addresses.refresh(resolved);
         }
         // Without a new resolution, earlier addresses may still work.

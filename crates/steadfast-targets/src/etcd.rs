@@ -263,8 +263,8 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
         let (condition, failure_operations) = self.term_condition();
         conditions.extend(condition);
         let transaction = json!({ "compare": conditions, "success": operations, "failure": failure_operations });
-        // Held until the response is recorded. The watch takes this lock too, so that it recognises the event of this
-        // write.
+        // The lock is held until the response is recorded. The watch takes this lock too, so that it recognises the
+        // event of this write.
         let mut own_revisions = self.own_revisions.lock().await;
         // A transaction without a response may have been committed. A retry would fail its own conditions.
         let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await;

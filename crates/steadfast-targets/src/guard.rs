@@ -200,7 +200,8 @@ impl Guard {
         }
         let serving_before: usize = flows.values().map(|flow| flow.serving).sum();
         let serving_after: usize = flows.iter().map(|(group, flow)| decisions[group].serving_after(flow)).sum();
-        // The last protection: a mirror never becomes empty without approval, even if each group permits its removals.
+        // This is the last protection: a mirror never becomes empty without approval, even if each group permits its
+        // removals.
         if serving_before > 0 && serving_after == 0 && !rules.allow_empty {
             let is_refilled = flows.values().any(|flow| flow.starting > 0);
             for decision in decisions.values_mut() {

@@ -40,7 +40,7 @@ impl<V: EntryValue> Mirror<V> {
     /// Sets the desired state.
     pub fn set_desired(&self, desired: DesiredState<V>) {
         self.input.send_if_modified(|input| {
-            // Removals that need approval may be excused by now: their objects may have been deleted.
+            // Removals that needed approval may no longer need it, because their objects may have been deleted.
             let is_new = input.desired.as_deref() != Some(&desired) || !self.status.borrow().approvals.is_empty();
             input.desired = Some(Arc::new(desired));
             is_new

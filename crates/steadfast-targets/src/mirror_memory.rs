@@ -131,7 +131,7 @@ impl MirrorMemory {
     /// Returns an error if the file cannot be written. The changes are kept in the process, and the next call tries
     /// again.
     pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
-        // Locked before the records, so that concurrent flushes write in the order of the changes.
+        // This lock is taken before that of the records, so that concurrent flushes write in the order of the changes.
         let mut journal = self.0.journal.lock();
         if journal.is_none() {
             self.update(mirror, MirrorRecord::take_changed);

@@ -232,7 +232,7 @@ impl<T: Target> MirrorTask<T> {
                             (self.settings.retry_delay.saturating_mul(1 << times).min(self.settings.compare), None)
                         }
                     };
-                    // Jitter: mirrors that started together must not read their targets together.
+                    // Jitter is added, because mirrors that started together must not read their targets together.
                     let next_comparison = Instant::now() + max_pause.mul_f64(0.75 + 0.25 * run_state.rng.f64());
                     Some(next_read_by.map_or(next_comparison, |latest| latest.min(next_comparison)))
                 }

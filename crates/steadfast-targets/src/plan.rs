@@ -130,7 +130,8 @@ pub(crate) fn plan<V: EntryValue>(
 ) -> Plan<V> {
     let ClaimResolution { mut values, origins, conflicts, conflicting } =
         ClaimResolution::resolve(desired, found, record);
-    // Validated after the claims: an invalid entry still holds its location, so that no other group takes it over.
+    // Entries are validated after the claims: an invalid entry still holds its location, so that no other group takes
+    // it over.
     let invalid = validate(&mut values);
     let mut builder = PlanBuilder { desired, found, plan_settings, skipped: BTreeMap::new(), uncertain: None };
     builder.skipped.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));

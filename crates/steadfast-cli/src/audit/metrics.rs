@@ -62,7 +62,7 @@ impl AuditMetrics {
     }
 
     fn encode_delays(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Delay of a watch behind the first source of each change";
+        let help = "Delay of a watch after the first delivery of each change by any source";
         let name = format!("{PREFIX}_watch_delay");
         let mut encoder = encoder.encode_descriptor(&name, help, Some(&Seconds), Histogram)?;
         for (labels, StreamStats { delays, .. }) in self.streams() {

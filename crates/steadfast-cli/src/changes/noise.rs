@@ -1,4 +1,5 @@
-//! Changes without meaning for a reader: versions, field managers, heartbeats, lease renewals, timestamps of a status.
+//! Noise: changes of bookkeeping fields only. These are versions, field managers, heartbeats, lease renewals,
+//! timestamps of a status.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Check `bookmarks`: whether the server sends bookmarks to watches that allow them.
+//! Check `bookmarks`: tests that the server sends bookmarks to watches that allow them.
 
 use std::time::Duration;
 

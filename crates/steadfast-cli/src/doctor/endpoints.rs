@@ -1,4 +1,4 @@
-//! Check `endpoints`: whether all API servers behind the address have the same data, and none lags.
+//! Check `endpoints`: compares the versions of all API servers that the address leads to, and reports those that lag.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Check `history`: how many versions back a watch can start.
+//! Check `history`: the number of versions before the current one from which a watch can still start.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

@@ -88,7 +88,7 @@ mod tests {
         let (blocked, is_blocked) = std::sync::mpsc::channel();
         runtime.spawn(async move {
             let _ = blocked.send(());
-            // Blocks the only thread, like the evaluation of an expression that never ends.
+            // This call blocks the only thread, like the evaluation of an expression that never ends.
             let _ = released.recv();
         });
         is_blocked.recv().expect("the task runs");

@@ -48,7 +48,8 @@ impl Switchboard {
     /// Switches the fault that `text` names.
     pub(crate) fn switch(&self, text: &str) -> Result<(), String> {
         let spec: FaultSpec = text.parse()?;
-        // One lock for both steps: the record must have the order in which concurrent requests applied their faults.
+        // One lock covers both steps, because the record must have the order in which concurrent requests applied their
+        // faults.
         let mut active = self.active.lock();
         spec.apply(&self.faults, self.replicas).map_err(|reason| format!("fault {text:?}: {reason}"))?;
         active.retain(|(_, earlier)| !spec.ends_fault(earlier));
@@ -77,7 +78,7 @@ pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<
     tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                // Probably out of file descriptors: an immediate retry would spin.
+                // The process has probably no file descriptors left. An immediate retry would loop without a pause.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -113,7 +114,7 @@ async fn respond(
     expected_authorization: &str,
 ) -> (StatusCode, String) {
     let authorization = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-    // Protects against requests from pages in a local browser, which do not know the token.
+    // The token protects against requests from pages in a local browser, which do not know it.
     if authorization != Some(expected_authorization.as_bytes()) {
         return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".to_owned());
     }

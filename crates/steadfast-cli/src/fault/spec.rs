@@ -180,7 +180,7 @@ impl FromStr for FaultSpec {
         for (key, value) in arguments {
             let Some(value) = value else { return error_of(format!("option {key:?} needs a value, as in {key}=…")) };
             match key {
-                // Parsed here without an upper bound: only the server knows its number of replicas.
+                // The number has no upper bound here, because only the server knows its number of replicas.
                 "replica" => match value.parse() {
                     Ok(number) => replica = Some(number),
                     Err(_) => return error_of(format!("replica {value:?} is not a number")),

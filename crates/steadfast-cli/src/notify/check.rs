@@ -130,7 +130,8 @@ async fn unknown_fields(plan: &Plan, connected_clusters: &ConnectedClusters) -> 
                 schemas,
             })
         });
-        // All schemas or none: a selected field may belong to the resource whose schema is missing.
+        // Fields are checked only if all schemas are available: a selected field may belong to the resource whose
+        // schema is missing.
         if let Some(typed) = typed.collect::<Option<Vec<_>>>() {
             problems.extend(plan.unknown_fields(rule, &typed));
         }

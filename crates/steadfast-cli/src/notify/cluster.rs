@@ -1,8 +1,8 @@
 //! Task of one cluster: connects, resolves the sources of the rules, and attaches them to the engine and the mirrors.
 //!
-//! No cluster waits for another one. A cluster that cannot be reached, or does not serve a resource yet, is reported
-//! once and retried with backoff. A reload first applies with the catalog that is already known, and then the cluster
-//! is queried again.
+//! Each cluster is independent of the others. A cluster that cannot be reached, or does not serve a resource yet, is
+//! reported once and retried with backoff. A reload first applies with the catalog that is already known, and then the
+//! cluster is queried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -244,7 +244,7 @@ impl Cluster {
                 }
                 Err(reason) => {
                     let is_attached = self.data().is_attached && self.data().missing.is_empty();
-                    // Nothing is missing, and the caches report the unreachable server themselves.
+                    // No change is missing, and the caches themselves report the unreachable server.
                     if is_attached {
                         self.report_recovery();
                     } else {
@@ -301,7 +301,8 @@ impl Cluster {
             if let Ok(connected) = timeout(SLOW_CONNECT, &mut connecting).await {
                 break connected;
             }
-            // No second attempt: a running plugin cannot be cancelled, so each attempt would block another thread.
+            // The call is not repeated: a running plugin cannot be cancelled, so each attempt would block another
+            // thread.
             let seconds = SLOW_CONNECT.as_secs();
             self.report_outage(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
         };
@@ -349,7 +350,7 @@ impl Cluster {
             })
         };
         let new_sources = reject_invalid_selectors(plan, &link.connection, new_sources, &mut missing).await;
-        // Locked only after the last request: a slow server must not block status reports.
+        // The lock is taken only after the last request: a slow server must not block status reports.
         let mut data = self.data();
         // The shutdown may have started during the request above. A source attached now would never be drained.
         if data.is_closing {
@@ -363,7 +364,7 @@ impl Cluster {
             .iter()
             .chain(&new_sources)
             .map(|resolved_source| (resolved_source.name.clone(), resolved_source.served_resource.clone()));
-        // Rebuilt in each pass, so that resources of removed rules do not accumulate.
+        // The list is rebuilt in each pass, so that resources of removed rules do not accumulate.
         data.known_resources = lookup_resources.chain(watched_now).collect();
         let sources = already_watched.into_iter().chain(new_sources).map(|resolved_source| resolved_source.source);
         // `follow` consumes the old list. The lock hides the empty list from reports.
@@ -402,7 +403,7 @@ impl Cluster {
             console::report(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
         }
         for MissingResource { rule, resource, .. } in previous {
-            // Compares without the text of the problem: a changed reason does not mean that the resource was found.
+            // The text of the problem is not compared: a changed reason does not mean that the resource was found.
             let is_still_missing = current.iter().any(|missing| (&missing.rule, &missing.resource) == (rule, resource));
             if !is_still_missing {
                 console::report(format_args!("cluster {}: rule {rule} watches {resource} now", self.name));

@@ -114,7 +114,8 @@ impl Collector for NotifyMetrics {
         let help = "State of a mirror: 1 for the one that it is in";
         write(("mirror_state", None, help, Gauge), states.collect())?;
         let help = "Time since the last read of the target; infinite before the first read";
-        // Infinity instead of an absent sample: an alert on the age also fires if the first read never succeeds.
+        // The age is infinite instead of absent, so that an alert on the age also fires if the first read never
+        // succeeds.
         let last_read =
             mirror_samples(|mirror| mirror.last_read.map_or(f64::INFINITY, |elapsed| elapsed.as_secs_f64()));
         write(("mirror_last_read_age", Some(Unit::Seconds), help, Gauge), last_read)?;

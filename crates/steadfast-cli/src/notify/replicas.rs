@@ -320,7 +320,8 @@ impl ReplicaTask {
                     if has_caught_up || !has_streams {
                         break;
                     }
-                    // Twice the lease duration, so that a replica without this restriction can take the lease first.
+                    // The wait is twice the lease duration, so that a replica without this restriction can take the
+                    // lease first.
                     if lease_watch.is_abandoned(renewal, lease_duration * 2) {
                         console::report(format_args!(
                             "standby: no replica leads; this replica may become the leader, although it does not know what was \

@@ -249,7 +249,7 @@ impl NotifyProgram {
         }
         self.mirrors.prepare(&plan)?;
         let streams = plan.open_or_retry(&self.stdout, &(Arc::new(console::report) as Arc<_>)).await;
-        // No await from here on: a request to stop must find all changes applied, or none.
+        // From here on, nothing is awaited: a request to stop must find either all changes applied or none.
         self.plan = plan;
         self.shared_parts.engine.apply_plan(&self.plan, streams);
         let feeds = self.mirrors.apply_plan(&self.plan);

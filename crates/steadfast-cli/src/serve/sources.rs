@@ -120,7 +120,7 @@ fn collect_manifests(folder: &Path, recursive: bool, files: &mut Vec<PathBuf>) -
                 collect_manifests(&path, recursive, files)?;
             }
         } else if path.is_file() && is_kustomization(&path) {
-            // Included regardless of its extension, so that the caller rejects the folder.
+            // The file is included regardless of its extension, so that the caller rejects the folder.
             files.push(path);
         } else if path.is_file()
             && path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end))

@@ -231,7 +231,7 @@ impl Node {
             Some(tag) if tag.starts_with('!') => {
                 let _ = write!(out, " {tag}");
             }
-            // A verbatim tag, since the prefix of its handle is already resolved.
+            // The tag is written verbatim, since the prefix of its handle is already resolved.
             Some(tag) => {
                 let _ = write!(out, " !<{tag}>");
             }

@@ -65,7 +65,7 @@ impl ChangeHistory {
         self.is_truncated
     }
 
-    /// Describes the changes of an object, the latest first. Changes that are only noise are left out.
+    /// Describes the changes of an object, the latest first. Changes of bookkeeping fields only (noise) are left out.
     pub(super) fn describe(&self, key: &RowKey, kind: &Kind, columns: &[Column]) -> Vec<DescribedChange> {
         let changes = self.changes.iter().rev().filter(|change| change.key == *key);
         changes.filter_map(|change| change.describe(kind, columns)).collect()

@@ -67,7 +67,7 @@ pub(super) enum RowMark {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) key: RowKey,
-    /// Escaped cells in one text, which takes less memory than one text for each cell.
+    /// Escaped cells in one string, which takes less memory than one string for each cell.
     cells: Box<str>,
     /// Time of the row in seconds since 1970, for the order of ages: the creation, or the last occurrence of an event.
     pub(super) time: i64,

@@ -1,4 +1,4 @@
-//! The values of all `--until`. The first one that is reached ends the program.
+//! Stop conditions of the watch, from all values of `--until`. The program ends when the first condition is met.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::console;
 use crate::failure::EXIT_TIME_LIMIT;
 use crate::until::{ObjectCondition, Until};
 
-/// Ends of a watch.
+/// Stop conditions of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends {
     /// Number of events.
@@ -22,7 +22,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Collects the values of `--until`; of several numbers or times, the smallest one.
+    /// Collects the values of `--until`. Of several numbers or times, the smallest applies.
     pub(super) fn of(until: &[Until]) -> Self {
         let mut ends = Self::default();
         for end in until {

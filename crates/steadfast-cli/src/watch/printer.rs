@@ -97,7 +97,7 @@ fn write_lines(
             }
         };
         let OutputItem::Line { text, is_counted } = item else { break };
-        // Buffered: while lines are pending, many of them share one system call.
+        // Output is buffered: while lines are pending, one system call writes many of them.
         if let Err(error) = writeln!(output, "{text}") {
             return end_of_error(error);
         }

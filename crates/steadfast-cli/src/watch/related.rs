@@ -272,7 +272,7 @@ fn add_subtree(
 ) {
     let line = format!("{first}{}", node.line());
     lines.push(line.trim_end().to_owned());
-    // A cycle of owners has no top, so the recursion ends.
+    // The recursion ends, because it starts at objects without an owner: no object of a cycle is reached from there.
     let mut below = children.get(node.uid.as_str()).cloned().unwrap_or_default();
     below.sort_by_key(|child| child.sort_key());
     let last = below.len().saturating_sub(1);

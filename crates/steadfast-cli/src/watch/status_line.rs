@@ -45,7 +45,7 @@ struct WatchedResource {
 struct Repairs {
     /// Watches that resumed after an interruption.
     reconnects: AtomicU64,
-    /// Lists that replaced events which no watch could deliver.
+    /// Relists after a gap: a period whose watch events were no longer available.
     gaps: AtomicU64,
 }
 

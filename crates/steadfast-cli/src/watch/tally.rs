@@ -26,7 +26,7 @@ pub(super) enum Counted {
     Changed,
     /// An object was deleted.
     Deleted,
-    /// An object changed only in noise.
+    /// Only bookkeeping fields (noise) of an object changed.
     Hidden,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Counts {
     pub(super) added: u64,
     pub(super) deleted: u64,
     pub(super) changed: u64,
-    /// Changes of noise only, which no line shows.
+    /// Changes of bookkeeping fields (noise) only. They are not printed.
     #[serde(skip)]
     pub(super) hidden: u64,
 }

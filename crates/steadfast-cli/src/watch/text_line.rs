@@ -1,4 +1,4 @@
-//! Text line of one event: time, symbol, resource, object, what changed, and the manager.
+//! Text line of one event: time, symbol, resource, object, changed fields, and field manager.
 
 use crate::changes::phrases::{Phrase, Tone};
 use crate::changes::text::{escape, shorten, width};

@@ -34,7 +34,7 @@ impl Zones {
     ///
     /// Returns an error if `zones` is empty, or two of them have the same name.
     pub fn new(mut zones: Vec<Zone>) -> Result<Self, DnsError> {
-        // Longest name first: a record of `a.example.org` belongs to this zone and not to `example.org`.
+        // Longer names come first: a record of `a.example.org` belongs to this zone and not to `example.org`.
         zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
         let duplicate = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
         if let Some(name) = duplicate.or_else(|| zones.is_empty().then(String::new)) {
@@ -150,7 +150,7 @@ impl Target for Zones {
                 return Ok(());
             }
             let zone = &self.zones[index];
-            // Never write to a zone that could not be read: steps were planned from its last contents.
+            // A zone that could not be read is not written: the steps were planned from its last contents.
             let failure = self.last_reads()[index].failure.clone();
             match failure {
                 Some(reason) => Err(DnsError::Unread { zone: zone.name.clone(), reason }),

@@ -179,7 +179,7 @@ impl<R: EtcdClient> Gateway<R> {
 
     async fn authenticate(&self, endpoint: &str) -> Result<(), EtcdError> {
         let Some(User { name, password }) = &self.user else { return Ok(()) };
-        // Cleared first: an expired token on the authentication request itself would be rejected.
+        // The token is cleared first: an expired token on the authentication request itself would be rejected.
         *self.token() = None;
         let password = password().map_err(|reason| EtcdError::Password { user: name.clone(), reason })?;
         let method = "auth/authenticate";

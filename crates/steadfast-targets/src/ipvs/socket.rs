@@ -70,7 +70,7 @@ impl Socket {
         let flags = SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
         set_socket_timeout(&fd, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
-        // Connected to the kernel, so that messages of other senders are dropped.
+        // The socket is connected to the kernel, so that messages of other senders are dropped.
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         let mut socket = Self { fd, family: CONTROL_FAMILY, sequence: 0 };
         let mut attributes = Vec::new();
