@@ -245,13 +245,13 @@ where
         }
     }
 
-    /// Returns the faults, the smallest first. Also returns the number of points that receive no fault, because
+    /// Returns the faults, the least severe first. Also returns the number of points that receive no fault, because
     /// enough equal points receive one.
     fn faults(&self, fault_free: &RunResult, repeats: u32) -> (Vec<RequestFault>, usize) {
         let has_leader = fault_free.points.iter().any(|(_, point)| point.is_write() && point.is_of(injector::LEASES));
         let mut skipped = HashSet::new();
         let mut faults = Vec::new();
-        // The order is by kind: the smallest faults are tested and reported first.
+        // The order is by kind: the least severe faults are tested and reported first.
         for kind in RequestFaultKind::ALL {
             for (_, point) in &fault_free.points {
                 if !self.applies_to(kind, point, has_leader) {

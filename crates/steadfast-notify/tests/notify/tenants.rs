@@ -1,4 +1,4 @@
-//! Hostile namespace next to a quiet one: limits of the sink queue and the cache.
+//! A misbehaving namespace next to a quiet one: limits of the sink queue and the cache.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

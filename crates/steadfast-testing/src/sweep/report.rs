@@ -20,7 +20,7 @@ pub struct Finding {
     pub differences: Vec<String>,
 }
 
-/// Result of a sweep. Its text lists the smallest faults that change the final state first.
+/// Result of a sweep. Its text lists the faults that change the final state, the least severe first.
 #[derive(Clone, Debug)]
 pub struct Report {
     points: usize,
@@ -74,7 +74,7 @@ impl Report {
         self.runs.get(&kind).copied().unwrap_or_default()
     }
 
-    /// Returns the faults that change the final state, the smallest first.
+    /// Returns the faults that change the final state, the least severe first.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }

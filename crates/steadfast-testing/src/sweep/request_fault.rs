@@ -103,7 +103,7 @@ pub enum RequestFaultKind {
 }
 
 impl RequestFaultKind {
-    /// All kinds, the smallest first.
+    /// All kinds, the least severe first.
     pub const ALL: [Self; 7] = [
         Self::Delayed,
         Self::Unobserved,

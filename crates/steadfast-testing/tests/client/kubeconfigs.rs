@@ -1,4 +1,4 @@
-//! Every form of a kubeconfig, loaded and used against the embedded server, and the rotation of its credentials.
+//! Every kind of kubeconfig, loaded and used against the embedded server, and the rotation of its credentials.
 
 mod forms;
 mod headers;

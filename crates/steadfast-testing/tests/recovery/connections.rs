@@ -1,5 +1,5 @@
-//! Connections that recover, in virtual time: moving watches, repeated GOAWAYs, crowds, and a restart under five
-//! hundred informers. The module `broken` runs scenarios with injected faults in the library, and each fault must
+//! Connections that recover, in virtual time: moving watches, repeated GOAWAYs, a thousand watches, and a restart under
+//! five hundred informers. The module `broken` runs scenarios with injected faults in the library, and each fault must
 //! fail its scenario.
 
 mod broken;

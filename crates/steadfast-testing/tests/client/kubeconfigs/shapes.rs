@@ -1,7 +1,7 @@
 //! Hundreds of kubeconfigs for kubectl and the library: if kubectl connects, the library must connect as well.
 //!
-//! The shapes are generated from forms of clusters, users and whole files, and from their combinations. Both clients list
-//! the config maps of the default namespace, so that a wrong namespace is detected as well.
+//! The kubeconfigs are generated from variants of clusters, users and whole files, and from their combinations. Both
+//! clients list the config maps of the default namespace, so that a wrong namespace is detected as well.
 
 mod clusters;
 mod files;

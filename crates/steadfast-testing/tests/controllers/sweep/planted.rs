@@ -1,4 +1,5 @@
-//! Known bugs of controllers, one per test. A sweep must find each, and report the smallest fault that shows it.
+//! Known bugs of controllers, one per test. A sweep must find each, and report the least severe fault that reproduces
+//! it.
 
 use std::future::{Future, pending};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Proofs and their times, as the checker sees them: the library passes, and the library with an injected fault fails.
+//! Proofs and their times, checked by the contract checker: the library passes, and the library with an injected fault
+//! fails.
 
 use steadfast_contract::{Bounds, Clause, Report};
 use steadfast_testing::{Recorder, history};

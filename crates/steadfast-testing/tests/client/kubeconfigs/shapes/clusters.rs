@@ -1,4 +1,4 @@
-//! Forms of clusters: authorities, URLs, names, and empty or unknown fields.
+//! Variants of clusters: authorities, URLs, names, and empty or unknown fields.
 
 use serde_json::{Value, json};
 

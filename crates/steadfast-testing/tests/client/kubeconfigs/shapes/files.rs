@@ -1,4 +1,4 @@
-//! Forms of whole files: contexts, names, YAML styles, and several files.
+//! Variants of whole files: contexts, names, YAML styles, and several files.
 
 use serde_json::{Value, json};
 

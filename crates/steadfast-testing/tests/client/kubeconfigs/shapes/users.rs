@@ -1,4 +1,4 @@
-//! Forms of users: tokens, files, passwords, certificates, keys, plugins, providers.
+//! Variants of users: tokens, files, passwords, certificates, keys, plugins, providers.
 
 use serde_json::{Value, json};
 
