@@ -110,7 +110,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
             "reached" => print_response(&wait_for_version("reached", &progress, argument.parse()?, cpu_before).await?),
             "until" => {
                 let cpu_before = arm(&progress)?;
-                // Reported before the wait, so that the writes start after the counters were reset.
+                // The command is acknowledged before the wait, so that the writes start after the counters were reset.
                 print_response(&json!({ "phase": "armed" }));
                 print_response(&wait_for_version("until", &progress, argument.parse()?, cpu_before).await?);
             }

@@ -137,7 +137,7 @@ fn measure(records: usize, pause: Duration, variant: Variant) -> Result<Figures,
             let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CHANNEL_CAPACITY);
             let (done, processed) = std::sync::mpsc::channel();
             let reading = executor.handle().runtime().spawn(async move {
-                // Inside a task of the executor's runtime, to which the listener then belongs.
+                // The listener is created in a task of the executor's runtime, so that it belongs to that runtime.
                 forward(TcpListener::from_std(listener)?, sender).await
             });
             executor.spawn(Box::pin(async move {

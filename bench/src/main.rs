@@ -44,12 +44,13 @@ enum Command {
     Soak(run::SoakArgs),
     /// Loads a long list in a process with little more memory than its cache; from the repository's root, as root
     Limited(run::LimitedArgs),
-    /// Compares the processor time and the memory of readers, with an earlier commit; from the repository's root
+    /// Compares the CPU time and the memory of cache reads with those of an earlier commit; from the repository's root
     Patterns(run::PatternsArgs),
     /// Restarts programs, and measures the time until their cache is complete and the cost for the server; from the
     /// repository's root
     Restart(run::RestartArgs),
-    /// Counts the surplus children of a naive controller with lagging watches, with Steadfast and with kube-runtime
+    /// Counts the children that a naive controller creates above the required number, with lagging watches, with
+    /// Steadfast and with kube-runtime
     Duplicates(duplicates::DuplicatesArgs),
     /// Measures the delay of reconciles next to a permanently rejected source, with Steadfast and with kube-runtime
     Rejected(rejected::RejectedArgs),

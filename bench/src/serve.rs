@@ -79,7 +79,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
             };
         };
         tokio::spawn(async move {
-            // A cut drops the connection without a GOAWAY, as after a crash.
+            // The server drops the connection without a GOAWAY, as after a crash.
             tokio::select! {
                 () = serving => {}
                 _ = cuts.changed() => {}

@@ -205,7 +205,7 @@ impl Object {
         hasher.finish()
     }
 
-    /// Contains no content, since the object may be a Secret.
+    /// The output omits the content, because the object may be a Secret.
     fn __repr__(&self) -> String {
         let (key, _, version) = self.identity();
         format!("<Object {} {} {key} at version {version}>", self.kind.api_version, self.kind.kind)
@@ -317,7 +317,7 @@ impl Fields {
         }
     }
 
-    /// Contains only the names, since the values may be those of a Secret.
+    /// The output contains only the names, because the values may be those of a Secret.
     fn __repr__(&self) -> String {
         let names: Vec<&str> = self.0.members().iter().map(|(name, _)| &**name).collect();
         format!("<Fields {}>", names.join(", "))

@@ -81,8 +81,8 @@ impl EventStream {
     pub(crate) fn new(bridge: Bridge, informer_handle: Arc<InformerHandle>) -> Self {
         let state = Arc::new(Mutex::new(StreamState::default()));
         informer_handle.add_stream(&state);
-        // Subscribed now, so that the stream includes all changes after this call. After `add_stream`, so that an end of
-        // the informer in between is not missed.
+        // The subscription starts now, so that the stream includes all changes after this call. After `add_stream`, so
+        // that an end of the informer in between is not missed.
         state.lock().subscribe_if_running(&informer_handle);
         Self { bridge, informer_handle, state, is_closed: watch::Sender::new(false) }
     }

@@ -244,7 +244,8 @@ impl InformerHandle {
             }
             std::mem::replace(&mut *phase, InformerPhase::Ended(ended))
         };
-        // Dropped after the lock is released, because dropping the last handle ends the library's informer.
+        // The value is dropped after the lock is released, because dropping the last handle ends the library's
+        // informer.
         drop(replaced);
         let streams = std::mem::take(&mut *self.streams.lock());
         for stream in streams.iter().filter_map(Weak::upgrade) {

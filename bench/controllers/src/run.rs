@@ -126,7 +126,8 @@ async fn measure_urgent_changes(args: &Args, client: &kube::Client, work: &Work)
     let mut changes = Vec::new();
     for number in 0..args.urgent {
         let value = format!("urgent-{number}");
-        // Registered before the write: the reconcile may run before the response to the patch arrives.
+        // The value is registered before the write, because the reconcile may run before the response to the patch
+        // arrives.
         work.expect_value(&value);
         let patch = Patch::Merge(json!({ "data": { "value": value } }));
         // The last names are at the end of the queue, so that the delay shows whether a change overtakes queued keys.

@@ -45,7 +45,7 @@ where
     let writer = reflector::store::Writer::new(dynamic_type.clone());
     let store = writer.as_reader();
     let (handler_progress, trim) = (progress.clone(), args.trim);
-    // Without the default backoff, the watcher would retry at once after an error.
+    // Without the default backoff, the watcher would retry immediately after an error.
     let events = watcher(api, config).default_backoff().modify(move |object| {
         if trim {
             object.managed_fields_mut().clear();

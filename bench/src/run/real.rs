@@ -87,7 +87,7 @@ impl RealServerRun<'_> {
     /// `server_cpu_before` is the server's processor time before the client started.
     async fn run(mut self, server_cpu_before: f64) -> Result<(), BenchError> {
         let has_cache = self.session.record_sync().await?;
-        // The time is read at once, because the server's background work would add to it.
+        // The time is read immediately, because the server's background work would add to it.
         let server_cpu = processor_time(self.server)? - server_cpu_before;
         self.session.record("sync, server's CPU time", "s", &Value::from(server_cpu));
         if !has_cache {

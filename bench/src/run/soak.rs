@@ -197,7 +197,7 @@ impl Soak {
         let count = (self.args.events / MIN_BATCHES).clamp(1, MAX_BATCH_EVENTS);
         let command = if self.batches.is_multiple_of(BATCHES_PER_EXPIRY) { "churn-and-expire" } else { "churn" };
         let version = send_control(&self.address, &format!("{command} {count}")).await?;
-        // The cut follows the request for changes, so that the connection breaks within the batch.
+        // The connections are reset after the request for changes, so that they break within the batch.
         if self.batches.is_multiple_of(BATCHES_PER_CUT) {
             send_control(&self.address, "cut").await?;
         }

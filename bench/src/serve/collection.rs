@@ -180,7 +180,7 @@ impl Collection {
         self.newest_version.subscribe()
     }
 
-    /// Makes `count` changes at once, the last of which is not a deletion. Returns its version.
+    /// Makes `count` changes in one step. The last change is not a deletion. Returns its version.
     pub(super) fn change(&self, count: usize, kind: ChangeKind) -> u64 {
         let sent = if kind == ChangeKind::Stamped { now_nanos() } else { 0 };
         let version = {

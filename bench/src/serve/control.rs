@@ -10,7 +10,7 @@
 //! | `churn-and-expire COUNT` | as `churn`, and expires all changes so far | |
 //! | `cut` | closes all connections | |
 //! | `checksum` | | checksum of the objects |
-//! | `lists`, `bytes`, `processor` | | number of lists; bytes of objects sent; processor time in microseconds |
+//! | `lists`, `bytes`, `processor` | | number of lists; bytes of objects sent; CPU time in microseconds |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn execute(socket: TcpStream, collection: Arc<Collection>) {
     let _ = socket.write_all(format!("{version}\n").as_bytes()).await;
 }
 
-/// Makes changes at regular intervals. If changes are late, several are made at once.
+/// Makes changes at regular intervals. If changes are late, several are made together.
 async fn make_paced_changes(collection: Arc<Collection>, count: usize, per_second: usize) {
     let started = Instant::now();
     let mut change_count = 0;

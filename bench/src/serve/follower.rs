@@ -14,7 +14,7 @@ use super::encoding::Encoding;
 /// Approximate number of bytes per write.
 pub(super) const CHUNK_BYTES: usize = 128 << 10;
 
-/// Maximum number of changes that are read from the log at once.
+/// Maximum number of changes that are read from the log in one step.
 const MAX_CHANGES_PER_READ: usize = 64;
 
 /// Interval of bookmarks without changes.

@@ -129,7 +129,7 @@ fn list(
     };
     let start_index = token.map_or(selected.start, |(_, start_index)| start_index);
     let limit = query.number("limit").map_or(usize::MAX, |limit| limit as usize);
-    // Saturates, because `limit` is absent for a complete list.
+    // The addition saturates, because `limit` is absent for a complete list.
     let end_index = selected.end.min(start_index.saturating_add(limit));
     let next = (end_index < selected.end).then(|| format!("{version}.{end_index}"));
     // The envelope of protobuf has a length prefix, which needs the sizes of all items in advance.

@@ -56,7 +56,7 @@ struct PendingRequest {
     position: u64,
 }
 
-/// Judges the API server endpoints of a cluster. Has no I/O and no clock.
+/// Checks the API server endpoints of a cluster. Has no I/O and no clock.
 ///
 /// The caller passes a [`AuditInput::Tick`] each second, and each reply to the requests of the outputs.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Auditor {
         std::mem::take(&mut self.outputs)
     }
 
-    /// A suspended process has received nothing, so no silence counts.
+    /// A suspended process has received nothing, so the silence of its streams does not count.
     fn restart_ages(&mut self, now: Instant) {
         self.resources.iter_mut().for_each(|resource| resource.restart_ages(now));
         self.endpoints.iter_mut().for_each(|endpoint| endpoint.restart_ages(now));

@@ -221,7 +221,7 @@ impl Exchange {
         Ok(AuditReply::Ended)
     }
 
-    /// Passes the records of a watch on until the server ends the watch.
+    /// Passes the records of a watch to the auditor until the server ends the watch.
     async fn read(&self, body: &mut ResponseBody) -> Result<(), AuditFailure> {
         let mut pending = Vec::new();
         while let Some(frame) = body.frame().await {

@@ -11,7 +11,7 @@ const NO_OBJECT: &str = "steadfast-audit-no-object";
 /// Minimum timeout of a watch in seconds. The server ends the watch.
 const WATCH_SECONDS: u64 = 1800;
 
-/// Range of the timeouts of watches in seconds, so that they do not end at once.
+/// Range of the timeouts of watches in seconds, so that they do not end at the same time.
 const WATCH_JITTER_SECONDS: u64 = 900;
 
 /// Metadata of a list.

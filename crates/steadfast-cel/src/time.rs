@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 pub struct CelTimestamp {
     /// Instant.
     pub instant: Timestamp,
-    /// Seconds by which the value moves in a second: 0 for a constant, 1 for `now`.
+    /// Rate of the value, in seconds per second of the clock: 0 for a constant, 1 for `now`.
     pub rate: i32,
 }
 
@@ -20,7 +20,7 @@ pub struct CelTimestamp {
 pub struct CelDuration {
     /// Length.
     pub length: SignedDuration,
-    /// Seconds by which the value moves in a second: 0 for a constant, 1 for `now - constant`.
+    /// Rate of the value, in seconds per second of the clock: 0 for a constant, 1 for `now - constant`.
     pub rate: i32,
 }
 

@@ -37,7 +37,7 @@ impl Attempts {
         let (mut attempts, mut due, mut next_retry_at) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
         for step in steps {
             let hash = hash(&step);
-            // Only an identical step is a retry. If the desired value has changed, the new step is due at once.
+            // Only an identical step is a retry. If the desired value has changed, the new step is due immediately.
             let previous = self.attempts.get(step.name()).filter(|previous| previous.step_hash == hash);
             match previous {
                 Some(previous) if previous.retry_at > now => {

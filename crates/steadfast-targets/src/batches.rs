@@ -95,7 +95,7 @@ impl RejectionCache {
         state.entries.extend(entries.map(|entry| (entry, (reason.to_string(), now + REJECTION_PERIOD))));
     }
 
-    /// Returns why an entry was rejected within the period.
+    /// Returns the reason of the rejection of an entry within the period.
     pub(crate) fn reason(&self, entry: &str) -> Option<String> {
         let state = self.state();
         let (reason, expires_at) = state.entries.get(entry)?;

@@ -86,7 +86,7 @@ impl<V: PartialEq> PartialEq for DesiredState<V> {
 }
 
 impl<V> DesiredState<V> {
-    /// Creates a desired state of `entries` without any doubt.
+    /// Creates a desired state in which all `entries` are certain.
     pub fn certain(entries: BTreeMap<String, V>) -> Self {
         Self { entries, ..Self::default() }
     }
@@ -181,7 +181,7 @@ pub trait Target: Send + Sync + 'static {
         BTreeMap::new()
     }
 
-    /// Completes when the target was restarted or changed by another client, so that the mirror reads it at once.
+    /// Completes when the target was restarted or changed by another client, so that the mirror reads it immediately.
     ///
     /// The mirror can drop and recreate this future at any time. So the target must store the state to compare with,
     /// and each [`read`](Self::read) must update this state. Never completes by default.

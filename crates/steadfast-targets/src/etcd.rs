@@ -1,6 +1,6 @@
 //! Keys under a prefix of etcd, with a lease: a registry that empties when no process maintains it.
 //!
-//! A key belongs to the mirror if it has the mirror's lease; all other keys under the prefix are left alone. The ID of
+//! A key belongs to the mirror if it has the mirror's lease; all other keys under the prefix stay unchanged. The ID of
 //! the lease follows from the mirror's mark and the prefix. So the ID stays equal after a restart, and values need no
 //! mark. Each change is a transaction. It requires that the key still has the lease, or does not exist. So a key
 //! written by another client since the last read stays unchanged.
@@ -133,7 +133,7 @@ impl<R: EtcdClient> Etcd<R> {
         self
     }
 
-    /// Returns how long the lease lasts after its last renewal.
+    /// Returns the duration of the lease after its last renewal.
     pub fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }

@@ -11,7 +11,7 @@ use crate::mirror_task::{MirrorInput, MirrorTask};
 use crate::settings::MirrorSettings;
 use crate::status::MirrorStatus;
 
-/// Running mirror. Dropping the handle stops the mirror at once. The next mirror of this target continues with the
+/// Running mirror. Dropping the handle stops the mirror immediately. The next mirror of this target continues with the
 /// missing steps.
 #[derive(Debug)]
 pub struct Mirror<V> {

@@ -248,7 +248,7 @@ impl MirrorMemory {
         adopted.keys().try_for_each(|mirror| self.flush(mirror))
     }
 
-    /// Remembers for a while that a standby wants these entries of `mirror`.
+    /// Remembers for a limited time that a standby wants these entries of `mirror`.
     pub(crate) fn remember_desired(&self, mirror: &str, desired: impl IntoIterator<Item = (String, EntryRecord)>) {
         let now = Instant::now();
         let mut records = self.records();

@@ -1,8 +1,9 @@
 //! Backends behind one address, maintained with nftables. The kernel forwards the connections.
 //!
 //! A mirror owns a whole table: other tables are ignored, and foreign content in the table is removed. The table is
-//! written in one transaction, so that no packet meets a half-written table. The kernel tracks connections, so that
-//! an existing connection keeps its backend even after the backend was removed. Nothing has to be drained.
+//! written in one transaction, so that no packet is processed with a partly written table. The kernel tracks
+//! connections, so that an existing connection keeps its backend even after the backend was removed. Nothing has to be
+//! drained.
 //!
 //! UDP connections have no end. A client that keeps sending from one port keeps its backend until it pauses for
 //! `net.netfilter.nf_conntrack_udp_timeout` (30 s by default; 120 s after responses).

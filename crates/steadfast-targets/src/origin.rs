@@ -45,7 +45,7 @@ pub struct Origin {
 /// Uncertainty about the desired entries. Only the affected entries are protected from removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// Every cluster that feeds the mirror, certain or not.
+    /// All clusters that provide entries of the mirror, including clusters with an uncertain view.
     pub sources: BTreeSet<String>,
     /// Clusters with uncertain objects, and the reason.
     pub clusters: BTreeMap<String, Arc<str>>,

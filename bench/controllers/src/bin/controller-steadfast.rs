@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 struct SteadfastController {
     controller: RunningController,
     keys: Vec<ObjectKey>,
-    // Declared last, so that it is dropped after the controller.
+    // This field is declared last, so that it is dropped after the controller.
     _factory: InformerFactory,
 }
 

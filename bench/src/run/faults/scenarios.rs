@@ -203,7 +203,7 @@ async fn turned_away(setup: &mut Setup) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Cuts the network for two seconds, and then expires all earlier versions.
+/// Resets all connections, rejects new connections for two seconds, and then expires all earlier versions.
 async fn cut(setup: &mut Setup, change: fn(&mut Setup) -> Result<(), BenchError>) -> Result<(), BenchError> {
     setup.start_synced_client().await?;
     setup.mark_fault_start();

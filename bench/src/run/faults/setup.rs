@@ -153,7 +153,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Writes this number of times at once.
+    /// Makes this number of writes without pauses.
     pub(super) fn write(&mut self, times: usize) -> Result<(), BenchError> {
         (0..times).try_for_each(|_| self.expected.write(&self.server))
     }

@@ -37,12 +37,13 @@ pub(in crate::run) struct Measurement {
 }
 
 /// Metrics and units in files of earlier versions, and their current names.
-const RENAMED: [(&str, &str); 7] = [
+const RENAMED: [(&str, &str); 8] = [
     ("sync, processor", "sync, CPU time"),
     ("sync, server's processor", "sync, server's CPU time"),
     ("processor an event", "CPU time per event"),
     ("server's processor a write", "server's CPU time per write"),
     ("relist, processor", "relist, CPU time"),
+    ("relist, peak to settled", "relist, peak relative to memory before"),
     ("a second", "per second"),
     ("KB an object", "KB per object"),
 ];
@@ -127,7 +128,8 @@ impl Measurement {
     pub(in crate::run) fn median(&self) -> f64 {
         let sorted = self.sorted();
         let middle = sorted.len() / 2;
-        // The mean of both middle values, since two rounds are the default for large sizes.
+        // With an even number of rounds, the median is the mean of both middle values. Two rounds are the default for
+        // large sizes.
         if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
     }
 

@@ -1,6 +1,7 @@
 //! Values of the types that the Kubernetes API adds to CEL.
 //!
-//! Parsers and comparisons follow the libraries of a real API server, with their quirks.
+//! Parsers and comparisons follow the libraries of a real API server, including their deviations from the
+//! specifications.
 //!
 //! | module | content |
 //! |---|---|

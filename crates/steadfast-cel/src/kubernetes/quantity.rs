@@ -36,7 +36,7 @@ struct Parts<'t> {
 }
 
 impl Quantity {
-    /// Parses a quantity as a real server does: texts such as `.` and `-` are zero.
+    /// Parses a quantity as a real server does: strings such as `.` and `-` are zero.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return None;
@@ -218,7 +218,7 @@ fn split_parts(text: &str) -> Option<Parts<'_>> {
     };
     let has_digits = stripped.len() < signless.len() || !whole.is_empty() || !fraction.is_empty();
     let whole = if whole.is_empty() { "0" } else { whole };
-    // All letters of suffixes are skipped at once. Combinations that do not exist fail later in `parse_suffix`.
+    // All letters of suffixes are skipped together. Combinations that do not exist fail later in `parse_suffix`.
     let exponent = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
     let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
     let has_integer_exponent = exponent.bytes().all(|letter| letter.is_ascii_digit());

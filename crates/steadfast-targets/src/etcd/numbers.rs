@@ -1,11 +1,11 @@
-//! Lease IDs and ends of prefix ranges, computed from texts.
+//! Lease IDs and ends of prefix ranges, computed from strings.
 
 /// Returns the lease ID for a mark and a prefix. The ID is equal in every release of this program.
 pub(super) fn lease_id(mark: &str, prefix: &str) -> i64 {
     fnv_hash(&[mark, prefix])
 }
 
-/// FNV-1a over texts with a zero byte between them, as a positive number.
+/// FNV-1a over strings with a zero byte between them, as a positive number.
 pub(super) fn fnv_hash(texts: &[&str]) -> i64 {
     let bytes = texts
         .iter()

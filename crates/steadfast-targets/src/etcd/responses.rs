@@ -1,4 +1,4 @@
-//! Reads responses of the gateway: bytes are in Base64, numbers are texts, and empty values are left out.
+//! Reads responses of the gateway: bytes are in Base64, numbers are strings, and empty values are left out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -62,7 +62,7 @@ struct ObservedState {
     process: Option<Process>,
     /// True if the socket failed to respond to a poll since the last read.
     has_missed_poll: bool,
-    /// Description of the last restart, until the mirror takes it for its log.
+    /// Description of the last restart, until the mirror logs it.
     reason: Option<String>,
     /// Servers whose health checks are configured and not enabled.
     unchecked: BTreeSet<String>,

@@ -122,7 +122,7 @@ impl Journal {
                 file.set_len(self.length)?;
             }
             file.write_all(&text)?;
-            // Removals wait for this write: after a power failure the record must show the owner of the entry.
+            // Removals wait for this sync: after a power failure the record must show the owner of the entry.
             file.sync_data()
         })();
         result.map_err(|error| with_path("write", &self.path, &error))?;
