@@ -4,7 +4,7 @@
 //! A controller must reach the state that its objects specify, regardless of faults in between. If one fault changes
 //! the final state, the controller has a bug. The method is Sieve's (Sun and others, "Automatic Reliability Testing for
 //! Cluster Management Controllers", OSDI '22). Sieve found 46 bugs in ten controllers with three kinds of faults:
-//! crashes between two steps, old views, and states that are never observed.
+//! crashes between two steps, stale reads, and states that are never observed.
 //!
 //! ```
 //! use std::time::Duration;

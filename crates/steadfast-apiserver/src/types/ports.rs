@@ -53,8 +53,8 @@ pub(crate) fn port_violations(api_version: &str, kind: &str, object: &Value) -> 
     violations
 }
 
-/// Adds the wrong ports of `object`, with paths that start at `object`. A path is built backwards from a wrong port,
-/// because valid objects need no paths.
+/// Adds the invalid ports of `object`, with paths that start at `object`. A path is built backwards from an invalid
+/// port, because valid objects need no paths.
 fn collect_violations(name: &'static str, object: &Value, violations: &mut Vec<PortViolation>) {
     for field in fields(name).unwrap_or_default() {
         let Some(value) = object.get(field.name) else { continue };

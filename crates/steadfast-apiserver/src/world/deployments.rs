@@ -265,11 +265,11 @@ impl<'a> Rollout<'a> {
         let set = self.current.map_or_else(String::new, |(key, _)| key.name.clone());
         let deadline = number(deployment, "/spec/progressDeadlineSeconds").unwrap_or(PROGRESS_DEADLINE);
         let existing = conditions::find(deployment, "Progressing");
-        // Progress of a rollout whose deadline has passed makes it progress again.
+        // A rollout whose deadline has passed counts as progressing again after its next step.
         let last = existing.filter(|_| !has_progressed).map(|existing| existing["lastUpdateTime"].clone());
         let last_update = last.as_ref().and_then(Value::as_str).unwrap_or(&now).to_owned();
         let age = seconds_between(&last_update, &now);
-        // The new reason is also a new update time, so a late rollout stays late until it progresses.
+        // The new reason has a new update time, so a late rollout stays late until its next step.
         let was_late = !has_progressed && existing.is_some_and(|existing| existing["reason"] == DEADLINE_EXCEEDED);
         let is_late = !is_complete && (age >= deadline || was_late) && deployment["spec"]["paused"] != true;
         let (reason, message) = match (is_complete, is_late) {

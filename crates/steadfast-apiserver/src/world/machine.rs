@@ -153,7 +153,7 @@ impl Machine {
         let Some(object) = self.view.get(&key).cloned() else { return true };
         let context = Context { view: &self.view, clock: cluster.clock, now };
         let mut plan = Plan::default();
-        // An object that the garbage collector deletes is reconciled no more.
+        // An object that the garbage collector deletes is no longer reconciled.
         if !garbage::collect(&context, &key, &object, &mut plan) {
             reconcile_kind(&mut self.kubelet, &context, &key, &object, &mut plan);
         }

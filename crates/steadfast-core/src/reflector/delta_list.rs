@@ -1,4 +1,4 @@
-//! Relists by difference: metadata of the whole collection, and in full only the objects that differ from the cache.
+//! Delta relists: metadata of the whole collection, and in full only the objects that differ from the cache.
 //!
 //! After `410 Expired` everything must be listed, although often almost nothing has changed. Metadata cost a server
 //! between a third and a half as much as whole objects. They arrive in pages at one version V, with the UID and version
@@ -35,7 +35,7 @@ const MAX_FETCHES: usize = 4;
 /// Cause of a rejected list of metadata.
 const NO_COMMON_VERSION: &str = "the pages of a metadata list have no common version";
 
-/// Relist by difference in progress.
+/// Delta relist in progress.
 #[derive(Clone, Debug)]
 pub(super) struct DeltaList {
     /// The full transfer that this list replaces.
@@ -275,7 +275,7 @@ impl DeltaList {
         effects
     }
 
-    /// Abandons the relist by difference for the reason `why`, and requests a full list: immediately, unless the server
+    /// Abandons the delta relist for the reason `why`, and requests a full list: immediately, unless the server
     /// has requested a delay.
     pub(super) fn list_all(&self, why: Arc<str>) -> Effects {
         let mut effects = self.abandon();
@@ -383,7 +383,7 @@ impl DeltaList {
         }
     }
 
-    /// Abandons the relist by difference, which counts as a failed list. The next list is full, unless a
+    /// Abandons the delta relist, which counts as a failed list. The next list is full, unless a
     /// full list would have failed in the same way.
     fn abandon_and_wait(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         // Without a response head, the failure is no evidence against the method.

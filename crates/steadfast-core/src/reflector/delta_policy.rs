@@ -1,4 +1,4 @@
-//! Decision for or against relists by difference.
+//! Decision for or against delta relists.
 //!
 //! The savings were measured with a real server and 20,000 pods of 9 KB. The metadata of an object cost the server 43
 //! to 68 µs in JSON and 15 to 25 µs in protobuf. The whole object cost 90 to 155 µs in a JSON list, 130 to 200 µs in a
@@ -6,7 +6,7 @@
 //! µs in JSON; their metadata cost 8 to 16 µs. Each object that differs requires its own request, which cost 2.7 ms in
 //! the same setup. One differing object in 200 therefore uses up half of the savings for such config maps, and a tenth
 //! for pods. The decision therefore does not depend on the size of the objects. Small objects are mostly metadata, so a
-//! relist by difference saves or loses little.
+//! delta relist saves or loses little.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const CHANGE_HALF_LIFE: Duration = Duration::from_secs(600);
 /// Decision whether lists are made by difference, and its inputs.
 #[derive(Debug)]
 pub(super) struct DeltaPolicy {
-    /// The setting, if it forces or disables relists by difference.
+    /// The setting, if it forces or disables delta relists.
     setting: Option<bool>,
     /// Minimum number of cached objects.
     min_objects: usize,

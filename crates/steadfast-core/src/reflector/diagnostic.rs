@@ -82,7 +82,7 @@ pub enum Diagnostic {
         fetched: Option<usize>,
     },
     /// Too many objects differ, or the differing objects cannot be requested separately. A full list replaces the
-    /// relist by difference.
+    /// delta relist.
     ListingAll {
         /// Cause.
         why: Arc<str>,

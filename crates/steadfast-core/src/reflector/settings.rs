@@ -11,17 +11,17 @@ pub struct ReflectorSettings {
     /// Controls whether streamed lists are tried first. `None` selects the cheaper method for the server: streams for
     /// protobuf ([`ListHints::protobuf`](super::ListHints::protobuf)), pages for JSON. Defaults to `None`.
     pub streamed_lists: Option<bool>,
-    /// Controls relists by difference after `410 Expired`, if few objects can have changed. Such a relist requests the
+    /// Controls delta relists after `410 Expired`, if few objects can have changed. Such a relist requests the
     /// metadata of all objects, and in full only the objects that differ from the cache. `None` enables it where it
     /// saves the most, which is JSON. Defaults to `None`.
     pub delta_relists: Option<bool>,
-    /// Minimum number of cached objects for a relist by difference. A full list of fewer objects is cheap, and hardly
+    /// Minimum number of cached objects for a delta relist. A full list of fewer objects is cheap, and hardly
     /// any of them may differ. Defaults to 1600.
     pub delta_min_objects: usize,
     /// Maximum share of objects that may differ: one in this number, and at most 200 objects. Each requires a request,
     /// which costs a real server as much as 60 to 80 objects of 6 KB in a list. Defaults to 200.
     pub delta_one_in: usize,
-    /// Maximum duration of a relist by difference. The etcd of a real server is compacted every 5 minutes, which
+    /// Maximum duration of a delta relist. The etcd of a real server is compacted every 5 minutes, which
     /// removes earlier versions. Defaults to 5 minutes.
     pub delta_timeout: Duration,
     /// Number of objects in a page; `None` for a single response. Defaults to 500.

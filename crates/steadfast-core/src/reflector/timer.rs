@@ -7,7 +7,7 @@ pub(super) enum Timer {
     Delay,
     /// Longest stall of a list, or longest duration of its initial events.
     ListStall,
-    /// End of a delay, longest stall, or deadline of a relist by difference.
+    /// End of a delay, longest stall, or deadline of a delta relist.
     DeltaList,
     /// Deadline of the probe that distinguishes a lagging replica from another history.
     Decision,

@@ -50,7 +50,7 @@ pub struct CombinedFindings {
     pub log: String,
     /// Recorded trace, one record per line, for the analysis of a failed seed.
     pub trace: String,
-    /// Number of relists by difference that found differing objects.
+    /// Number of delta relists that found differing objects.
     pub differences: usize,
 }
 

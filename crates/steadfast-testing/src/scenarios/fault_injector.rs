@@ -157,9 +157,9 @@ pub(super) fn inject(
 }
 
 /// Applies `response` to requests that match `rule`. If `on`, `response` also applies to one request for a single
-/// object during a relist by difference.
+/// object during a delta relist.
 fn respond_also(faults: &Faults, on: bool, rule: RequestRule, response: InjectedResponse) {
-    // A relist by difference requests single objects, and one of these requests receives the response as well.
+    // A delta relist requests single objects, and one of these requests receives the response as well.
     if on {
         faults.respond(RequestRule::any().verb(Verb::State).times(1), response.clone());
     }

@@ -149,7 +149,7 @@ impl ScenarioRun {
         WatchedInformer { informer, recording, observer }
     }
 
-    /// Waits until `watched` are synced and fresh, and their handlers have seen the existing objects.
+    /// Waits until `watched` are synced and fresh, and their handlers have received the existing objects.
     pub(super) async fn wait_until_ready<K: CachedConfigMap>(
         &self,
         watched: &[&WatchedInformer<K>],

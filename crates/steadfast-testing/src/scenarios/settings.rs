@@ -19,7 +19,7 @@ pub struct ScenarioSettings {
     /// True if clients over TCP reach the replicas through the faulty network. In memory, clients always do.
     pub proxied: bool,
     /// Maximum lag of a fresh stream behind the newest change. It exceeds two seconds only if the server withholds a
-    /// change that no client can know about.
+    /// change that no client can detect.
     pub lag: Duration,
 }
 

@@ -164,8 +164,8 @@ impl HarmfulDecisions<'_> {
         Ok(Some(other))
     }
 
-    /// Cuts a candidate off until its knowledge of the holder is outdated. On its return, gives the candidate the
-    /// current or a new lease, and hides this from the holder.
+    /// Disconnects a candidate until its last observation of the holder is outdated. After the reconnect, gives the
+    /// candidate the current or a new lease, and hides this from the holder.
     fn give_to_returning_candidate(&mut self, candidate: usize, duration: Duration) {
         let program = self.programs[candidate].clone();
         let deletes_lease = self.random.draw().is_multiple_of(2) && program.election.holder().is_some();

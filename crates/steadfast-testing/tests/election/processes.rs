@@ -44,7 +44,7 @@ fn only_one_of_three_processes_writes() -> Result<(), TestError> {
     }
 }
 
-/// Stands for election, and writes while leading, until the parent process ends.
+/// Participates in the election, and writes while leading, until the parent process ends.
 async fn run_candidate(kubeconfig: &Path) -> Result<(), TestError> {
     let (parent_ended, mut parent_end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

@@ -67,12 +67,12 @@ fn random_histories_keep_the_contract() -> Result<(), TestkitError> {
         }
     }
     assert_eq!(failed_seeds, [0; 0], "these seeds violate the contract");
-    println!("{difference_count} of {seeds} seeds have relists by difference");
-    // A single seed may have no relist by difference. If none of many seeds has one, the seeds do not test such
+    println!("{difference_count} of {seeds} seeds have delta relists");
+    // A single seed may have no delta relist. If none of many seeds has one, the seeds do not test such
     // relists.
     assert!(
         seeds < 20 || difference_count > seeds / 10,
-        "only {difference_count} of {seeds} seeds have relists by difference"
+        "only {difference_count} of {seeds} seeds have delta relists"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Relists by difference: the transferred objects, and equality with the result of a full list.
+//! Delta relists: the transferred objects, and equality with the result of a full list.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Relists by difference from a real kube-apiserver: metadata at a version, and single objects at that version.
+//! Delta relists from a real kube-apiserver: metadata at a version, and single objects at that version.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Verdicts of rules in CEL, which are evaluated without the lock of the store.
+//! Results of CEL validation rules, which are evaluated without the lock of the store.
 //!
 //! A write that needs a CEL validation ends without a change and stores the request for the validation here. Its caller
 //! evaluates the rules and repeats the write. The repeated write finds the result if neither the object nor its

@@ -1,4 +1,4 @@
-//! Forms of kubeconfigs. Each form is loaded from a file and used for a request.
+//! Kinds of kubeconfigs. Each kubeconfig is loaded from a file and used for a request.
 
 use serde_json::{Value, json};
 use steadfast::transport::TransportError;

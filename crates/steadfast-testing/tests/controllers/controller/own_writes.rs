@@ -26,8 +26,8 @@ pub(super) struct Context {
     created_count: AtomicU64,
 }
 
-/// Creates missing children and deletes surplus ones, naively, as in a tutorial: it reads only the cache, and the
-/// server generates the names.
+/// Creates missing children and deletes surplus ones, as in a tutorial: it reads only the cache, and the server
+/// generates the names.
 pub(super) async fn ensure_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
     let failure = |error: &dyn std::error::Error| Failure(error.to_string());
     let lister = context.children.lister().map_err(|error| failure(&error))?;

@@ -21,7 +21,7 @@ use super::{
     empty_config_map, is_not_found, parents, run_controller, value,
 };
 
-/// Returns the smallest fault that changes the final state, and the differences.
+/// Returns the least severe fault that changes the final state, and the differences.
 fn smallest_finding<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), TestkitError>
 where
     C: Fn(Connection) -> CF + Sync,
@@ -232,8 +232,8 @@ fn cleanup_from_memory_is_found() -> Result<(), TestkitError> {
     Ok(())
 }
 
-/// Creates the child of a parent with a generated name, unless the process remembers it. If uncertain, reads the
-/// children, and expects exactly one.
+/// Creates the child of a parent with a generated name, unless the process has a record of the child. If uncertain,
+/// reads the children, and expects exactly one.
 async fn create_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let prefix = child_name(&parent);
     let is_new = context.memory.lock().insert(prefix.clone());
@@ -249,7 +249,7 @@ async fn create_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Res
     Ok(Action::await_change())
 }
 
-/// Bug: a restarted process has forgotten the creation, and repeats it under another generated name.
+/// Bug: a restarted process has no record of the creation, and repeats it under another generated name.
 #[test]
 fn creation_remembered_in_process_is_found() -> Result<(), TestkitError> {
     let report =
@@ -257,8 +257,8 @@ fn creation_remembered_in_process_is_found() -> Result<(), TestkitError> {
     println!("{report}");
     let faults: Vec<String> = report.findings().iter().map(|finding| finding.fault.to_string()).collect();
     assert!(faults.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
-    // Without a crash, the process still remembers the child. After a crash before the creation, no child exists.
-    // Neither fault may be a finding.
+    // Without a crash, the process still has the record of the child. After a crash before the creation, no child
+    // exists. Neither fault may be a finding.
     assert!(faults.iter().all(|fault| fault.starts_with("crash-")), "{report}");
     assert!(!faults.contains(&format!("crash-before controller #1 create {PATH}")), "{report}");
     Ok(())

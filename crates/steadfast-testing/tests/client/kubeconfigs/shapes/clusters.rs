@@ -11,7 +11,7 @@ fn wrapped(text: &str, width: usize, end: &str) -> String {
     lines.join(end)
 }
 
-/// Returns the forms of clusters, independent of users.
+/// Returns the variants of clusters, independent of users.
 pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
     let url = fixtures.server.url(0);
     let host = url.trim_start_matches("https://").to_owned();
@@ -93,7 +93,7 @@ pub(super) fn forms(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Returns the forms of a server without TLS, to which kubectl sends no credentials.
+/// Returns the variants of a server without TLS, to which kubectl sends no credentials.
 fn plain(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let url = fixtures.plain_server.url(0);
     let host = url.trim_start_matches("http://").to_owned();
@@ -134,7 +134,7 @@ fn plain(fixtures: &ShapeFixtures) -> Vec<Shape> {
     forms.into_iter().map(shape).collect()
 }
 
-/// Returns each form with a token user, and selected forms with each of several other users.
+/// Returns each variant with a token user, and selected variants with each of several other users.
 pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let mut shapes = plain(fixtures);
     let token = json!({"token": SECRET});

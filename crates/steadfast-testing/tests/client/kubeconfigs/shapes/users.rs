@@ -227,7 +227,7 @@ fn plugins(fixtures: &ShapeFixtures) -> Vec<(&'static str, Value, String)> {
     ]
 }
 
-/// Returns each form with the plain cluster.
+/// Returns each variant with the plain cluster.
 pub(super) fn shapes(fixtures: &ShapeFixtures) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (form, user) in tokens().into_iter().chain(certificates(fixtures)) {
