@@ -70,10 +70,7 @@ fn random_histories_keep_the_contract() -> Result<(), TestkitError> {
     println!("{difference_count} of {seeds} seeds have delta relists");
     // A single seed may have no delta relist. If none of many seeds has one, the seeds do not test such
     // relists.
-    assert!(
-        seeds < 20 || difference_count > seeds / 10,
-        "only {difference_count} of {seeds} seeds have delta relists"
-    );
+    assert!(seeds < 20 || difference_count > seeds / 10, "only {difference_count} of {seeds} seeds have delta relists");
     Ok(())
 }
 
