@@ -73,7 +73,7 @@ pub(crate) mod guide {
         let web = pods.lister()?.get("default", "web-0")?;            // Option<Object<Pod>>, never blocks
         println!("{}: {}", web.is_some(), pods.freshness());          // "true: fresh, proven 0.4 s ago"
 
-        informers.shutdown_drained(Duration::from_secs(5)).await;     // says what was not delivered
+        informers.shutdown_drained(Duration::from_secs(5)).await;     // returns the undelivered events
         Ok(())
     }
 
@@ -99,11 +99,11 @@ async fn reading(pods: steadfast::Informer<Pod>, by_node: steadfast::Index<Pod, 
         pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
     }
 
-    // Waits for a state of the cache, woken by its changes; the error says what was last seen, and how fresh that is.
+    // Waits until the cached object meets the condition. An error reports the last observed state and the freshness.
     let web = ObjectKey::namespaced("shop", "web-0");
     let pod = pods.until_object(&web, |pod| pod.is_some_and(is_running), Duration::from_secs(60)).await?;
 
-    // Nothing is copied that is not kept: a snapshot does not change.
+    // A snapshot does not change. It shares the objects of the cache instead of copying them.
     let snapshot = pods.snapshot();
     let selector = parse_selector("app=web,tier in (a,b),!legacy")?;
     for pod in snapshot.select(Some("shop"), &selector) { println!("{}", pod.name_any()); }
@@ -132,7 +132,7 @@ async fn without_a_cache(connection: Connection) -> Result<(), Box<dyn Error>> {
     fn forget<T>(_: T) {}
     fn remember<T>(_: T) {}
 
-    let mut objects = steadfast::list::<Pod>(&connection, Scope::all());          // in pages; one object held at a time
+    let mut objects = steadfast::list::<Pod>(&connection, Scope::all());          // in pages; buffers one object at a time
     while let Some(pod) = objects.next().await { keep(pod?); }
 
     let version = objects.version().expect("a complete list has one");
