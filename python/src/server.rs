@@ -304,7 +304,7 @@ fn check_replica(server: &ApiServer, replica: usize) -> PyResult<usize> {
     if replica < server.replicas() {
         return Ok(replica);
     }
-    Err(PyValueError::new_err(format!("there is no replica {replica}; the server has {}", server.replicas())))
+    Err(PyValueError::new_err(format!("no replica {replica}: the number of replicas is {}", server.replicas())))
 }
 
 fn value(object: &Bound<'_, PyAny>) -> PyResult<Value> {

@@ -63,7 +63,7 @@ impl Fleet {
                     }
                     steps += 1;
                     if let Err(status) = deployment.step(&server) {
-                        tracing::error!(%status, "the fleet has stopped: a write was refused");
+                        tracing::error!(%status, "the simulated workloads have stopped: a write was rejected");
                         // The task owns the server. Its end would look like an outage to the informers.
                         return std::future::pending().await;
                     }

@@ -62,7 +62,7 @@ fn judge(resource: &ServedResource, working: Option<u64>, expired: Option<u64>) 
         (None, _) => Finding::failure(
             CHECK,
             resource,
-            "a watch from the current version expires at once (410)",
+            "a watch from the current version expires immediately (410)",
             "each watch ends, and informers relist again and again",
             "check the clocks and logs of the API servers and of etcd; restart the API server that responds",
         ),

@@ -56,10 +56,10 @@ const fn number(
 
 /// All faults, in the order of the help.
 pub(crate) const CATALOG: &[FaultDefinition] = &[
-    once("stop", "a replica's process ends: connections are reset, new ones rejected", Faults::stop),
-    once("start", "a stopped replica starts, with an empty watch window", Faults::start),
-    once("restart", "stop and start at once", Faults::restart),
-    switch("refuse", "refuse[=off]", "new connections are refused", Faults::refuse),
+    once("stop", "a replica's process ends: connections are reset, and new connections are rejected", Faults::stop),
+    once("start", "a stopped replica starts, with an empty watch cache", Faults::start),
+    once("restart", "a replica stops, and starts again immediately", Faults::restart),
+    switch("refuse", "refuse[=off]", "new connections are rejected", Faults::refuse),
     switch(
         "accept-and-close",
         "accept-and-close[=off]",
@@ -73,8 +73,8 @@ pub(crate) const CATALOG: &[FaultDefinition] = &[
         "connections are reset after this many bytes",
         Faults::reset_after_bytes,
     ),
-    switch("black-hole", "black-hole[=off]", "packets vanish in both directions", Faults::black_hole),
-    once("cut", "connections are reset and new ones refused until `heal`", Faults::cut),
+    switch("black-hole", "black-hole[=off]", "packets in both directions are dropped silently", Faults::black_hole),
+    once("cut", "connections are reset, and new connections are rejected until `heal`", Faults::cut),
     once("heal", "ends `cut` and all other faults of connections", Faults::heal),
     once("goaway", "HTTP/2 connections receive a GOAWAY", Faults::goaway),
     switch("freeze", "freeze[=off]", "the server responds to pings only", Faults::freeze),
@@ -107,7 +107,7 @@ pub(crate) const CATALOG: &[FaultDefinition] = &[
             faults.split_bodies(usize::try_from(bytes).unwrap_or(usize::MAX));
         },
     ),
-    switch("lag", "lag[=off]", "the watch cache of a replica stops following", Faults::lag),
+    switch("lag", "lag[=off]", "the watch cache of a replica is no longer updated", Faults::lag),
     switch(
         "freeze-etcd",
         "freeze-etcd[=off]",
@@ -122,10 +122,10 @@ pub(crate) const CATALOG: &[FaultDefinition] = &[
     FaultDefinition {
         name: "respond",
         usage: "respond=CODE[,resource=NAME][,namespace=NAME][,verb=VERB][,times=N][,retry-after=DURATION]",
-        effect: "matching requests get this status instead of the true response",
+        effect: "matching requests get this status instead of the real response",
         action: Action::Respond,
     },
-    once("respond-truly", "ends all `respond`", Faults::clear_rules),
+    once("respond-truly", "ends all faults `respond`", Faults::clear_rules),
     FaultDefinition { name: "none", usage: "none", effect: "ends all faults that are on", action: Action::Clear },
 ];
 

@@ -42,7 +42,7 @@ impl Selection {
             };
         }
         let scenario = catalog::named(name).ok_or_else(|| {
-            format!("there is no scenario and no fault {name:?}; `steadfast lab all --list` lists all scenarios")
+            format!("unknown scenario or fault {name:?}; `steadfast lab all --list` lists all scenarios")
         })?;
         Ok(Self::Named(scenario.name))
     }

@@ -58,7 +58,7 @@ impl fmt::Display for MergeError {
                 let description = section.trim_end_matches('s');
                 write!(
                     f,
-                    "it has a {description} {name:?} that `steadfast serve` did not create; choose another name with --context"
+                    "the file has a {description} {name:?} that `steadfast serve` did not create; choose another name with --context"
                 )
             }
         }

@@ -106,7 +106,7 @@ fn update_failure(file: &Path, reason: &UpdateError<MergeError>) -> Failure {
             Failure::run(format!("{file} cannot be written: {error}; choose another place with --kubeconfig"))
         }
         UpdateError::Locked(lock) => Failure::run(format!(
-            "{file} is being changed by another program, which holds {}; remove it if that program is no longer running",
+            "another program is changing {file} and holds the lock file {}; remove the lock file if that program is no longer running",
             lock.display()
         )),
         UpdateError::Rejected(reason @ MergeError::Taken { .. }) => {

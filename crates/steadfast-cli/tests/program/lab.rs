@@ -75,7 +75,7 @@ fn impossible_selection_is_rejected_with_reason() {
         "{}",
         stderr_text(&output)
     );
-    for (name, reason) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {
+    for (name, reason) in [("F31", "cannot be made"), ("F35", "unknown scenario or fault"), ("nope", "--list")] {
         let output = steadfast(&["lab", name]);
         assert!(!output.status.success(), "{name}");
         assert!(stderr_text(&output).contains(reason), "{name}: {}", stderr_text(&output));

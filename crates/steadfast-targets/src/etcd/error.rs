@@ -96,7 +96,9 @@ impl EtcdError {
 /// Returns advice for an error message of etcd.
 fn remedy(message: &str) -> &'static str {
     match message {
-        _ if message.contains("user name is empty") => "; it has users: give the mirror one, with a password",
+        _ if message.contains("user name is empty") => {
+            "; etcd requires authentication: configure a user with a password for the mirror"
+        }
         _ if message.contains("permission denied") => {
             "; grant the role of the user `readwrite` for the prefix, and for the owner record next to it"
         }

@@ -331,7 +331,10 @@ async fn server_errors_include_remedy() -> Result {
     running.etcdctl(&["user", "grant-role", "root", "root"])?;
     running.etcdctl(&["auth", "enable"])?;
     let error = running.target("m")?.read().await.expect_err("authentication is enabled");
-    assert!(error.to_string().ends_with("; it has users: give the mirror one, with a password"), "{error}");
+    assert!(
+        error.to_string().ends_with("; etcd requires authentication: configure a user with a password for the mirror"),
+        "{error}"
+    );
     let target = running.target("m")?.user("root", || Ok("wrong".to_owned()));
     let error = target.read().await.expect_err("a wrong password").to_string();
     assert!(error.contains("authentication failed") && !error.contains("wrong"), "{error}");
