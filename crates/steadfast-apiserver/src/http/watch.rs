@@ -230,7 +230,7 @@ struct WatchStream {
     cursor: u64,
     /// Revision of the last change that was read, even if the watch did not select it. Starts at the start revision.
     last_sent: u64,
-    /// Revision that bookmarks must exceed. A real server remembers the start version of the watch, and the last change
+    /// Revision that bookmarks must exceed. A real server records the start version of the watch, and the last change
     /// in its cache at the start. It drops all bookmarks that are not above both. Changes that the watch did not
     /// receive count too.
     bookmark_floor: u64,
@@ -365,8 +365,8 @@ impl WatchStream {
         let is_selected = |object: Option<&Arc<serde_json::Value>>| {
             object.is_some_and(|object| self.selector.is_everything() || self.selector.matches(object))
         };
-        // The event depends on the selector before and after the change: a client sees an object that leaves the
-        // selector as deleted.
+        // The event depends on the selector before and after the change: for a client, an object that leaves the
+        // selector is deleted.
         match (is_selected(change.previous.as_ref()), is_selected(change.object.as_ref())) {
             (false, true) => self.put_line(buffer, "ADDED", change, ObjectState::Current),
             (true, true) => self.put_line(buffer, "MODIFIED", change, ObjectState::Current),

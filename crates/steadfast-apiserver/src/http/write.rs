@@ -117,7 +117,7 @@ async fn delete_selected(
     let options = ListOptions { limit, ..options.clone() };
     let page = list::find(exchange, write.target, &options, selector, &rendering).await?;
     exchange.write(|state| {
-        // One write for the whole collection: no request sees a part of the deletion.
+        // One write for the whole collection: no request reads a partly deleted collection.
         for found in &page.objects {
             let namespace = found.namespace.clone().unwrap_or_default();
             let target = WriteTarget { namespace, name: found.name.clone(), ..target.clone() };

@@ -74,7 +74,7 @@ impl<T: Transport> AsyncRead for ControlledStream<T> {
 impl<T: Transport> AsyncWrite for ControlledStream<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_passage(context))?;
-        // The budget limits each write before the transport sees the bytes, so that the reset happens at the exact
+        // The budget limits each write before the transport receives the bytes, so that the reset happens at the exact
         // byte.
         let allowed = self.link.allowance(bytes.len());
         // An exhausted budget resets the connection, even in the middle of a message.

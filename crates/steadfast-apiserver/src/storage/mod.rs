@@ -51,7 +51,7 @@ impl Store {
             let mut state = self.lock();
             let before = state.terminating.next();
             let outcome = change(&mut state);
-            // The caches advance under the same lock, so that no reader sees the change in the store but not in the
+            // The caches advance under the same lock, so that no reader finds the change in the store but not in the
             // caches.
             state.advance_caches();
             (outcome, state.terminating.next() != before)

@@ -128,7 +128,7 @@ impl UsesVisitor {
     }
 
     fn variable(&self, expr: &Expr, name: &str) -> Option<Chain> {
-        // The innermost binding of a name wins.
+        // The innermost binding of a name applies.
         let binding = self.bound_names.iter().rev().find(|(bound_name, _)| bound_name == name);
         let (root, steps) = match binding {
             Some((_, part)) => part.clone()?,

@@ -97,7 +97,7 @@ impl NetworkFaults {
         self.record_once(&format!("truncate_after({bytes})"));
     }
 
-    /// Ends one direction: the receiver sees the end after the bytes in flight, and later bytes of the sender are
+    /// Ends one direction: the receiver reads the end after the bytes in flight, and later bytes of the sender are
     /// dropped. The other direction continues.
     pub fn half_close(&self, direction: Direction) {
         self.network.command(self.connection, |commands| {

@@ -52,7 +52,7 @@ pub(super) fn inject(
     random: &mut Random,
 ) -> &'static str {
     let faults = server.faults().replica(replica);
-    // The rule applies to few requests: a rule that never expires would make every run end in a relist storm.
+    // The rule applies to few requests: a rule that never expires would make every run end in endless relists.
     let rule = || RequestRule::any().times(2);
     let cut = || if on { faults.cut() } else { faults.heal() };
     match fault {

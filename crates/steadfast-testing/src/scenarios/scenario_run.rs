@@ -72,7 +72,7 @@ impl ScenarioRun {
         let builder = scenario_settings.server.seed(target.seed).protobuf(target.form.protobuf);
         let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
-        // The injected fault is active before all clients, so that no client sees the server without the fault.
+        // The injected fault is active before all clients, so that no client reaches the server without the fault.
         (target.server_fault)(&server);
         let path = NetworkPath::to_server(&server, target, scenario_settings.proxied)?;
         // Without TLS there is no ALPN, so that clients in memory must assume HTTP/2.

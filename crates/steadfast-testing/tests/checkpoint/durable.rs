@@ -187,7 +187,7 @@ async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), T
     server.delete_named("configmaps", "default", "c")?;
 
     let program = ProgramRun::start(&server, &path, 3).await?;
-    // The informer learns of the deletion before the handler has acknowledged the repeated delivery.
+    // The informer receives the deletion before the handler has acknowledged the repeated delivery.
     register_mirror(&program, &log, |_| HandlerAction::TakeTime(Duration::from_secs(1)))?;
     program.settle(&server).await?;
     pause(5).await;

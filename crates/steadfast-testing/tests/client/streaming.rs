@@ -221,7 +221,7 @@ async fn command_outlives_its_client() {
     let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     drop((connection, pods));
     check_echo(process, "cat\n").await;
-    until("the server sees the end", || server.connections().iter().all(|record| record.ended.is_some())).await;
+    until("the server reads the end", || server.connections().iter().all(|record| record.ended.is_some())).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! A replica that takes over keys, by sharding or as the new leader, waits for caches with the last writes of the
 //! previous owner.
 //!
-//! In random histories, each replica creates the missing children of parents. The replicas trust their caches: they
-//! read only caches, and the server generates the names. Watches lag while replicas start, stop and are killed.
+//! In random histories, each replica creates the missing children of parents. The replicas read only caches, and the
+//! server generates the names. Watches lag while replicas start, stop and are killed.
 //!
 //! `STEADFAST_SEEDS=200` runs 200 seeds, starting at `STEADFAST_FIRST_SEED`. `STEADFAST_SEED=n … one_takeover`
 //! repeats one seed with its faults. The seed does not determine the order in which a controller reconciles its keys.

@@ -10,7 +10,7 @@ use steadfast_testing::{TestError, config_map};
 
 use super::{EVENT_TIMEOUT, InformerFixture, follow, settle};
 
-/// Returns a weak reference to a value that lives as long as the informer's store.
+/// Returns a weak reference to a value that exists as long as the informer's store.
 fn track_store_drop(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
     let token = Arc::new(());
     let weak = Arc::downgrade(&token);

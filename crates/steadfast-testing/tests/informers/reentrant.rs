@@ -56,7 +56,7 @@ async fn index_function_may_call_informer() -> Result<(), TestError> {
     caller.check(1);
     fixture.write("a", "2")?;
     settle().await;
-    // Only the new state needs a call of the index function. The index remembers the values of the old state.
+    // Only the new state needs a call of the index function. The index stores the values of the old state.
     caller.check(2);
     assert_eq!(names(&index.get("a")), ["a"]);
     assert!(informer.freshness().is_fresh());

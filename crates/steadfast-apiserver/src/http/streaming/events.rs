@@ -53,7 +53,7 @@ impl EventSocket {
     /// Returns the response that switches to the WebSocket, and starts to send the events of the watch. Returns
     /// `response` unchanged if the watch was rejected.
     pub(crate) fn upgrade(self, response: ApiResponse, exchange: &Exchange, encoding: Encoding) -> ApiResponse {
-        // A rejected watch keeps its plain response, so that the client sees the status.
+        // A rejected watch keeps its plain response, so that the client receives the status.
         let Content::Chunks(chunks) = response.content else { return response };
         let Handshake { sessions, accept, upgrade } = self.handshake;
         let (freeze_gate, entry) = (exchange.freeze_gate(), Arc::clone(&exchange.entry));

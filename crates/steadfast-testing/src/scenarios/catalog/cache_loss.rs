@@ -263,7 +263,7 @@ async fn time_travel<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
     let relist_recovery = move_to_lagging::<K>(&mut run, &config_maps, LagMove::Relisting).await?;
     run.checks.expect(run.full_transfers() > 1, "no relist was sent");
     run.settle(&[&config_maps]).await;
-    run.checks.expect(!backwards_detector.went_back(), "a reader saw an older value after a newer one");
+    run.checks.expect(!backwards_detector.went_back(), "a reader received an older value after a newer one");
     Ok(run.findings(detection, resume_recovery.max(relist_recovery)))
 }
 

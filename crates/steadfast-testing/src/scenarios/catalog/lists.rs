@@ -156,7 +156,7 @@ async fn huge_list<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scenari
     let recovery = run.wait_for_recovery(&[&config_maps], fault_end, Duration::from_secs(60)).await;
     is_reading.store(false, Ordering::Relaxed);
     let fewest = reader.await?;
-    run.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
+    run.checks.expect(fewest >= objects - 1, format_args!("a reader found only {fewest} objects"));
     run.settle(&[&config_maps]).await;
     Ok(run.findings(None, recovery))
 }

@@ -20,7 +20,7 @@ const OWNERS: [&str; 3] = ["a", "b", "c"];
 const CHILDREN: u64 = 4;
 const STEPS: u64 = 40;
 
-/// Number of children by owner: either the actual number, or the number that the owner's last reconcile saw.
+/// Number of children by owner: either the actual number, or the number that the owner's last reconcile counted.
 type Counts = BTreeMap<String, usize>;
 
 /// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
@@ -94,7 +94,7 @@ async fn run_random_moves(seed: u64) -> Result<(), TestError> {
     let reconcile_counts = reconcile_counts.lock().clone();
     if reconcile_counts != expected {
         return Err(format!(
-            "seed {seed}: the last reconciles saw {reconcile_counts:?} children; the owners have {expected:?}"
+            "seed {seed}: the last reconciles counted {reconcile_counts:?} children; the owners have {expected:?}"
         )
         .into());
     }

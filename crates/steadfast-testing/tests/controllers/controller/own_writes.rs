@@ -474,7 +474,7 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), TestError> {
         let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
         if is_behind {
             attempts += 1;
-            // First, neither cache sees the new child. Then the stalled cache receives only the annotation.
+            // First, neither cache receives the new child. Then the stalled cache receives only the annotation.
             fixture.server.faults().lag_at(fixture.server.revision());
             advance(2 * SECOND).await;
             assert_eq!(context.created_count.load(Ordering::Relaxed), 4);

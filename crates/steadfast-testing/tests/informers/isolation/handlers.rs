@@ -119,8 +119,11 @@ async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), TestError> {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), queue_is_empty).await?;
-        assert_eq!(handler.highest.load(Ordering::Relaxed), CHANGES, "the {name} handler saw the last state");
-        assert!(handler.calls.load(Ordering::Relaxed) >= 2 * OBJECTS, "the {name} handler saw every object change");
+        assert_eq!(handler.highest.load(Ordering::Relaxed), CHANGES, "the {name} handler received the last state");
+        assert!(
+            handler.calls.load(Ordering::Relaxed) >= 2 * OBJECTS,
+            "the {name} handler received a change of every object"
+        );
     }
     assert!(config_maps.freshness().is_fresh(), "{}", config_maps.freshness());
     for handler in &stuck_handlers {

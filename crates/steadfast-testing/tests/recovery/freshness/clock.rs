@@ -1,4 +1,4 @@
-//! Clock jumps (F31): a machine that slept while its monotonic clock advanced.
+//! Clock jumps (F31): a machine that was suspended while its monotonic clock advanced.
 
 use std::io;
 use std::net::SocketAddr;
