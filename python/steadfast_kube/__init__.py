@@ -51,7 +51,7 @@ from ._types import (
     Updated,
 )
 
-# For `isinstance`, and for `match` with mapping and sequence patterns.
+# These registrations serve `isinstance`, and `match` with mapping and sequence patterns.
 _Mapping.register(Object)
 _Mapping.register(Fields)
 _Sequence.register(Items)

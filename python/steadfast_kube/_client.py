@@ -175,7 +175,7 @@ class Client:
         if not api_version or not kind:
             raise ValueError("the object has no apiVersion or no kind")
         group, _, version = api_version.rpartition("/")
-        # The form that kubectl accepts. The core group has an empty name.
+        # kubectl accepts this form. The core group has an empty name.
         _, resource, namespaced = await self._resolve(f"{kind}.{version}.{group}")
         meta = body.get("metadata") or {}
         namespace = (meta.get("namespace") or self._default_namespace) if namespaced else None

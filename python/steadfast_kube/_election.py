@@ -21,7 +21,10 @@ class Leader:
 
     @property
     def is_leader(self) -> bool:
-        """True until the term ends. The value may be outdated immediately: write with `client`."""
+        """True until the term ends.
+
+        The term can end right after this call, so write with `client`, which checks the term.
+        """
         return self._term.is_leader
 
     @property

@@ -132,8 +132,8 @@ class Events:
     """Events of an informer, for `async for`.
 
     The stream starts with an `Added` for each cached object and never ends before the informer is stopped: errors are
-    reported by `freshness`. A slow reader loses no final state, since the pending events of one object are merged. A
-    cancelled read loses nothing either: the event stays in the queue.
+    reported by `freshness`. A slow reader always receives the latest state or the deletion of each object, since the
+    pending events of one object are merged. A cancelled read loses no event: the event stays in the queue.
 
     One task can read a stream at a time.
     """
@@ -337,7 +337,7 @@ class Informers(InformersBase[Informer]):
         """Waits until all informers are synced, at most `timeout` seconds. Raises the first `NotSynced`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for _, informer in list(self._informers):
-            # One after the other is enough: the informers sync concurrently.
+            # The informers sync concurrently, so sequential waits take no longer.
             await informer.synced(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     async def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:

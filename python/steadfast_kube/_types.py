@@ -121,7 +121,7 @@ Event = Union[Added, Updated, Deleted]
 
 @dataclass(frozen=True)
 class Polled:
-    """Lists replace the watch: changes are known with the delay `every`, in seconds."""
+    """The cache lists the resource every `every` seconds instead of watching it. `why` is the reason."""
 
     every: float
     why: str
@@ -151,8 +151,8 @@ class Freshness:
 class Fresh(Freshness):
     """A proof shows that the cache had all changes up to `age` seconds ago.
 
-    `tainted` contains the keys whose newest state cannot be decoded; reads of them raise `Unknown`. `polled` is set if the
-    resource cannot be watched, so that the cache lists it periodically instead.
+    `tainted` contains the keys whose newest state cannot be decoded; reads of them raise `Unknown`. `polled` is set if
+    the resource cannot be watched, so that the cache lists it periodically instead.
     """
 
     age: float

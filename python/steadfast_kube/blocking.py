@@ -1,4 +1,4 @@
-"""Informers for threads: the names of `steadfast_kube`, without `async`.
+"""Informers for threads: the same API as `steadfast_kube`, without `async`.
 
 ```python
 from steadfast_kube import blocking as steadfast
@@ -128,7 +128,7 @@ class Informers(InformersBase[Informer]):
         """Waits until all informers are synced, at most `timeout` seconds. Raises the first `NotSynced`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         for _, informer in list(self._informers):
-            # One after the other is enough: the informers sync concurrently.
+            # The informers sync concurrently, so sequential waits take no longer.
             informer.synced(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def wrote(self, obj: object, timeout: Optional[float] = 30) -> None:

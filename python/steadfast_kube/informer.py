@@ -214,7 +214,7 @@ class SharedInformer:
         while not isinstance(informer.freshness, Stopped):
             for event in events:
                 self._call_for(event)
-                # Without this, constant changes would prevent the checks below.
+                # Without this condition, constant changes would prevent the checks below.
                 if time.monotonic() - last_check >= CHECK_INTERVAL:
                     break
             last_check = time.monotonic()

@@ -23,7 +23,7 @@ def steadfast_server(steadfast_server_factory: Callable[..., Server]) -> Server:
 @pytest.fixture
 def steadfast_server_factory() -> Iterator[Callable[..., Server]]:
     """Creates embedded API servers with the arguments of `steadfast_kube.testing.Server`, for one test."""
-    # Imported here, so that test runs without these fixtures do not load the native module.
+    # The import is here, so that test runs without these fixtures do not load the native module.
     from .testing import Server
 
     with ExitStack() as stack:

@@ -78,7 +78,7 @@ class Faults:
         self._set("restart")
 
     def refuse(self, on: bool = True) -> None:
-        """Rejects new connections; open ones stay."""
+        """Rejects new connections. Open connections stay open."""
         self._set("refuse", on)
 
     def accept_and_close(self, on: bool = True) -> None:
@@ -94,7 +94,7 @@ class Faults:
         self._set("black_hole", on)
 
     def goaway(self) -> None:
-        """Drains the open connections."""
+        """Sends a GOAWAY on the open HTTP/2 connections, so that clients open new ones."""
         self._set("goaway")
 
     def freeze(self, on: bool = True) -> None:
@@ -118,7 +118,7 @@ class Faults:
         self._set("no_bookmarks", on)
 
     def lag(self, on: bool = True) -> None:
-        """Stops the watch cache from following the history."""
+        """Stops the updates of the watch cache."""
         self._set("lag", on)
 
     def freeze_etcd(self, on: bool = True) -> None:
