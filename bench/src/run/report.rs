@@ -84,6 +84,7 @@ fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
         }
     }
     if let Some(part_results) = &results.replayed {
+        by_name.push(("replayed-defaults", measurements::defaults(part_results)));
         by_name.push(("replayed-first-page", measurements::first_page(part_results)));
     }
     if let Some(fault_results) = &results.faults {

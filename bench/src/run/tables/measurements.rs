@@ -140,15 +140,86 @@ pub(in crate::run) fn summary(part_results: &PartResults) -> String {
     best_table(part_results, &[Resource::Pods, Resource::Widgets], Prominence::Summary)
 }
 
+/// Clients for pods with the settings that their library uses unless the program asks for others, with column titles.
+/// client-go and Steadfast request protobuf and streamed lists of built-in types, kube-runtime requests pages of JSON.
+const DEFAULT_POD_CLIENTS: [(&str, &str); 3] = [
+    ("Steadfast", "steadfast, protobuf, streamed"),
+    ("kube-runtime", "kube-runtime, JSON, pages"),
+    ("client-go", "client-go, protobuf, streamed"),
+];
+
+/// As [`DEFAULT_POD_CLIENTS`], for dynamic objects.
+const DEFAULT_DYNAMIC_CLIENTS: [(&str, &str); 3] = [
+    ("Steadfast", "steadfast, dynamic"),
+    ("kube-runtime", "kube-runtime, dynamic"),
+    ("client-go", "client-go, dynamic"),
+];
+
+/// Clients of the first page: the defaults, and encoded objects in Steadfast.
+const FIRST_PAGE_CLIENTS: [(&str, &str); 4] = [
+    DEFAULT_POD_CLIENTS[0],
+    ("Steadfast, `Lazy`", "steadfast, lazy, protobuf, streamed"),
+    DEFAULT_POD_CLIENTS[1],
+    DEFAULT_POD_CLIENTS[2],
+];
+
+/// Returns the summary of each library at its default settings.
+pub(in crate::run) fn defaults(part_results: &PartResults) -> String {
+    let mut text = table_header(&DEFAULT_POD_CLIENTS);
+    client_rows(&mut text, part_results, &DEFAULT_POD_CLIENTS, "", Prominence::Summary);
+    let prefix = format!("{}: ", Resource::Widgets);
+    client_rows(&mut text, part_results, &DEFAULT_DYNAMIC_CLIENTS, &prefix, Prominence::Summary);
+    text
+}
+
 /// Returns the summary of a few measurements, for pods only.
 pub(in crate::run) fn first_page(part_results: &PartResults) -> String {
-    best_table(part_results, &[Resource::Pods], Prominence::FirstPage)
+    let mut text = table_header(&FIRST_PAGE_CLIENTS);
+    client_rows(&mut text, part_results, &FIRST_PAGE_CLIENTS, "", Prominence::FirstPage);
+    text
+}
+
+fn table_header(clients: &[(&str, &str)]) -> String {
+    let titles: Vec<&str> = clients.iter().map(|(title, _)| *title).collect();
+    format!("| | {} |\n|---|{}\n", titles.join(" | "), "---|".repeat(clients.len()))
+}
+
+/// Appends a row for each measurement, with a column for each of `clients`, at the largest size of the measurement.
+fn client_rows(
+    text: &mut String,
+    part_results: &PartResults,
+    clients: &[(&str, &str)],
+    prefix: &str,
+    prominence: Prominence,
+) {
+    for metric in metrics(prominence) {
+        let named = |client: &str| {
+            let matching = part_results
+                .measurements()
+                .iter()
+                .filter(|measurement| measurement.client == client && measurement.metric == metric);
+            matching.max_by_key(|measurement| measurement.size)
+        };
+        let measurements: Vec<Option<&Measurement>> = clients.iter().map(|(_, client)| named(client)).collect();
+        let winner = best(measurements.iter().flatten().copied());
+        let Some(first) = winner else { continue };
+        let cells: Vec<String> = measurements
+            .iter()
+            .map(|measurement| measurement.map_or_else(|| "-".to_owned(), |measurement| figure(measurement, winner)))
+            .collect();
+        let (unit, size) = (&first.unit, format_number(first.size as f64));
+        let _ = writeln!(text, "| {prefix}{metric} ({unit}; {size} objects) | {} |", cells.join(" | "));
+    }
+}
+
+/// Returns the measurements that are at least as prominent as `prominence`.
+fn metrics(prominence: Prominence) -> impl Iterator<Item = &'static str> {
+    let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
+    columns.filter(move |(_, column_prominence)| *column_prominence >= prominence).map(|(metric, _)| *metric)
 }
 
 fn best_table(part_results: &PartResults, resources: &[Resource], prominence: Prominence) -> String {
-    let columns = GROUPS.iter().flat_map(|(_, columns)| columns.iter());
-    let metrics: Vec<&str> =
-        columns.filter(|(_, column_prominence)| *column_prominence >= prominence).map(|(metric, _)| *metric).collect();
+    let metrics: Vec<&str> = metrics(prominence).collect();
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     for &resource in resources {
         for metric in &metrics {
@@ -186,13 +257,18 @@ fn best<'a>(measurements: impl Iterator<Item = &'a Measurement>) -> Option<&'a M
     })
 }
 
-/// Formats the figure with its setting, in bold if no other library's figure is better.
+/// Formats the figure with its setting.
 fn summary_cell(measurement: &Measurement, winner: Option<&Measurement>) -> String {
+    let setting = measurement.client.split_once(", ").map_or("", |(_, setting)| setting);
+    format!("{} ({setting})", figure(measurement, winner))
+}
+
+/// Formats the figure, in bold if no other figure of its row is better.
+fn figure(measurement: &Measurement, winner: Option<&Measurement>) -> String {
     let median = format_number(measurement.median());
     // The printed values are compared: figures that look equal must both be bold.
     let is_best = winner.is_some_and(|winner| format_number(winner.median()) == median);
-    let setting = measurement.client.split_once(", ").map_or("", |(_, setting)| setting);
-    format!("{}{}{} ({setting})", if is_best { "**" } else { "" }, median, if is_best { "**" } else { "" })
+    if is_best { format!("**{median}**") } else { median }
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
