@@ -92,7 +92,7 @@ pub fn explain(
         line(match outcome {
             RuleOutcome::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),
             RuleOutcome::Initial(_) => continue,
-            RuleOutcome::OtherEventKind => format!("{name}: does not fire, `events` leaves it out"),
+            RuleOutcome::OtherEventKind => format!("{name}: does not fire, `events` excludes this kind of change"),
             // The explanation simulates an update without any difference between the states.
             RuleOutcome::DoesNotHold if kind == EventKind::Updated && !rule.paths().is_empty() => {
                 format!("{name}: does not fire while {} stays the same", rule.paths().join(", "))

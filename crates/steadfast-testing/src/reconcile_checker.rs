@@ -109,7 +109,7 @@ type Key = (Option<String>, String);
 pub struct ReconcileStats {
     /// Number of reconciles.
     pub reconciles: usize,
-    /// Number of writes by a reconcile that were in the caches of a later reconcile of the same key.
+    /// Number of writes by a reconcile that a later reconcile of the same key could read.
     pub writes: usize,
     /// Number of objects whose last change required a reconcile.
     pub changes: usize,
@@ -238,8 +238,8 @@ impl ReconcileChecker {
         Err(format!("{}{omitted}", violations.join("; ")).into())
     }
 
-    /// Checks that the caches of each reconcile contained the earlier writes of its key. Returns the number of writes
-    /// that a later reconcile could read.
+    /// Checks that each reconcile could read the earlier writes of its key. Returns the number of writes that a later
+    /// reconcile could read.
     fn check_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
         let mut seen_writes = BTreeSet::new();
         let mut writes_by_key = BTreeMap::<&Key, Vec<&Change>>::new();

@@ -29,7 +29,7 @@ fn check_sequence(call: &Call<'_>) -> Option<String> {
         // Valid: no earlier stay was delivered, or its deletion was delivered.
         (HandlerEvent::Added { .. }, None) => None,
         (HandlerEvent::Added { object, .. }, Some(last_delivered)) if last_delivered.uid == object.uid => {
-            Some(format!("{event} although v{} was delivered and no end of the stay", last_delivered.version))
+            Some(format!("{event} although v{} was delivered without a Deleted after it", last_delivered.version))
         }
         (HandlerEvent::Added { .. }, Some(last_delivered)) => {
             Some(format!("{event} without a Deleted of uid {} before it", last_delivered.uid))

@@ -56,7 +56,9 @@ fn check_sample(sample: &QueueSample) -> Option<String> {
 fn check_counts(sample: &QueueSample, delivered: usize, names: usize) -> Option<String> {
     let QueueSample { stored, undeleted, .. } = sample;
     if *undeleted > delivered {
-        return Some(format!("{undeleted} objects are reported to await a deletion, of {delivered} ever delivered"));
+        return Some(format!(
+            "{undeleted} objects are reported as added and not deleted, of {delivered} ever delivered"
+        ));
     }
     (*stored > names).then(|| format!("{stored} objects are reported as live, of {names} names that ever existed"))
 }

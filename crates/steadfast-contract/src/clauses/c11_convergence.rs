@@ -55,7 +55,8 @@ fn check_freshness(informer: &Informer<'_>, settled: TracePosition, violations: 
     let settled_report = informer.freshness.iter().rev().find(|(position, _)| *position <= settled);
     let Some((position, state)) = settled_report.or(informer.freshness.first()) else { return };
     if !matches!(state, Freshness::Fresh { .. }) {
-        let description = format!("freshness is {state:?} although the server is reachable and quiet");
+        let description =
+            format!("freshness is {state:?} although the server is reachable and its history does not change");
         let times = (position.at, settled.at.max(position.at));
         violations.push(informer.violation(Clause::C11, None, times, description));
     }

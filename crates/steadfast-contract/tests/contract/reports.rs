@@ -84,7 +84,7 @@ fn missing_evidence(scenario: &Scenario) -> String {
     assert!(report.has_no_violation() && !report.passed(), "{report:#?}");
     let error = report.clone().into_result().expect_err("evidence is missing");
     assert_eq!(error.inconclusive, report.inconclusive);
-    assert!(error.to_string().starts_with("it is unproven that the trace keeps the contract"), "{error}");
+    assert!(error.to_string().starts_with("the trace has too little evidence that the contract is kept"), "{error}");
     error.to_string()
 }
 

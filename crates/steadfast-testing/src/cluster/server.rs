@@ -240,8 +240,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
-                let etcd_proxy =
-                    reference.etcd_proxy.as_ref().ok_or("the second server was started without the need Lag")?;
+                let etcd_proxy = reference.etcd_proxy.as_ref().ok_or("the scenario did not declare the fault Lag")?;
                 // The server's requests still reach the etcd, but no event or response returns.
                 etcd_proxy.faults().black_hole(Direction::ToClient, on);
             }

@@ -247,7 +247,7 @@ impl ScenarioRun {
     }
 
     /// Waits until `watched`, which must be all recorded informers, have reported everything, and records their final
-    /// state. From here on, the server must be reachable and quiet.
+    /// state. From here on, the server must be reachable, and its history must not change.
     pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&WatchedInformer<K>]) {
         // The checker reports an informer that does not recover, so the result is ignored here.
         let _ = self.wait_for_recovery(watched, Instant::now(), SETTLE_TIMEOUT).await;

@@ -141,11 +141,11 @@ async fn apiserver_restart<K: CachedConfigMap>(target: ScenarioTarget) -> Result
     run.faults().stop();
     change_all(&run)?;
     let detection = wait_for_doubt(&informers, fault, REACTION_TIMEOUT).await;
-    run.checks.expect_within("the doubt of all", detection, REACTION_TIMEOUT);
+    run.checks.expect_within("the doubt of all informers", detection, REACTION_TIMEOUT);
     sleep(Duration::from_secs(1)).await;
     run.faults().start();
     let recovery = run.wait_for_recovery(&informers, Instant::now(), Duration::from_secs(15)).await;
-    run.checks.expect_within("the recovery of all", recovery, Duration::from_secs(8));
+    run.checks.expect_within("the recovery of all informers", recovery, Duration::from_secs(8));
     run.settle(&informers).await;
 
     run.checks.expect_at_most("full transfers after the restart", run.full_transfers() - transfers_before, INFORMERS);
@@ -168,7 +168,7 @@ async fn replica_change<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sc
     change_all(&run)?;
     // The second replica already runs, so the fault ends immediately after its start.
     let recovery = run.wait_for_recovery(&informers, fault, Duration::from_secs(15)).await;
-    run.checks.expect_within("the recovery of all", recovery, Duration::from_secs(5));
+    run.checks.expect_within("the recovery of all informers", recovery, Duration::from_secs(5));
     run.settle(&informers).await;
     run.checks.expect_equal("full transfers after the change", &(run.full_transfers() - transfers_before), &0);
     run.checks.expect_equal("watches on the other replica", &run.server.open_watches(1), &INFORMERS);
@@ -213,7 +213,7 @@ async fn dead_connection<K: CachedConfigMap>(target: ScenarioTarget) -> Result<S
     let requests = run.server.requests();
     let requests_on_dead =
         requests.iter().filter(|request| request.at > black_hole_end && was_dead(request.connection).is_some());
-    run.checks.expect_equal("requests on connections that were seen to fail", &requests_on_dead.count(), &0);
+    run.checks.expect_equal("requests on failed connections", &requests_on_dead.count(), &0);
     Ok(run.findings(detection, recovery.max(restart_recovery)))
 }
 

@@ -93,7 +93,7 @@ async fn deep_and_huge<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Sce
     let recovery = run.wait_for_recovery(&[&live_informer, &streamed, &paged], fault_end, REACTION_TIMEOUT).await;
     for (source, watched) in sources {
         let is_known = until(Duration::ZERO, || watched.informer.snapshot().tainted().is_empty()).await.is_some();
-        run.checks.expect(is_known, format_args!("they did not become known again by {source}"));
+        run.checks.expect(is_known, format_args!("both objects were not readable again by {source}"));
     }
     run.checks.expect_equal("full transfers", &run.full_transfers(), &3);
     run.settle(&[&live_informer, &streamed, &paged]).await;

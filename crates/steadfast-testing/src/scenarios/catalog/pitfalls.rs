@@ -363,7 +363,7 @@ async fn undecodable_object<K: CachedConfigMap>(target: ScenarioTarget) -> Resul
     let recovery = run.wait_for_recovery(&[&config_maps, &late_informer], fault_end, REACTION_TIMEOUT).await;
     for (source, watched) in [("a watch", &config_maps), ("a list", &late_informer)] {
         let is_known = watched.informer.lister()?.get("default", "b").is_ok_and(|found| found.is_some());
-        run.checks.expect(is_known, format_args!("b did not become known again by {source}"));
+        run.checks.expect(is_known, format_args!("b was not readable again by {source}"));
     }
     run.checks.expect_equal("full transfers", &run.full_transfers(), &2);
     run.settle(&[&config_maps, &late_informer]).await;
