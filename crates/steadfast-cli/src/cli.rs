@@ -145,7 +145,7 @@ pub(crate) struct WatchArgs {
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
 
-    /// Show the values of Secrets. By default, all formats show only which keys changed.
+    /// Show the values of Secrets. By default, all formats show only the names of the changed keys.
     #[arg(long)]
     pub(crate) show_secrets: bool,
 
@@ -154,8 +154,8 @@ pub(crate) struct WatchArgs {
     pub(crate) utc: bool,
 
     /// End after this number of events, after this time (`30s`), or when all watched objects satisfy a condition:
-    /// `condition=Ready`, `delete`, or a CEL expression over `object`. If the flag is repeated, the first one ends the
-    /// program; a time limit before a condition has exit code 4.
+    /// `condition=Ready`, `delete`, or a CEL expression over `object`. If the flag is repeated, the first condition that is
+    /// met ends the program. The exit code is 4 if a time limit expires before another condition is met.
     #[arg(long, value_name = "N|TIME|CONDITION")]
     pub(crate) until: Vec<Until>,
 
@@ -173,7 +173,7 @@ pub(crate) struct WatchArgs {
     #[arg(short = 'c', long = "container", value_name = "REGEX", requires = "logs")]
     pub(crate) containers: Option<Regex>,
 
-    /// With `--logs`, the maximum number of logs that are read concurrently. Further containers wait.
+    /// With `--logs`, the maximum number of logs that are read concurrently. Further logs wait until another log ends.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) max_log_requests: u16,
 
@@ -213,10 +213,10 @@ output, one line for each change. Beyond this limit, changes of an object are me
 and deleted while pending is not printed. Doubts about freshness go to standard error: the lines before may be incomplete \
 until the line `fresh again`.
 
-With -o json, the start and the end of a doubt are lines too. Lines after the end are newer than the doubt:
+With -o json, a line is printed at the start and at the end of a doubt. Lines after the end are changes after the doubt:
   {\"time\":…,\"type\":\"Freshness\",\"resource\":\"pods\",\"namespace\":\"shop\",\"state\":\"Stale\",\"why\":…,\"doubtSeconds\":58.1}
   {\"time\":…,\"type\":\"Freshness\",\"resource\":\"pods\",\"namespace\":\"shop\",\"state\":\"Fresh\",\"why\":null,\"doubtSeconds\":60.4}
-They do not count toward --until.
+These lines do not count toward --until.
 
 Examples:
   steadfast watch pods
@@ -271,7 +271,7 @@ pub(crate) struct TopArgs {
 const TOP_HELP: &str = "\
 Keys: Tab shows the next resource, `:KIND` another one, `/TEXT` filters, s sorts, Enter opens the recent changes of an object, \
 y its YAML, e its events, l the logs of a pod. ? shows all keys, and q quits. The last line shows whether the table is fresh, \
-and the age of the last proof. A resource is watched when its tab is shown for the first time. Values of Secrets are hidden.
+and the time since the cache was last confirmed to be current. A resource is watched when its tab is shown for the first time. Values of Secrets are hidden.
 
 Examples:
   steadfast top
@@ -335,10 +335,11 @@ Each finding has a severity (ok, not checked, warning, failure), a subject, its 
 requests are reads or reviews, with deadlines and limits: a few for each resource, and at most 100 objects of each. Sizes \
 and memory are estimates from these objects. Secrets are neither requested, unless they are named, nor printed.
 
-This command checks the way from the cluster to a cache. It does not check workloads and their manifests.
+This command checks the network path, the API servers and the permissions of informers. It does not check workloads and \
+their manifests.
 
-Exit codes: 0 without a failure (with --strict: without a failure and a warning), 1 otherwise. 2 and 3 are the usual codes \
-for an invalid command line and an unusable kubeconfig.
+Exit codes: 0 without a failure, and with --strict also without a warning; 1 otherwise. As for all commands, 2 is an invalid \
+command line, and 3 an unusable kubeconfig.
 
 Examples:
   steadfast doctor
@@ -351,7 +352,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = NOTIFY_HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct NotifyArgs {
-    /// The command, instead of acting on changes.
+    /// Command to run instead of acting on changes.
     #[command(subcommand)]
     pub(crate) command: Option<NotifyCommand>,
 
@@ -427,7 +428,7 @@ pub(crate) enum NotifyCommand {
         #[arg(long, value_name = "NAME", value_parser = not_empty)]
         cluster: Option<String>,
 
-        /// Query an embedded server with a small fleet instead of the clusters.
+        /// Query an embedded server with a few simulated workloads instead of the clusters.
         #[arg(long)]
         embedded: bool,
     },
@@ -518,7 +519,7 @@ pub(crate) struct LabArgs {
 
 const LAB_HELP: &str = "\
 Columns: changes of the server that a handler must see, summed over the handlers; changes seen individually (the others \
-were merged into a later one); lost final states; repeated events; events out of order; time from the fault to the \
+were merged into a later one); objects whose last state or deletion was lost; repeated events; events out of order; time from the fault to the \
 first doubt of the informer, and its upper bound if the fault must be detected; time from the end of the fault until the cache is \
 complete and fresh; full transfers, streamed or paged; watches; bytes of all responses.";
 
@@ -604,7 +605,7 @@ pub(crate) struct FaultArgs {
 
 const FAULT_HELP: &str = "\
 A fault without replica=N affects all replicas. Faults remain active until they are switched off; `none` ends all. The \
-requests that switch faults use a separate port, which no fault affects.
+requests that switch faults use a separate port. No fault affects this port.
 
 Examples:
   steadfast fault lag,replica=1
@@ -613,8 +614,8 @@ Examples:
   steadfast fault stop,replica=0; steadfast fault start,replica=0";
 
 const SERVE_HELP: &str = "\
-It is an API server and not a cluster: no controllers, scheduler or kubelet, no admission, no storage. Creating a \
-webhook or a policy, which the server does not call, returns a warning; kubectl prints it.
+This is an API server and not a cluster. It has no admission and no storage, and without --world no controllers, scheduler \
+or nodes. It calls no webhooks and evaluates no policies. It returns a warning if one is created, which kubectl prints.
 
 Other entries of the kubeconfig are preserved: only the entries of --context are added, or replaced if an earlier run left \
 them. When the server ends, it removes its entries, restores the previous current context, and \

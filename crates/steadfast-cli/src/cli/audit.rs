@@ -66,9 +66,9 @@ The audit watches the metadata of the resources on each endpoint, and compares t
 watches, and with periodic lists. Each finding is reported when it starts and when it ends. docs/audit.md lists the \
 findings, their remedies and the metrics. The audit runs until SIGTERM or Ctrl-C.
 
-With -o json, each start and end is a line:
+With -o json, each start and each end of a finding is one line:
   {\"time\":…,\"type\":\"Finding\",\"finding\":\"stalled-stream\",\"state\":\"Started\",\"endpoint\":…,\"resource\":\"pods\",\"evidence\":…}
-The end has the state Ended and the field durationSeconds.
+The line of the end has the state Ended and the field durationSeconds.
 
 Examples:
   steadfast audit

@@ -48,7 +48,7 @@ impl CheckReport {
             text.push_str(&finding_text(finding));
         }
         let _ = write!(text, "\n{}\n", self.summary());
-        text.push_str("Checked: the way from the cluster to a cache. Not checked: workloads and their manifests.\n");
+        text.push_str("Checked: network path, API servers and permissions of informers. Not checked: workloads and their manifests.\n");
         text
     }
 
