@@ -32,7 +32,7 @@ pub const KNOWN_DIFFERENCES: &[KnownDifference] = &[
         remove: empty_objects,
     },
     KnownDifference { entry: "**No warnings**", remove: warnings },
-    KnownDifference { entry: "**Parse errors** have other words", remove: parse_errors },
+    KnownDifference { entry: "**Parse errors** have other texts", remove: parse_errors },
     KnownDifference { entry: "**Several errors** are in the alphabetical order", remove: order_of_errors },
     KnownDifference { entry: "**The result of a patch** is quoted", remove: quoted_patches },
 ];
