@@ -68,7 +68,7 @@ pub(crate) async fn serve(
         response = response.without_body();
     }
     if piece_bytes > 0 {
-        // The body is split after all other changes, so that the pieces are cut from the final body.
+        // The body is split after all other changes, so that the chunks are parts of the final body.
         response = split_body(response, piece_bytes);
     }
     response.into_response(entry)

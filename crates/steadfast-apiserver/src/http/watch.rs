@@ -297,7 +297,7 @@ impl WatchStream {
     }
 
     fn is_expired(&self) -> bool {
-        // The deadline is checked between chunks, so that it never cuts an event.
+        // The deadline is checked between chunks, so that it never truncates an event.
         self.control.is_ended() || Instant::now() >= self.deadline
     }
 

@@ -368,7 +368,7 @@ impl State {
             )),
             // A generated name is a DNS label, even if the kind allows other names.
             prefix => {
-                // The prefix is cut at a character boundary, so that the random suffix still fits.
+                // The prefix is truncated at a character boundary, so that the random suffix still fits.
                 let kept_prefix =
                     (0..=MAX_GENERATED_PREFIX_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
                 Ok(format!("{}{}", kept_prefix.unwrap_or_default(), self.random.name_suffix()))

@@ -72,7 +72,7 @@ async fn real_server_accepts_events_at_limits() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Checks that longer values are cut to the maximum that the server accepts.
+/// Checks that longer values are truncated to the maximum that the server accepts.
 async fn long_values_are_truncated(connection: &Connection) -> Result<(), TestError> {
     let (domain, name) = MAX_CONTROLLER_LENGTHS;
     let label = "d".repeat(62);
@@ -119,7 +119,7 @@ async fn invalid_names_are_accepted(connection: &Connection) -> Result<(), TestE
     Ok(())
 }
 
-/// Checks that the server rejects one more byte, so that values are not cut too early.
+/// Checks that the server rejects one more byte, so that values are not truncated too early.
 async fn values_over_limits_are_rejected(connection: &Connection) -> Result<(), TestError> {
     send_and_check(connection, "limits", &[(pod_reference("limits"), draft())]).await?;
     let events: Api<Event> = Api::namespaced(connection.client(), TEAM);

@@ -179,7 +179,7 @@ fn cut_after(response: &mut Value, words: &str) {
     }
 }
 
-/// Sorts the causes of several errors, and cuts the list of errors in the message.
+/// Sorts the causes of several errors, and truncates the list of errors in the message.
 fn order_of_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
     for response in [ours, theirs] {
         let Some(causes) = response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
