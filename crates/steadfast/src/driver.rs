@@ -23,7 +23,6 @@ mod transfer;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -99,7 +98,7 @@ struct EndGuard<K: Send + Sync + 'static>(Arc<Shared<K>>);
 
 impl<K: Send + Sync + 'static> Drop for EndGuard<K> {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.lifetime.end();
     }
 }
 
@@ -248,7 +247,7 @@ impl<K: Cacheable> Driver<K> {
     fn mark_broken(&mut self) {
         let why = "the informer failed: dropping an object panicked";
         tracing::error!(informer = %self.shared.name, "{why}");
-        self.shared.broken.store(true, Ordering::Release);
+        self.shared.lifetime.mark_broken();
         let mut evidence = self.reflector.evidence().clone();
         evidence.set_condition(self.shared.environment.now(), Condition::Stopped, why);
         self.shared.publish_state(&evidence);

@@ -6,7 +6,6 @@ mod faulty;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -145,7 +144,7 @@ impl<K: Cacheable> Control for Informer<K> {
     }
 
     fn is_broken(&self) -> bool {
-        self.shared().broken.load(Ordering::Acquire)
+        self.shared().lifetime.is_broken()
     }
 
     fn is_drained(&self) -> bool {
@@ -808,7 +807,9 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>()
                 && let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share())
             {
-                self.diagnostic_callbacks.into_iter().for_each(|callback| informer.shared().on_diagnostic(callback));
+                self.diagnostic_callbacks
+                    .into_iter()
+                    .for_each(|callback| informer.shared().diagnostic_callbacks.add(callback));
                 running.share = Arc::downgrade(&share);
                 return Ok(informer.with_share(share));
             }
@@ -905,7 +906,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             Store::new(rules),
             reflector.evidence().clone(),
         ));
-        self.diagnostic_callbacks.into_iter().for_each(|callback| shared.on_diagnostic(callback));
+        self.diagnostic_callbacks.into_iter().for_each(|callback| shared.diagnostic_callbacks.add(callback));
         let origin = Origin {
             server: connection.recordings().server().clone(),
             collection: self.collection.clone(),

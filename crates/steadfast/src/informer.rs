@@ -161,7 +161,7 @@ impl<K: Cacheable> Informer<K> {
     /// The callback runs before readers and handlers see the resulting state. This informer waits until the callback
     /// returns; other informers do not.
     pub fn on_diagnostic(&self, callback: impl Fn(&Diagnostic) + Send + Sync + 'static) {
-        self.shared().on_diagnostic(Arc::new(callback));
+        self.shared().diagnostic_callbacks.add(Arc::new(callback));
     }
 
     /// Returns the freshness of the cache: fresh, stale or in doubt, with the time and the cause.
@@ -209,7 +209,7 @@ impl<K: Cacheable> Informer<K> {
                 std::iter::from_fn(move || catch_panic(&name, || values.next()).flatten())
             })
         };
-        let index = self.shared().add_index(contained);
+        let index = self.shared().store.add_index(contained);
         Index::new(self.owner.clone(), index)
     }
 

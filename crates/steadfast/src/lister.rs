@@ -45,7 +45,7 @@ impl<K: Cacheable> Lister<K> {
     ///
     /// Returns an error if the object's newest state could not be decoded.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
-        let found = self.owner.shared.reader().get(Some(namespace), name);
+        let found = self.owner.shared.store.reader().get(Some(namespace), name);
         known_object(found, || ObjectKey::namespaced(namespace, name))
     }
 
@@ -55,7 +55,7 @@ impl<K: Cacheable> Lister<K> {
     ///
     /// Returns an error if the object's newest state could not be decoded.
     pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, Unknown> {
-        let found = self.owner.shared.reader().get(None, name);
+        let found = self.owner.shared.store.reader().get(None, name);
         known_object(found, || ObjectKey::cluster(name))
     }
 
@@ -67,7 +67,7 @@ impl<K: Cacheable> Lister<K> {
     ///
     /// Returns an error if the object's newest state could not be decoded.
     pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, Unknown> {
-        known_object(self.owner.shared.reader().get_by_key(key), || key.clone())
+        known_object(self.owner.shared.store.reader().get_by_key(key), || key.clone())
     }
 
     /// Returns all objects of one snapshot, ordered by namespace and name, without objects that could not be decoded.

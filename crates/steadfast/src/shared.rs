@@ -1,23 +1,24 @@
 //! State shared by an informer's driver, handles and readers.
 
 mod delayed_delivery;
+mod diagnostic_callbacks;
 mod durable_handlers;
+mod lifetime;
 mod pending_deliveries;
 mod reading;
+mod shared_store;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, inject};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Diagnostic;
-use steadfast_core::store::{Footprint, Joining, Snapshot, Store, StoreIndex, StoreReader};
-use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
-use steadfast_executor::drop_contained;
+use steadfast_core::store::{Footprint, Snapshot, Store};
+use steadfast_core::{Freshness, Object, ResourceVersion};
 use tokio::sync::watch;
 
 use crate::decoded_forms::DecodeReports;
@@ -32,6 +33,10 @@ use crate::metrics::observed::Observation;
 use crate::milestones::{Milestone, Milestones};
 use crate::scope::Scope;
 use crate::subscription::Subscription;
+pub(crate) use diagnostic_callbacks::DiagnosticCallback;
+use diagnostic_callbacks::DiagnosticCallbacks;
+use lifetime::Lifetime;
+use shared_store::SharedStore;
 
 /// State of an informer.
 pub(crate) struct Shared<K> {
@@ -40,25 +45,13 @@ pub(crate) struct Shared<K> {
     pub(crate) scope: Scope,
     pub(crate) environment: SharedEnvironment,
     pub(crate) evidence: ArcSwap<Evidence>,
-    reader: StoreReader<K>,
-    /// Store of the driver. The driver holds this lock while user functions compute index values, so no reader takes
-    /// the lock.
-    store: Mutex<Store<K>>,
-    /// Filled indexes that are not in the store yet.
-    joining: Mutex<Vec<Joining<K>>>,
+    pub(crate) store: SharedStore<K>,
     /// Held during a publication with its delivery, and while a handler is added. No change therefore falls between the
     /// handler's initial objects and its first delivery. User code never runs under this lock.
     handlers: Mutex<HandlerRegistry<Arc<Subscription<K>>>>,
-    /// True if the driver ended without being stopped.
-    pub(crate) broken: AtomicBool,
+    pub(crate) lifetime: Lifetime,
     /// Added handlers with options that the driver has not processed yet.
     newcomers: Mutex<Vec<Arc<Subscription<K>>>>,
-    /// Time of the stop.
-    stopped: OnceLock<Instant>,
-    /// True after the driver has ended, so that nothing more is delivered.
-    ended: AtomicBool,
-    /// Action to run once at the stop.
-    at_stop: Mutex<Option<StopCallback>>,
     observation: OnceLock<Observation>,
     /// Memory of the base objects of delta compression in bytes, if it is enabled.
     pub(crate) dictionary_bytes: OnceLock<Arc<AtomicUsize>>,
@@ -73,20 +66,12 @@ pub(crate) struct Shared<K> {
     withheld: AtomicBool,
     /// Durable handlers.
     pub(crate) durables: Durables<K>,
-    diagnostic_callbacks: Mutex<Vec<DiagnosticCallback>>,
+    pub(crate) diagnostic_callbacks: DiagnosticCallbacks,
     pub(crate) counted: Arc<InformerCounters>,
 }
 
-pub(crate) type DiagnosticCallback = Arc<dyn Fn(&Diagnostic) + Send + Sync>;
-
 /// Handler and the changes that match its filter.
 type FilteredChanges<K> = (Arc<Subscription<K>>, Vec<Change<K>>);
-
-type StopCallback = Box<dyn FnOnce() + Send>;
-
-/// Number of rounds in which a new index catches up with the store without the lock. Changes after the last round are
-/// applied under the lock.
-const UNLOCKED_ROUNDS: u32 = 8;
 
 impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn new(
@@ -102,15 +87,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
             environment,
             synced: AtomicBool::new(inject!(evidence.faults, SyncedTooEarly)),
             evidence: ArcSwap::from_pointee(evidence),
-            reader: store.reader(),
-            store: Mutex::new(store),
-            joining: Mutex::default(),
+            store: SharedStore::new(store),
             handlers: Mutex::default(),
-            broken: AtomicBool::new(false),
+            lifetime: Lifetime::default(),
             newcomers: Mutex::default(),
-            stopped: OnceLock::new(),
-            ended: AtomicBool::new(false),
-            at_stop: Mutex::default(),
             observation: OnceLock::new(),
             dictionary_bytes: OnceLock::new(),
             decode_reports: Arc::default(),
@@ -118,76 +98,19 @@ impl<K: Send + Sync + 'static> Shared<K> {
             milestones: Milestones::default(),
             withheld: AtomicBool::new(false),
             durables: Durables::default(),
-            diagnostic_callbacks: Mutex::default(),
+            diagnostic_callbacks: DiagnosticCallbacks::default(),
             counted: Arc::default(),
         }
     }
 
     /// Edits the store, then adds the indexes that waited for the edit.
     pub(crate) fn edit<T>(&self, edit: impl FnOnce(&mut Store<K>) -> T) -> T {
-        // The store is consistent even if code under the lock panics (`Store::add_index`).
-        let edited = edit(&mut self.store.lock());
-        self.admit();
-        edited
+        self.store.edit(edit)
     }
 
-    /// Adds an index and fills it from a snapshot, so that the user's function delays no change.
-    ///
-    /// The caller may be the `extract` function of another index. The new index is then added to the store after that
-    /// function returns.
-    pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> StoreIndex<K, I>
-    where
-        I: Ord + Clone + Send + Sync + 'static,
-        V: IntoIterator<Item = I>,
-    {
-        let (index, filled) = self.snapshot().index(extract);
-        self.joining.lock().push(filled);
-        self.admit();
-        index
-    }
-
-    /// Lets the waiting indexes catch up with the store, and adds the indexes that have caught up.
-    ///
-    /// If the store is being edited, the editing thread does this afterwards.
-    fn admit(&self) {
-        loop {
-            let mut waiting = std::mem::take(&mut *self.joining.lock());
-            if waiting.is_empty() {
-                return;
-            }
-            // Without the lock, because this runs the user's function for each changed object.
-            for joining in &mut waiting {
-                joining.follow(&self.snapshot());
-            }
-            if let Some(mut store) = self.try_store() {
-                for joining in waiting {
-                    if joining.is_at(store.working()) || joining.rounds() >= UNLOCKED_ROUNDS {
-                        store.add_filled_index(joining);
-                    } else {
-                        self.joining.lock().push(joining);
-                    }
-                }
-                store.publish();
-                continue;
-            }
-            self.joining.lock().append(&mut waiting);
-            // The previous holder may have released the lock before the waiting indexes were visible to it.
-            if self.try_store().is_none() {
-                return;
-            }
-        }
-    }
-
-    fn try_store(&self) -> Option<MutexGuard<'_, Store<K>>> {
-        self.store.try_lock()
-    }
-
+    /// Returns the published state.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<K>> {
-        self.reader.snapshot()
-    }
-
-    pub(crate) fn reader(&self) -> &StoreReader<K> {
-        &self.reader
+        self.store.snapshot()
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
@@ -202,8 +125,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Returns the evidence for the freshness. After a stop the state is `Stopped`, independent of the driver.
     fn evidence(&self) -> Arc<Evidence> {
         let evidence = self.evidence.load_full();
-        match self.stopped.get() {
-            Some(since) if evidence.condition != Condition::Stopped => Arc::new(evidence.stopped(*since)),
+        match self.lifetime.stopped_at() {
+            Some(since) if evidence.condition != Condition::Stopped => Arc::new(evidence.stopped(since)),
             _ => evidence,
         }
     }
@@ -336,19 +259,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
         true
     }
 
-    pub(crate) fn on_diagnostic(&self, callback: DiagnosticCallback) {
-        self.diagnostic_callbacks.lock().push(callback);
-    }
-
-    /// Calls the diagnostic callbacks and catches their panics.
+    /// Passes a diagnostic to the callbacks.
     pub(crate) fn report(&self, diagnostic: &Diagnostic) {
-        // Cloned, so that a callback can register another callback.
-        let callbacks = self.diagnostic_callbacks.lock().clone();
-        for callback in callbacks {
-            if std::panic::catch_unwind(AssertUnwindSafe(|| callback(diagnostic))).is_err() {
-                tracing::error!(informer = %self.name, "a diagnostic callback panicked");
-            }
-        }
+        self.diagnostic_callbacks.report(diagnostic, &self.name);
     }
 
     /// Adds a handler with its initial objects. Returns true if the driver must process the handler's options.
@@ -397,17 +310,14 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Marks the informer as stopped: waits end, and handlers added later receive nothing.
     pub(crate) fn stop(&self) {
-        let _ = self.stopped.set(self.environment.now());
+        self.lifetime.stop(self.environment.now());
         self.notify_changed();
-        let at_stop = self.at_stop.lock().take();
-        if let Some(at_stop) = at_stop {
-            at_stop();
-        }
+        self.lifetime.run_stop_callback();
     }
 
     /// Runs `action` at the stop, or immediately if the informer is stopped.
     pub(crate) fn at_stop(&self, action: impl FnOnce() + Send + 'static) {
-        *self.at_stop.lock() = Some(Box::new(action));
+        self.lifetime.set_stop_callback(action);
         // A stop between start and registration would otherwise lose the action. `stop` takes it at most once.
         if self.is_stopped() {
             self.stop();
@@ -415,14 +325,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.get().is_some()
+        self.lifetime.is_stopped()
     }
 
     /// Drops the diagnostic callbacks and new handlers, because they may hold a reference to this informer.
     pub(crate) fn drop_diagnostic_callbacks(&self) {
         drop(self.take_newcomers());
-        let diagnostic_callbacks = std::mem::take(&mut *self.diagnostic_callbacks.lock());
-        drop_contained(diagnostic_callbacks);
+        self.diagnostic_callbacks.clear();
     }
 
     /// Closes all handlers and returns their undelivered events.
@@ -463,15 +372,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
         Memory { objects: objects + dictionary_bytes + decoded, keys: entries + layout, indexes, queues }
     }
 
-    /// Records that the driver has ended.
-    pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-    }
-
     /// Returns true if the handlers have processed everything that the driver read.
     pub(crate) fn is_drained(&self) -> bool {
         self.durables.is_idle()
-            && self.ended.load(Ordering::Acquire)
+            && self.lifetime.has_ended()
             && self.handlers().iter().all(|handler| handler.runner().is_idle())
     }
 

@@ -150,7 +150,7 @@ impl NotifyProgram {
         let feeds = program.mirrors.apply_plan(&program.plan);
         program.update_clusters(&feeds);
         let (rules, sinks) = (program.plan.rules.len(), program.plan.sinks.len());
-        console::report(format_args!("running {}: {rules} rules, {sinks} sinks", program.file.display()));
+        console::report(format_args!("acting by {}: {rules} rules, {sinks} sinks", program.file.display()));
         Ok(program)
     }
 
@@ -255,7 +255,7 @@ impl NotifyProgram {
         let feeds = self.mirrors.apply_plan(&self.plan);
         self.update_clusters(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
-        console::report(format_args!("running {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
+        console::report(format_args!("acting by {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
         Ok(())
     }
 

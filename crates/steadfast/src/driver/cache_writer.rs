@@ -85,6 +85,7 @@ impl<K: Cacheable> CacheWriter<K> {
     }
 
     /// Decodes a stored object.
+    #[cfg(feature = "checkpoint")]
     pub(super) fn decode(&mut self, object: &RawObject) -> Result<WithSize<K>, String> {
         self.decoding.decode(object)
     }
