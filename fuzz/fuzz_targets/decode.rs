@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
     check_event(&record, value.as_ref());
     if let Some(status) = steadfast_core::decode::status(Encoding::Json, &record) {
         let failure = steadfast_core::reflector::Failure::from_status(&status, None);
-        assert!(failure.why.len() <= 4096, "the text of a failure must be short");
+        assert!(failure.message.len() <= 4096, "the text of a failure must be short");
     }
 });
 

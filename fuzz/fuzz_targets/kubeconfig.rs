@@ -5,7 +5,7 @@ use kube::config::Kubeconfig;
 use libfuzzer_sys::fuzz_target;
 use steadfast::Connection;
 use steadfast::connection::{ConnectError, MergedKubeconfig};
-use steadfast::environment::local::Local;
+use steadfast::environment::local::LocalEnvironment;
 
 /// Value of every secret in the file. It must not appear in a message.
 const SECRET: &str = "zq9-planted-s3cr3t";
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
             Ok(config) => config,
             Err(error) => return assert_no_secret(&error),
         };
-        let environment = std::sync::Arc::new(Local::over_tcp(1));
+        let environment = std::sync::Arc::new(LocalEnvironment::over_tcp(1));
         match Connection::builder(config).environment(environment).build() {
             Ok(connection) => assert!(!format!("{connection:?}").contains(SECRET)),
             Err(error) => assert_no_secret(&error),

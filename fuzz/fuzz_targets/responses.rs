@@ -9,7 +9,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request, RequestId, RecordAction,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -90,9 +90,9 @@ impl ReflectorRun {
             13 => self.step(Input::Unidentified(id, "an object without metadata.name".into())),
             14 => {
                 let identity = identity(amount);
-                let verdict = self.reflector.list_item(self.now, id, &identity);
-                let differs = verdict == Verdict::StageUnchanged && amount % 3 > 0;
-                self.apply_verdict(verdict);
+                let action = self.reflector.list_item(self.now, id, &identity);
+                let differs = action == RecordAction::StageUnchanged && amount % 3 > 0;
+                self.apply_action(action);
                 if differs {
                     self.step(Input::Differs(id, identity));
                 }
@@ -107,8 +107,8 @@ impl ReflectorRun {
                 self.record(id, Record::Bookmark(&Bookmark { version, initial_events_end: kind % 25 == 17 }));
             }
             18 => self.finish_request(id, Input::Probed(id, version(amount), self.now)),
-            19 => self.step(Input::Unsettled(id)),
-            20 => self.step(Input::Settled(id)),
+            19 => self.step(Input::ConnectionEnding(id)),
+            20 => self.step(Input::ConnectionHealthy(id)),
             21 => self.step(Input::Responsive(id, amount % 2 == 0)),
             22 => self.step(Input::Contradicted(id, "below the cached version".into())),
             _ => {
@@ -134,17 +134,17 @@ impl ReflectorRun {
     }
 
     fn record(&mut self, id: RequestId, record: Record<'_>) {
-        let verdict = self.reflector.record(self.now, id, record);
-        self.apply_verdict(verdict);
+        let action = self.reflector.record(self.now, id, record);
+        self.apply_action(action);
     }
 
-    fn apply_verdict(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Perform(outputs) => self.apply_outputs(outputs),
-            Verdict::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
-            Verdict::Compare => assert!(self.is_comparing, "compared without a comparison in progress"),
-            Verdict::Stage | Verdict::StageUnchanged => assert!(self.is_staging, "staged without a list in progress"),
-            Verdict::Skip | Verdict::Older { .. } => {}
+    fn apply_action(&mut self, action: RecordAction) {
+        match action {
+            RecordAction::Perform(outputs) => self.apply_outputs(outputs),
+            RecordAction::Apply => assert!(self.reflector.is_synced(), "a change before the first list"),
+            RecordAction::Compare => assert!(self.is_comparing, "compared without a comparison in progress"),
+            RecordAction::Stage | RecordAction::StageUnchanged => assert!(self.is_staging, "staged without a list in progress"),
+            RecordAction::Skip | RecordAction::Older { .. } => {}
         }
         self.assert_never_older(false);
     }
@@ -169,7 +169,7 @@ impl ReflectorRun {
                 }
                 Output::BeginComparison => self.is_comparing = true,
                 Output::EndComparison => self.is_comparing = false,
-                Output::JudgeComparison => {
+                Output::CompareListed => {
                     assert!(self.is_comparing, "judged without a comparison in progress");
                     must_judge = true;
                 }
@@ -186,7 +186,7 @@ impl ReflectorRun {
         self.assert_never_older(epoch_changed);
         if must_judge {
             let count = usize::from(self.last_request % 3 == 0);
-            self.step(Input::Judged(Differences { count, backwards: None }));
+            self.step(Input::Compared(Differences { count, backwards: None }));
         }
         let evidence = self.reflector.evidence();
         assert!(evidence.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));

@@ -152,7 +152,7 @@ impl Cache {
         match view.snapshot.get_by_key(&key) {
             Lookup::Found(object) => Ok(Some(Object::new(object, view.resource.kind.clone()))),
             Lookup::Absent => Ok(None),
-            Lookup::Unknown { version } => Err(errors::undecodable(py, &key, &version, None)),
+            Lookup::Undecodable { version } => Err(errors::undecodable(py, &key, &version, None)),
         }
     }
 

@@ -71,8 +71,8 @@ impl Election {
 
     /// Last error of a request for the lease; `None` after a success.
     #[getter]
-    fn trouble(&self) -> Option<String> {
-        self.election.trouble().map(|trouble| trouble.to_string())
+    fn lease_error(&self) -> Option<String> {
+        self.election.lease_error().map(|lease_error| lease_error.to_string())
     }
 
     /// Waits until this candidate leads. Returns `None` after the stop.

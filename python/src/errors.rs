@@ -81,7 +81,7 @@ pub(crate) fn undecodable(py: Python<'_>, key: &ObjectKey, version: &ResourceVer
         Some(reason) => format!("{key} cannot be decoded: {reason}"),
         None => format!("{key} at version {version} cannot be decoded; the next state that can be decoded replaces it"),
     };
-    exception!(py, "Unknown", (message, key.to_string(), version.to_string()))
+    exception!(py, "UndecodableObject", (message, key.to_string(), version.to_string()))
 }
 
 pub(crate) fn forked(py: Python<'_>, parent: u32) -> PyErr {
@@ -122,8 +122,8 @@ impl State {
 
     fn reason(&self) -> String {
         match self {
-            Self::Informer(freshness) => freshness.doubt().map(|doubt| doubt.why.to_string()).unwrap_or_default(),
-            Self::Discovering { doubt, .. } | Self::Ended(doubt) => doubt.why.to_string(),
+            Self::Informer(freshness) => freshness.doubt().map(|doubt| doubt.reason.to_string()).unwrap_or_default(),
+            Self::Discovering { doubt, .. } | Self::Ended(doubt) => doubt.reason.to_string(),
         }
     }
 
@@ -132,7 +132,7 @@ impl State {
             Self::Informer(Freshness::Fresh { version, age, tainted, polled, .. }) => {
                 let polled = match polled {
                     Some(polled) => {
-                        Some(python_class!(py, "Polled")?.call1((polled.every.as_secs_f64(), polled.why.to_string()))?)
+                        Some(python_class!(py, "Polled")?.call1((polled.every.as_secs_f64(), polled.reason.to_string()))?)
                     }
                     None => None,
                 };
@@ -174,12 +174,12 @@ impl State {
         let now =
             datetime.getattr("datetime")?.call_method1("now", (datetime.getattr("timezone")?.getattr("utc")?,))?;
         // The arguments are days and seconds.
-        let doubt_duration = datetime.getattr("timedelta")?.call1((0, doubt.lasting.as_secs_f64()))?;
+        let doubt_duration = datetime.getattr("timedelta")?.call1((0, doubt.elapsed.as_secs_f64()))?;
         Ok((
             self.text(),
             now.sub(doubt_duration)?,
-            doubt.lasting.as_secs_f64(),
-            doubt.why.to_string(),
+            doubt.elapsed.as_secs_f64(),
+            doubt.reason.to_string(),
             seconds(doubt.age),
             doubt.version.as_ref().map(ToString::to_string),
             doubt.attempts,

@@ -116,7 +116,7 @@ impl Reconciler {
             Lookup::Found(object) => object,
             Lookup::Absent if self.reconciles_deleted => return self.call(key, None, false).await,
             Lookup::Absent => return Ok(Action::await_change()),
-            Lookup::Unknown { version } => {
+            Lookup::Undecodable { version } => {
                 return Err(ReconcileError(format!("the state of {key} at version {version} cannot be decoded")));
             }
         };
@@ -147,8 +147,8 @@ impl Reconciler {
 
     /// Lets Python code reconcile, and sends its requests in the meantime.
     ///
-    /// The requests are sent by this task, so that the library knows which reconcile wrote: the next reconcile of the key
-    /// starts after the caches contain these writes.
+    /// The requests are sent by this task, so that the library knows which reconcile wrote: the next reconcile of the
+    /// key starts after the caches contain these writes.
     async fn call(&self, key: ObjectKey, object: Option<Cached>, cleanup: bool) -> Result<Action, ReconcileError> {
         let id = self.calls.fetch_add(1, Ordering::Relaxed);
         let (outcome_sender, mut outcome) = oneshot::channel();

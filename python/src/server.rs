@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use crate::object::json_of;
 use crate::stream::seconds_to_duration;
 
-/// Nesting depth beyond the limit of decoders. Fields of a wrong type would not suffice: objects have no fixed fields here.
+/// Nesting depth beyond the limit of decoders. Fields of a wrong type would not suffice: objects have no fixed fields
+/// here.
 const UNDECODABLE_DEPTH: usize = 500;
 
 /// Embedded API server on a thread of its own.
@@ -316,7 +317,7 @@ const VERBS: [(&str, Verb); 13] = [
     ("list", Verb::List),
     ("page", Verb::Page),
     ("probe", Verb::Probe),
-    ("state", Verb::State),
+    ("state", Verb::ListOne),
     ("streamed_list", Verb::StreamedList),
     ("watch", Verb::Watch),
     ("create", Verb::Create),

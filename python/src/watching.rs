@@ -293,7 +293,7 @@ impl InformerHandle {
             )));
         }
         let builder = session.factory.builder_with::<Lazy<JsonTree>>(&resource.api_resource, scope.clone());
-        let builder = builder.protobuf(*protobuf).packed(true);
+        let builder = builder.protobuf(*protobuf).delta_compressed(true);
         let builder = if *managed_fields { builder.keep_managed_fields() } else { builder };
         let builder = match memory_limit {
             Some(limit) => builder.memory_limit(*limit),

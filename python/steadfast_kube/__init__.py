@@ -46,7 +46,7 @@ from ._types import (
     Stopped,
     StoppedError,
     Suspect,
-    Unknown,
+    UndecodableObject,
     UnknownKind,
     Updated,
 )
@@ -97,7 +97,7 @@ __all__ = [
     "Stopped",
     "StoppedError",
     "Suspect",
-    "Unknown",
+    "UndecodableObject",
     "UnknownKind",
     "Updated",
     "reconcile",

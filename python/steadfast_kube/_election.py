@@ -91,9 +91,9 @@ class LeaderElection:
         return self._started.holder
 
     @property
-    def trouble(self) -> Optional[str]:
+    def lease_error(self) -> Optional[str]:
         """The last error of a request for the lease, such as a missing permission. `None` after a success."""
-        return self._started.trouble
+        return self._started.lease_error
 
     async def until_leader(self) -> Leader:
         """Waits until this candidate leads."""

@@ -311,9 +311,9 @@ def test_no_reconcile_while_cache_is_stale(server: Server) -> None:
             maps = informers.watch("configmaps", "shop")
             await eventually(lambda: seen > 3, task)
             server.faults.cut()
-            await eventually(lambda: getattr(maps.freshness, "lasting", 0) > 1, task)
+            await eventually(lambda: getattr(maps.freshness, "elapsed", 0) > 1, task)
             before = seen
-            await eventually(lambda: getattr(maps.freshness, "lasting", 0) > 1.5, task)
+            await eventually(lambda: getattr(maps.freshness, "elapsed", 0) > 1.5, task)
             assert seen == before
             server.faults.heal()
             await eventually(lambda: seen > before, task)

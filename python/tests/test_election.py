@@ -143,8 +143,8 @@ def test_missing_permission_is_reported(server: Server) -> None:
     async def main() -> None:
         async with steadfast.Informers(url=server.url) as informers:
             async with informers.leader_election("operator", "shop", **SHORT) as election:
-                trouble = await eventually(lambda: election.trouble)
-                assert "leases" in trouble
+                lease_error = await eventually(lambda: election.lease_error)
+                assert "leases" in lease_error
 
     run(main())
 

@@ -36,7 +36,7 @@ pub(crate) struct ClientArgs {
     pub(super) packed: bool,
     /// Minimum size of decoded objects that are cached in packed form, in bytes; only Steadfast supports this
     #[arg(long)]
-    pub(super) decode_on_demand_from: Option<usize>,
+    pub(super) decode_on_demand_above: Option<usize>,
     /// Number of helper threads for decoding; only Steadfast supports this
     #[arg(long, default_value_t = 0)]
     pub(super) helpers: usize,

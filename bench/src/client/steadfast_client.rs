@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use steadfast::environment::threads::Threads;
+use steadfast::environment::threads::ThreadedEnvironment;
 use steadfast::{
     Checkpoint, CheckpointStats, Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration, Scope,
 };
@@ -33,12 +33,12 @@ pub(super) async fn start<K: CachedForm>(
     args: &ClientArgs,
     progress: &Progress,
 ) -> Result<impl ClientCache + use<K>, BenchError> {
-    let threads = Threads::new()?.with_helpers(args.helpers);
+    let threads = ThreadedEnvironment::new()?.with_helpers(args.helpers);
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
     let builder = factory.builder_with::<K>(dynamic_type, Scope::all()).streamed_lists(!args.paged);
-    let builder = builder.protobuf(args.protobuf).packed(args.packed);
-    let builder = builder.decode_on_demand_from(args.decode_on_demand_from);
+    let builder = builder.protobuf(args.protobuf).delta_compressed(args.packed);
+    let builder = builder.decode_on_demand_above(args.decode_on_demand_above);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {
         Some(checkpoint) => K::with_checkpoint(builder, checkpoint),

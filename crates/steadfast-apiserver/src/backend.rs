@@ -24,8 +24,8 @@ pub(crate) use history::HistoryBackend;
 /// Source of the objects that one replica serves.
 ///
 /// Revisions rise with each change, for all resources together. A backend raises the signal of the cluster after each
-/// change of its state. The front end waits for this signal until [`cached_revision`](Self::cached_revision) rises or new
-/// changes exist.
+/// change of its state. The front end waits for this signal until [`cached_revision`](Self::cached_revision) rises or
+/// new changes exist.
 ///
 /// Reads of objects return futures, since a backend may read a disk or another server. All other methods return
 /// immediately.
@@ -51,7 +51,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Returns `504` if the revision cannot be confirmed in time.
-    fn confirm(&self) -> BoxFuture<'_, Result<(), Status>>;
+    fn confirm_newest_revision(&self) -> BoxFuture<'_, Result<(), Status>>;
 
     /// Returns the state of an object at a revision; `None` if it did not exist.
     ///

@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, Replica, Settings};
 use crate::connections::accept;
 use crate::documents::DocumentCache;
 use crate::error::StartError;
-use crate::faults::{Conditions, FaultLog, Interception, Rules};
+use crate::faults::{ActiveFaults, FaultLog, Interception, Rules};
 use crate::issued_tokens::IssuedTokens;
 use crate::namespaces;
 use crate::net::{Port, ServerTls, TaskGroup};
@@ -73,7 +73,7 @@ impl Default for ApiServerBuilder {
             settings: Settings {
                 bookmark_period: Duration::from_secs(60),
                 watch_timeout: (Duration::from_secs(1800), Duration::from_secs(3600)),
-                freshness_wait: Duration::from_secs(3),
+                cache_catch_up_timeout: Duration::from_secs(3),
                 request_timeout: Duration::from_secs(60),
                 namespace_grace: Duration::from_secs(5),
                 allows_anonymous: false,
@@ -156,7 +156,7 @@ impl ApiServerBuilder {
     /// Rejects requests without a token, a password or a certificate of
     /// [`issue_client_certificate`](ApiServer::issue_client_certificate) with `401`.
     #[must_use]
-    pub fn closed(mut self) -> Self {
+    pub fn require_credentials(mut self) -> Self {
         self.requires_credentials = true;
         self
     }
@@ -180,8 +180,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Starts simulated controllers, a scheduler and nodes with the server: deployments get pods, and pods become ready.
-    /// Defaults to none.
+    /// Starts simulated controllers, a scheduler and nodes with the server: deployments get pods, and pods become
+    /// ready. Defaults to none.
     #[cfg(feature = "world")]
     #[must_use]
     pub fn world(mut self, world: World) -> Self {
@@ -205,8 +205,8 @@ impl ApiServerBuilder {
 
     /// Sets the maximum time that a read waits for a cache to reach a version. Defaults to 3 s.
     #[must_use]
-    pub fn freshness_wait(mut self, wait: Duration) -> Self {
-        self.settings.freshness_wait = wait;
+    pub fn cache_catch_up_timeout(mut self, wait: Duration) -> Self {
+        self.settings.cache_catch_up_timeout = wait;
         self
     }
 
@@ -235,7 +235,7 @@ impl ApiServerBuilder {
     /// Closes a watch if more than `events` are pending and its client has read nothing for `timeout`. Defaults to
     /// 1000 events and 5 s.
     #[must_use]
-    pub fn slow_watch(mut self, events: usize, timeout: Duration) -> Self {
+    pub fn slow_watch_limits(mut self, events: usize, timeout: Duration) -> Self {
         self.settings.watch_backlog = events;
         self.settings.slow_watch_timeout = timeout;
         self
@@ -321,7 +321,7 @@ impl ApiServerBuilder {
         Ok(Replica {
             port: if self.is_in_memory { None } else { Some(Port::reserve(port)?) },
             backend,
-            conditions: Conditions::default(),
+            active_faults: ActiveFaults::default(),
             streams: Streams::default(),
             requested_revision: AtomicU64::new(0),
         })

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::documents::DocumentCache;
-use crate::faults::{Condition, Conditions, FaultLog, Interception, Rules};
+use crate::faults::{ActiveFaults, FaultLog, Interception, ReplicaFaults, Rules};
 use crate::issued_tokens::IssuedTokens;
 use crate::net::{Link, Port, ServerTls};
 use crate::random::Random;
@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     /// Range of the timeout for watches without their own timeout.
     pub(crate) watch_timeout: (Duration, Duration),
     /// Maximum time that a read waits for a cache to reach a version.
-    pub(crate) freshness_wait: Duration,
+    pub(crate) cache_catch_up_timeout: Duration,
     /// Maximum time that a request waits for a frozen store.
     pub(crate) request_timeout: Duration,
     /// Time that a terminating namespace keeps its contents.
@@ -49,7 +49,7 @@ pub(crate) struct Replica {
     pub(crate) port: Option<Port>,
     /// Source of the objects that the replica serves.
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) conditions: Conditions,
+    pub(crate) active_faults: ActiveFaults,
     pub(crate) streams: Streams,
     /// Highest revision that a consistent read requested from the cache.
     pub(crate) requested_revision: AtomicU64,
@@ -57,13 +57,13 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Changes the active faults. The port is opened or closed accordingly before the call returns.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
-        self.conditions.change(|condition| {
-            change(condition);
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ReplicaFaults)) {
+        self.active_faults.change(|faults| {
+            change(faults);
             // The port changes under the lock, so two concurrent faults cannot leave an outdated
             // state.
             if let Some(port) = &self.port
-                && let Err(error) = port.set_open(condition.is_reachable())
+                && let Err(error) = port.set_open(faults.is_reachable())
             {
                 tracing::warn!(address = %port.address(), %error, "cannot reopen the port");
             }
@@ -105,7 +105,7 @@ impl Cluster {
     /// Records an accepted connection.
     pub(crate) fn open_link(&self, replica: usize) -> Arc<Link> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
-        let is_black_hole = self.replicas[replica].conditions.read(|condition| condition.is_black_hole);
+        let is_black_hole = self.replicas[replica].active_faults.read(|faults| faults.is_black_hole);
         let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), is_black_hole));
         self.links.lock().push(Arc::clone(&link));
         link

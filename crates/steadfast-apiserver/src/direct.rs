@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::metadata;
 use crate::resources::{DEFINITIONS, ServedResource, missing_feature, version_of};
 use crate::status::Status;
-use crate::storage::{Deletion, ObjectKey, Outcome, Patch, RequestProperties, State, Update, WriteTarget};
+use crate::storage::{Deletion, Modification, ObjectKey, Patch, RequestProperties, State, WriteOutcome, WriteTarget};
 use crate::write_scope::Part;
 
 /// Creates an object. Returns the object and the API's warnings.
@@ -25,7 +25,7 @@ pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Valu
 pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let target = target_of(cluster, &object)?;
-    write(cluster, &target, |state| state.update(&target, &Update::Replace(object)))
+    write(cluster, &target, |state| state.update(&target, &Modification::Replace(object)))
 }
 
 pub(crate) fn patch(
@@ -36,7 +36,7 @@ pub(crate) fn patch(
     patch: Patch,
 ) -> Result<Value, Status> {
     let target = named_target(cluster, resource, namespace, name)?;
-    write(cluster, &target, |state| state.update(&target, &Update::Patch(patch)))
+    write(cluster, &target, |state| state.update(&target, &Modification::Patch(patch)))
 }
 
 pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
@@ -68,7 +68,7 @@ pub(crate) fn delete_named(cluster: &Cluster, resource: &str, namespace: &str, n
 pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
     let target = named_target(cluster, resource, namespace, name)?;
     let key = ObjectKey::new(&target.namespace, name);
-    let found = cluster.store.read(|state| state.latest(target.resource.store(), &key)?.object.clone());
+    let found = cluster.store.read(|state| state.latest(target.resource.storage_resource(), &key)?.object.clone());
     found
         .map(|stored| in_requested_version(&target, &stored))
         .ok_or_else(|| Status::not_found(&target.resource.name, name))
@@ -78,7 +78,7 @@ pub(crate) fn get(cluster: &Cluster, resource: &str, namespace: &str, name: &str
 fn write(
     cluster: &Cluster,
     target: &WriteTarget,
-    write: impl FnOnce(&mut State) -> Result<Outcome, Status>,
+    write: impl FnOnce(&mut State) -> Result<WriteOutcome, Status>,
 ) -> Result<Value, Status> {
     cluster.store.write(write).map(|outcome| in_requested_version(target, outcome.object()))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::faults::{
-    BodyCorruption, Condition, FaultRecord, InjectedResponse, InterceptAction, ObjectCorruption, RequestRule,
+    BodyCorruption, FaultRecord, InjectedResponse, InterceptAction, ObjectCorruption, ReplicaFaults, RequestRule,
     RequestStage, RuleEffect,
 };
 use crate::records::RequestRecord;
@@ -42,7 +42,7 @@ impl Faults {
     pub fn stop(&self) {
         self.for_each_replica("stop", Some(true), |replica| {
             // The replica is stopped before the reset, so that a reconnecting client is rejected.
-            self.change_condition(replica, |condition| condition.is_stopped = true);
+            self.change_faults(replica, |faults| faults.is_stopped = true);
             self.cluster.reset_links(replica);
         });
     }
@@ -52,17 +52,17 @@ impl Faults {
         self.for_each_replica("stop", Some(false), |replica| {
             // The cache restarts first, so that the first request reads the new cache.
             self.restart_cache(replica);
-            self.change_condition(replica, |condition| condition.is_stopped = false);
+            self.change_faults(replica, |faults| faults.is_stopped = false);
         });
     }
 
     /// Replaces the process: resets all connections and starts the watch window again.
     pub fn restart(&self) {
         self.for_each_replica("restart", None, |replica| {
-            self.change_condition(replica, |condition| condition.is_stopped = true);
+            self.change_faults(replica, |faults| faults.is_stopped = true);
             self.cluster.reset_links(replica);
             self.restart_cache(replica);
-            self.change_condition(replica, |condition| condition.is_stopped = false);
+            self.change_faults(replica, |faults| faults.is_stopped = false);
         });
     }
 
@@ -70,12 +70,12 @@ impl Faults {
 
     /// Rejects new connections; open ones stay.
     pub fn refuse(&self, on: bool) {
-        self.set_condition("refuse", on, |condition| condition.refuses_connections = on);
+        self.set_fault("refuse", on, |faults| faults.refuses_connections = on);
     }
 
     /// Accepts connections and closes them immediately.
     pub fn accept_and_close(&self, on: bool) {
-        self.set_condition("accept_and_close", on, |condition| condition.accept_and_close = on);
+        self.set_fault("accept_and_close", on, |faults| faults.accept_and_close = on);
     }
 
     /// Resets all open connections.
@@ -98,7 +98,7 @@ impl Faults {
     pub fn black_hole(&self, on: bool) {
         self.for_each_replica("black_hole", Some(on), |replica| {
             // The condition covers later connections. Open connections need their own switch.
-            self.change_condition(replica, |condition| condition.is_black_hole = on);
+            self.change_faults(replica, |faults| faults.is_black_hole = on);
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(on, self.cluster.clock.elapsed());
             }
@@ -109,7 +109,7 @@ impl Faults {
     pub fn cut(&self) {
         self.for_each_replica("cut", Some(true), |replica| {
             // New connections are rejected before the reset, so that a client cannot reconnect in between.
-            self.change_condition(replica, |condition| condition.refuses_connections = true);
+            self.change_faults(replica, |faults| faults.refuses_connections = true);
             self.cluster.reset_links(replica);
         });
     }
@@ -118,10 +118,10 @@ impl Faults {
     /// [`accept_and_close`](Self::accept_and_close).
     pub fn heal(&self) {
         self.for_each_replica("cut", Some(false), |replica| {
-            self.change_condition(replica, |condition| {
-                condition.refuses_connections = false;
-                condition.accept_and_close = false;
-                condition.is_black_hole = false;
+            self.change_faults(replica, |faults| {
+                faults.refuses_connections = false;
+                faults.accept_and_close = false;
+                faults.is_black_hole = false;
             });
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(false, self.cluster.clock.elapsed());
@@ -142,7 +142,7 @@ impl Faults {
 
     /// Handles no requests and sends no data on streams. Connections stay open, and HTTP/2 pings are acknowledged.
     pub fn freeze(&self, on: bool) {
-        self.set_condition("freeze", on, |condition| condition.is_frozen = on);
+        self.set_fault("freeze", on, |faults| faults.is_frozen = on);
     }
 
     /// Stalls the open watch streams; their connections stay healthy.
@@ -170,12 +170,12 @@ impl Faults {
 
     /// Delays every response. [`Duration::ZERO`] ends the fault.
     pub fn delay(&self, delay: Duration) {
-        self.set_condition("delay", delay > Duration::ZERO, |condition| condition.delay = delay);
+        self.set_fault("delay", delay > Duration::ZERO, |faults| faults.delay = delay);
     }
 
     /// Sends no bookmarks to watches.
     pub fn no_bookmarks(&self, on: bool) {
-        self.set_condition("no_bookmarks", on, |condition| condition.no_bookmarks = on);
+        self.set_fault("no_bookmarks", on, |faults| faults.no_bookmarks = on);
     }
 
     /// Limits the versions of bookmarks: only a change of the watched resource or a consistent read raises them.
@@ -183,29 +183,29 @@ impl Faults {
     /// This is the behaviour of an etcd with rare progress notifications. Bookmarks continue, but writes to other
     /// resources do not raise their versions.
     pub fn rare_progress(&self, on: bool) {
-        self.set_condition("rare_progress", on, |condition| condition.rare_progress = on);
+        self.set_fault("rare_progress", on, |faults| faults.rare_progress = on);
     }
 
     /// Omits the end marker of streamed lists, so that they never complete.
     pub fn no_initial_events_end(&self, on: bool) {
-        self.set_condition("no_initial_events_end", on, |condition| condition.no_initial_events_end = on);
+        self.set_fault("no_initial_events_end", on, |faults| faults.no_initial_events_end = on);
     }
 
     /// Sends the bookmark after the initial events without its annotation, like an ordinary bookmark.
     pub fn unannotated_initial_events_end(&self, on: bool) {
-        self.set_condition("unannotated_initial_events_end", on, |condition| {
-            condition.unannotated_initial_events_end = on;
+        self.set_fault("unannotated_initial_events_end", on, |faults| {
+            faults.unannotated_initial_events_end = on;
         });
     }
 
     /// Rejects streamed lists, like a server on which they are disabled.
     pub fn refuse_streamed_lists(&self, on: bool) {
-        self.set_condition("refuse_streamed_lists", on, |condition| condition.refuse_streamed_lists = on);
+        self.set_fault("refuse_streamed_lists", on, |faults| faults.refuse_streamed_lists = on);
     }
 
     /// Treats streamed lists as plain watches, like a server that does not support them.
     pub fn ignore_streamed_lists(&self, on: bool) {
-        self.set_condition("ignore_streamed_lists", on, |condition| condition.ignore_streamed_lists = on);
+        self.set_fault("ignore_streamed_lists", on, |faults| faults.ignore_streamed_lists = on);
     }
 
     /// Gives objects versions from separate counters, one for each namespace.
@@ -217,13 +217,13 @@ impl Faults {
     /// The fault applies to new requests, and only to reads: responses to writes contain the single counter of the
     /// server.
     pub fn own_counters(&self, on: bool) {
-        self.set_condition("own_counters", on, |condition| condition.has_namespace_counters = on);
+        self.set_fault("own_counters", on, |faults| faults.has_namespace_counters = on);
     }
 
     /// Expires the next `times` continue tokens on use. The response is `410` with a token for the rest of the list at
     /// the current version.
     pub fn expire_continue_tokens(&self, times: u32) {
-        self.set_condition("expire_continue_tokens", times > 0, |condition| condition.expired_tokens = times);
+        self.set_fault("expire_continue_tokens", times > 0, |faults| faults.tokens_to_expire = times);
     }
 
     /// Sends bodies in chunks of at most `bytes` bytes, at any position within an object or a character; 0 ends the
@@ -231,7 +231,7 @@ impl Faults {
     ///
     /// The fault applies to new responses.
     pub fn split_bodies(&self, bytes: usize) {
-        self.set_condition("split_bodies", bytes > 0, |condition| condition.piece_bytes = bytes);
+        self.set_fault("split_bodies", bytes > 0, |faults| faults.max_chunk_bytes = bytes);
     }
 
     /// Sends an object with fields of a wrong type, also on open watches.
@@ -242,8 +242,8 @@ impl Faults {
     /// Sends a corrupted object, also on open watches. `None` ends the fault.
     pub fn corrupt_object(&self, namespace: &str, name: &str, corruption: Option<ObjectCorruption>) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.set_condition("corrupt_object", corruption.is_some(), |condition| {
-            let corrupted_objects = Arc::make_mut(&mut condition.corrupted_objects);
+        self.set_fault("corrupt_object", corruption.is_some(), |faults| {
+            let corrupted_objects = Arc::make_mut(&mut faults.corrupted_objects);
             match corruption {
                 Some(corruption) => corrupted_objects.insert(key.clone(), corruption),
                 None => corrupted_objects.remove(&key),
@@ -372,7 +372,7 @@ impl Faults {
 
     /// Sends the last `count` events before the requested version again to each resumed watch.
     pub fn repeat_events(&self, count: usize) {
-        self.set_condition("repeat_events", count > 0, |condition| condition.repeat_events = count);
+        self.set_fault("repeat_events", count > 0, |faults| faults.repeat_events = count);
     }
 
     /// Restores the history to an older revision, like a restore of etcd from a backup.
@@ -382,12 +382,12 @@ impl Faults {
         self.log_for(None, "restore", None);
         // All replicas stop first, so that no connection delivers both histories.
         for replica in 0..self.cluster.replicas.len() {
-            self.change_condition(replica, |condition| condition.is_stopped = true);
+            self.change_faults(replica, |faults| faults.is_stopped = true);
             self.cluster.reset_links(replica);
         }
         self.cluster.store.write(|state| state.restore(revision));
         for replica in 0..self.cluster.replicas.len() {
-            self.change_condition(replica, |condition| condition.is_stopped = false);
+            self.change_faults(replica, |faults| faults.is_stopped = false);
         }
     }
 
@@ -416,11 +416,11 @@ impl Faults {
         self.cluster.changed.raise();
     }
 
-    fn set_condition(&self, fault: &'static str, on: bool, mut change: impl FnMut(&mut Condition)) {
-        self.for_each_replica(fault, Some(on), |replica| self.change_condition(replica, &mut change));
+    fn set_fault(&self, fault: &'static str, on: bool, mut change: impl FnMut(&mut ReplicaFaults)) {
+        self.for_each_replica(fault, Some(on), |replica| self.change_faults(replica, &mut change));
     }
 
-    fn change_condition(&self, replica: usize, change: impl FnOnce(&mut Condition)) {
+    fn change_faults(&self, replica: usize, change: impl FnOnce(&mut ReplicaFaults)) {
         self.cluster.replicas[replica].change(change);
         self.cluster.changed.raise();
     }

@@ -9,12 +9,12 @@ use crate::status::Status;
 use crate::write_scope::{FieldManager, Part};
 
 /// Normalization of one write to one object, without its managers.
-pub(crate) struct Tracking<'a> {
+pub(crate) struct FieldManagement<'a> {
     resource: &'a ServedResource,
     version: &'a str,
 }
 
-impl<'a> Tracking<'a> {
+impl<'a> FieldManagement<'a> {
     /// Creates the normalization of a write.
     pub(crate) fn new(resource: &'a ServedResource, _: Part, version: &'a str, _: &FieldManager, _: &str) -> Self {
         Self { resource, version }

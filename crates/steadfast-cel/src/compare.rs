@@ -163,15 +163,15 @@ pub(crate) fn order_holds<'a>(
             one.cmp(other)
         }
         (CelValue::Timestamp(one), CelValue::Timestamp(other)) => {
-            // `rate` is the speed at which the difference changes. A comparison with `now` therefore flips at a
+            // `clock_rate` is the speed at which the difference changes. A comparison with `now` therefore flips at a
             // computable time.
             let difference = one.instant.as_nanosecond() - other.instant.as_nanosecond();
-            meter.recheck_after(nanos_until_flip(difference, one.rate.saturating_sub(other.rate), holds));
+            meter.recheck_after(nanos_until_flip(difference, one.clock_rate.saturating_sub(other.clock_rate), holds));
             difference.cmp(&0)
         }
         (CelValue::Duration(one), CelValue::Duration(other)) => {
             let difference = one.length.as_nanos() - other.length.as_nanos();
-            meter.recheck_after(nanos_until_flip(difference, one.rate.saturating_sub(other.rate), holds));
+            meter.recheck_after(nanos_until_flip(difference, one.clock_rate.saturating_sub(other.clock_rate), holds));
             difference.cmp(&0)
         }
         // No comparison holds with NaN.

@@ -46,7 +46,7 @@ impl<'a> Context<'a> {
     pub fn now(&mut self, instant: Timestamp) {
         self.now = Some(instant);
         // One value of `now` serves the whole evaluation, so that two uses of `now` are equal.
-        self.variables.insert("now", CelValue::Timestamp(CelTimestamp { instant, rate: 1 }));
+        self.variables.insert("now", CelValue::Timestamp(CelTimestamp { instant, clock_rate: 1 }));
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&CelValue<'a>> {

@@ -35,11 +35,11 @@ pub fn to_json(value: &CelValue, budget: &mut Budget, max_bytes: usize) -> Resul
 /// # Errors
 ///
 /// Returns [`CelErrorKind::BudgetExceeded`] if the budget does not cover the copy, and [`CelErrorKind::TooDeep`].
-pub fn copied(json: &Json, meter: &mut Meter) -> Result<CelValue<'static>, CelErrorKind> {
-    copied_within(json, meter, MAX_VALUE_DEPTH)
+pub fn owned_from_json(json: &Json, meter: &mut Meter) -> Result<CelValue<'static>, CelErrorKind> {
+    copy_at_depth(json, meter, MAX_VALUE_DEPTH)
 }
 
-fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<CelValue<'static>, CelErrorKind> {
+fn copy_at_depth(json: &Json, meter: &mut Meter, depth: usize) -> Result<CelValue<'static>, CelErrorKind> {
     let depth = depth.checked_sub(1).ok_or(CelErrorKind::TooDeep(MAX_VALUE_DEPTH))?;
     Ok(match json {
         Json::String(text) => {
@@ -48,14 +48,14 @@ fn copied_within(json: &Json, meter: &mut Meter, depth: usize) -> Result<CelValu
         }
         Json::Array(items) => {
             meter.charge(1)?;
-            let items = items.iter().map(|item| copied_within(item, meter, depth));
+            let items = items.iter().map(|item| copy_at_depth(item, meter, depth));
             CelValue::from(items.collect::<Result<Vec<_>, _>>()?)
         }
         Json::Object(fields) => {
             let mut map = BTreeMap::new();
             for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
                 meter.charge_bytes(name.len())?;
-                map.insert(Key::String(name.clone().into()), copied_within(value, meter, depth)?);
+                map.insert(Key::String(name.clone().into()), copy_at_depth(value, meter, depth)?);
             }
             CelValue::map(map)
         }

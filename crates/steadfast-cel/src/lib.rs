@@ -25,7 +25,7 @@
 //! | inspect an expression before its evaluation | [`ast`], [`Kind`], [`TypeError`] |
 //! | bind names and evaluate | [`Context`], [`Budget`], [`Meter`], [`Evaluation`], [`CelError`], [`CelErrorKind`] |
 //! | read and create values | [`CelValue`], [`Type`], [`Text`], [`CelList`], [`CelMap`], [`CelTimestamp`], [`CelDuration`], [`Extension`], [`equal`] |
-//! | convert from and to JSON | [`CelValue`], [`copied`], [`to_json`] |
+//! | convert from and to JSON | [`CelValue`], [`owned_from_json`], [`to_json`] |
 //!
 //! Errors in [`error`] quote no value of an object. Patterns have the syntax of RE2, with a size limit. The crate
 //! includes the functions of Kubernetes: quantities, URLs, addresses, semantic versions and named formats.
@@ -34,8 +34,10 @@
 //!
 //! # Guides
 //!
-//! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): conditions and messages of `steadfast notify`
-//! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): validation rules of custom resources
+//! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): conditions and messages of
+//!   `steadfast notify`
+//! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): validation rules
+//!   of custom resources
 
 /// Implements `Debug` of errors as their message: if `main` returns an error, Rust prints its `Debug` output.
 macro_rules! debug_as_message {
@@ -76,7 +78,7 @@ pub use check::{Kind, TypeError};
 pub use compare::equal;
 pub use context::Context;
 pub use error::{CelError, CelErrorKind, SyntaxError};
-pub use json::{copied, to_json};
+pub use json::{owned_from_json, to_json};
 pub use kubernetes::Extension;
 pub use meter::Meter;
 pub use parser::{MAX_DEPTH, MAX_TEXT_BYTES, RESERVED};

@@ -12,7 +12,7 @@ pub struct CelTimestamp {
     /// Instant.
     pub instant: Timestamp,
     /// Rate of the value, in seconds per second of the clock: 0 for a constant, 1 for `now`.
-    pub rate: i32,
+    pub clock_rate: i32,
 }
 
 /// Duration value.
@@ -21,7 +21,7 @@ pub struct CelDuration {
     /// Length.
     pub length: SignedDuration,
     /// Rate of the value, in seconds per second of the clock: 0 for a constant, 1 for `now - constant`.
-    pub rate: i32,
+    pub clock_rate: i32,
 }
 
 /// Longest duration: 10,000 years.
@@ -33,10 +33,10 @@ impl CelTimestamp {
         Self::new(instant, 0)
     }
 
-    fn new(instant: Timestamp, rate: i32) -> Option<Self> {
+    fn new(instant: Timestamp, clock_rate: i32) -> Option<Self> {
         // 0001-01-01T00:00:00Z; jiff ends with the year 9999 itself.
         const FIRST_SECOND: i64 = -62_135_596_800;
-        (instant.as_second() >= FIRST_SECOND).then_some(Self { instant, rate })
+        (instant.as_second() >= FIRST_SECOND).then_some(Self { instant, clock_rate })
     }
 
     /// Parses a timestamp in RFC 3339.
@@ -58,15 +58,15 @@ impl CelTimestamp {
 
     pub(crate) fn plus(self, duration: CelDuration) -> Option<Self> {
         // Rates add up: `now + (now - t)` advances two seconds per second.
-        Self::new(self.instant.checked_add(duration.length).ok()?, self.rate.saturating_add(duration.rate))
+        Self::new(self.instant.checked_add(duration.length).ok()?, self.clock_rate.saturating_add(duration.clock_rate))
     }
 
     pub(crate) fn minus(self, duration: CelDuration) -> Option<Self> {
-        Self::new(self.instant.checked_sub(duration.length).ok()?, self.rate.saturating_sub(duration.rate))
+        Self::new(self.instant.checked_sub(duration.length).ok()?, self.clock_rate.saturating_sub(duration.clock_rate))
     }
 
     pub(crate) fn since(self, other: Self) -> Option<CelDuration> {
-        CelDuration::new(self.instant.duration_since(other.instant), self.rate.saturating_sub(other.rate))
+        CelDuration::new(self.instant.duration_since(other.instant), self.clock_rate.saturating_sub(other.clock_rate))
     }
 
     /// Returns the local date and time at a fixed offset, such as `UTC`, `Z`, `+02:00` or `-08:00`.
@@ -102,20 +102,20 @@ impl CelDuration {
         Self::new(length, 0)
     }
 
-    fn new(length: SignedDuration, rate: i32) -> Option<Self> {
-        (length.as_secs().abs() <= MAX_DURATION_SECONDS).then_some(Self { length, rate })
+    fn new(length: SignedDuration, clock_rate: i32) -> Option<Self> {
+        (length.as_secs().abs() <= MAX_DURATION_SECONDS).then_some(Self { length, clock_rate })
     }
 
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
-        Self::new(self.length.checked_add(other.length)?, self.rate.saturating_add(other.rate))
+        Self::new(self.length.checked_add(other.length)?, self.clock_rate.saturating_add(other.clock_rate))
     }
 
     pub(crate) fn minus(self, other: Self) -> Option<Self> {
-        Self::new(self.length.checked_sub(other.length)?, self.rate.saturating_sub(other.rate))
+        Self::new(self.length.checked_sub(other.length)?, self.clock_rate.saturating_sub(other.clock_rate))
     }
 
     pub(crate) fn negated(self) -> Option<Self> {
-        Self::new(self.length.checked_neg()?, self.rate.saturating_neg())
+        Self::new(self.length.checked_neg()?, self.clock_rate.saturating_neg())
     }
 
     /// Parses a duration such as `1h30m`, `-1.5s` or `250ms`.
@@ -181,25 +181,25 @@ impl CelDuration {
 }
 
 /// Returns the nanoseconds until `holds(order)` changes, where `order` compares a difference with zero and the
-/// difference moves by `rate` nanoseconds per nanosecond. Returns `None` if the result never changes.
+/// difference moves by `clock_rate` nanoseconds per nanosecond. Returns `None` if the result never changes.
 pub(crate) fn nanos_until_flip(
     difference: i128,
-    rate: i32,
+    clock_rate: i32,
     holds: impl Fn(std::cmp::Ordering) -> bool,
 ) -> Option<i128> {
-    let rate = i128::from(rate);
-    if rate == 0 {
+    let clock_rate = i128::from(clock_rate);
+    if clock_rate == 0 {
         // Constant operands never flip.
         return None;
     }
     let current = holds(difference.cmp(&0));
-    let result_after = |after: i128| holds((difference + rate * after).cmp(&0));
+    let result_after = |after: i128| holds((difference + clock_rate * after).cmp(&0));
     // The order changes at the first whole nanosecond at or after the crossing, and once more after an exact crossing.
     let crossing = if difference == 0 {
         1
     // The difference moves towards zero; in the other case it never crosses zero.
-    } else if (difference < 0) == (rate > 0) {
-        let (distance, speed) = (difference.abs(), rate.abs());
+    } else if (difference < 0) == (clock_rate > 0) {
+        let (distance, speed) = (difference.abs(), clock_rate.abs());
         // Round up to the first whole nanosecond at or after the crossing.
         (distance + speed - 1) / speed
     } else {
@@ -246,7 +246,8 @@ mod tests {
 
     #[test]
     fn flip_is_the_first_changed_instant() {
-        let after = |difference, rate, holds: fn(Ordering) -> bool| nanos_until_flip(difference, rate, holds);
+        let after =
+            |difference, clock_rate, holds: fn(Ordering) -> bool| nanos_until_flip(difference, clock_rate, holds);
         assert_eq!(after(-10, 1, Ordering::is_lt), Some(10));
         assert_eq!(after(-10, 1, Ordering::is_le), Some(11));
         assert_eq!(after(-10, 1, Ordering::is_gt), Some(11));

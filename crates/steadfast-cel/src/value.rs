@@ -67,7 +67,7 @@ pub(crate) enum ItemIdentity {
 
 #[derive(Clone, Debug)]
 enum Items<'a> {
-    Json(&'a [Json], Nulls),
+    Json(&'a [Json], NullFields),
     Computed(Arc<Vec<CelValue<'a>>>),
 }
 
@@ -77,20 +77,20 @@ pub struct CelMap<'a>(Fields<'a>);
 
 #[derive(Clone, Debug)]
 enum Fields<'a> {
-    Json(&'a serde_json::Map<String, Json>, Nulls),
+    Json(&'a serde_json::Map<String, Json>, NullFields),
     Computed(Arc<BTreeMap<Key<'a>, CelValue<'a>>>),
 }
 
 /// Treatment of the null fields of a JSON object: as present or as absent fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nulls {
+enum NullFields {
     Present,
     Absent,
 }
 
 impl<'a> From<&'a Json> for CelValue<'a> {
     fn from(json: &'a Json) -> Self {
-        Self::from_json(json, Nulls::Present)
+        Self::from_json(json, NullFields::Present)
     }
 }
 
@@ -112,10 +112,10 @@ impl<'a> CelValue<'a> {
     /// Absent fields are absent for `has`, optional selection, `in`, `size` and iteration, and an error for plain
     /// selection. Conversion back to JSON keeps the fields.
     pub fn without_nulls(json: &'a Json) -> Self {
-        Self::from_json(json, Nulls::Absent)
+        Self::from_json(json, NullFields::Absent)
     }
 
-    fn from_json(json: &'a Json, nulls: Nulls) -> Self {
+    fn from_json(json: &'a Json, nulls: NullFields) -> Self {
         match json {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Bool(*value),
@@ -282,9 +282,9 @@ impl<'a> CelMap<'a> {
     /// Returns the number of entries. If null fields count as absent, the time is proportional to the number of fields.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
-            Fields::Json(fields, Nulls::Present) => fields.len(),
+            Fields::Json(fields, NullFields::Present) => fields.len(),
             // The count is not cached: a map is created for each access, and most maps are never measured.
-            Fields::Json(fields, Nulls::Absent) => fields.values().filter(|value| !value.is_null()).count(),
+            Fields::Json(fields, NullFields::Absent) => fields.values().filter(|value| !value.is_null()).count(),
             Fields::Computed(fields) => fields.len(),
         }
     }
@@ -307,7 +307,7 @@ impl<'a> CelMap<'a> {
             Fields::Json(fields, nulls) => {
                 let field = fields.get(name)?;
                 // The mode for nulls is inherited, so that nested objects treat null fields the same way.
-                (*nulls == Nulls::Present || !field.is_null()).then(|| CelValue::from_json(field, *nulls))
+                (*nulls == NullFields::Present || !field.is_null()).then(|| CelValue::from_json(field, *nulls))
             }
             Fields::Computed(fields) => fields.get(&Key::String(Text::Shared(name.into()))).cloned(),
         }
@@ -333,7 +333,7 @@ impl<'a> CelMap<'a> {
         match &self.0 {
             Fields::Json(fields, nulls) => {
                 let nulls = *nulls;
-                let present = fields.iter().filter(move |(_, value)| nulls == Nulls::Present || !value.is_null());
+                let present = fields.iter().filter(move |(_, value)| nulls == NullFields::Present || !value.is_null());
                 Box::new(
                     present.map(move |(name, value)| {
                         (Key::String(Text::Borrowed(name)), CelValue::from_json(value, nulls))

@@ -27,7 +27,7 @@ pub(crate) async fn connect_edited(
 ) -> Result<Connection, Failure> {
     // This work blocks: it reads files, and may run a credential plugin of the kubeconfig.
     let built = tokio::task::spawn_blocking(move || {
-        let (mut config, context) = settings(&args)?;
+        let (mut config, context) = config_with_flags(&args)?;
         edit(&mut config);
         let args = ConnectionArgs { context, ..args };
         let loader = move || {
@@ -48,24 +48,24 @@ pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::from_path(file)))
 }
 
-/// Returns the connection settings with the flags of kubectl, and the name of their context; without a kubeconfig there is
-/// no context. Blocks while files are read.
-pub(crate) fn settings(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
-    let (mut config, context) = configuration(args)?;
+/// Returns the connection settings with the flags of kubectl, and the name of their context; without a kubeconfig there
+/// is no context. Blocks while files are read.
+pub(crate) fn config_with_flags(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
+    let (mut config, context) = config_from_kubeconfig(args)?;
     args.flags.apply(&mut config);
     Ok((config, context))
 }
 
 /// Returns the connection settings and the name of their context; without a kubeconfig there is no context.
-fn configuration(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
+fn config_from_kubeconfig(args: &ConnectionArgs) -> Result<(Config, Option<String>), Failure> {
     let ConnectionArgs { kubeconfig, context, flags } = args;
     let file = kubeconfig.as_deref();
     let source = file.map_or_else(|| "the kubeconfig".to_owned(), |file| file.display().to_string());
     let merged = match files(file).and_then(|files| files.read()) {
         Ok(merged) => merged.with_overrides(flags.cluster.clone(), flags.user.clone()),
         Err(error) => {
-            // `--server` and the service account of the pod apply only without an explicit file and context: a mistake in a flag
-            // must not silently select another cluster.
+            // `--server` and the service account of the pod apply only without an explicit file and context: a mistake
+            // in a flag must not silently select another cluster.
             if let (None, None, Some(config)) = (file, context, without_kubeconfig(flags)) {
                 return Ok((config, None));
             }

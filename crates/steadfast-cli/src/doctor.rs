@@ -53,7 +53,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::{DoctorArgs, Output};
 use crate::clock::Clock;
-use crate::connect::{files, settings};
+use crate::connect::{config_with_flags, files};
 use crate::console::print;
 use crate::discovery::{default_resources, find_all};
 use crate::failure::Failure;
@@ -157,7 +157,7 @@ async fn examine(args: &DoctorArgs) -> Result<CheckReport, Failure> {
 async fn configuration(args: &DoctorArgs) -> Result<(Config, String), Failure> {
     let args = args.connection.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let (config, context) = settings(&args)?;
+        let (config, context) = config_with_flags(&args)?;
         let source = match context {
             Some(context) => {
                 let paths = files(args.kubeconfig.as_deref()).map_err(Failure::config)?;
@@ -194,7 +194,8 @@ impl Check {
         matches!(self.names, [authentication::CHECK])
     }
 
-    /// Returns whether the check has a result if the resources are unknown. Dead aggregated APIs often break the discovery.
+    /// Returns whether the check has a result if the resources are unknown. Dead aggregated APIs often break the
+    /// discovery.
     fn needs_no_resources(&self) -> bool {
         matches!(self.names, [authentication::CHECK | aggregation::CHECK])
     }

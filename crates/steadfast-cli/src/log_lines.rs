@@ -11,12 +11,13 @@ pub(crate) struct RawLine {
     /// The line without its end, up to the maximum length.
     pub(crate) bytes: Vec<u8>,
     /// Number of bytes that were left out.
-    pub(crate) left_out: u64,
+    pub(crate) truncated_bytes: u64,
     /// False if the response ended within the line.
     pub(crate) is_complete: bool,
 }
 
-/// Reads the next line; returns `None` at the end of the log. The rest of a line with more than `max_bytes` is left out.
+/// Reads the next line; returns `None` at the end of the log. The rest of a line with more than `max_bytes` is left
+/// out.
 pub(crate) async fn next_line(
     mut log: Pin<&mut (impl AsyncBufRead + ?Sized)>,
     max_bytes: usize,
@@ -33,7 +34,7 @@ pub(crate) async fn next_line(
         let part = &chunk[..end.unwrap_or(chunk.len())];
         let kept = part.len().min(max_bytes - line.bytes.len());
         line.bytes.extend_from_slice(&part[..kept]);
-        line.left_out += (part.len() - kept) as u64;
+        line.truncated_bytes += (part.len() - kept) as u64;
         let consumed = part.len() + usize::from(end.is_some());
         log.as_mut().consume(consumed);
         if end.is_some() {
@@ -56,11 +57,11 @@ mod tests {
         let text = format!("a\n\n{}\nrest", "x".repeat(MAX_BYTES + 5));
         let mut reader = Cursor::new(text.into_bytes());
         let mut next = async || next_line(Pin::new(&mut reader), MAX_BYTES).await.expect("readable");
-        let line = |bytes: &[u8], is_complete| RawLine { bytes: bytes.to_vec(), left_out: 0, is_complete };
+        let line = |bytes: &[u8], is_complete| RawLine { bytes: bytes.to_vec(), truncated_bytes: 0, is_complete };
         assert_eq!(next().await, Some(line(b"a", true)));
         assert_eq!(next().await, Some(line(b"", true)));
         let long = next().await.expect("a line");
-        assert_eq!((long.bytes.len(), long.left_out, long.is_complete), (MAX_BYTES, 5, true));
+        assert_eq!((long.bytes.len(), long.truncated_bytes, long.is_complete), (MAX_BYTES, 5, true));
         assert_eq!(next().await, Some(line(b"rest", false)));
         assert_eq!(next().await, None);
     }

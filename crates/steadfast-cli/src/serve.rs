@@ -28,7 +28,7 @@ use steadfast_apiserver::{ApiServer, World};
 use crate::cli::ServeArgs;
 use crate::console;
 use crate::failure::Failure;
-use crate::fault::control::{self, Switchboard};
+use crate::fault::control::{self, FaultController};
 use crate::fault::spec::FaultSpec;
 use crate::signals::StopSignal;
 use kubeconfig::Entries;
@@ -80,9 +80,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let server = builder.start().await.map_err(|error| start_failure(&error))?;
     let warnings = manifest::create(&server, &objects)?;
 
-    let switchboard = Arc::new(Switchboard::new(server.faults().clone(), server.replicas()));
+    let fault_controller = Arc::new(FaultController::new(server.faults().clone(), server.replicas()));
     let control_token = random_token()?;
-    let control = control::serve(switchboard.clone(), &control_token).await?;
+    let control = control::serve(fault_controller.clone(), &control_token).await?;
     let entries = Entries {
         name: args.context,
         control: (control.to_string(), control_token),
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         console::report(format_args!("warning: {warning}"));
     }
     for fault in &args.faults {
-        switchboard.switch(fault).map_err(Failure::usage)?;
+        fault_controller.switch(fault).map_err(Failure::usage)?;
         print_line(format_args!("fault: {fault}"));
     }
     print_line(format_args!("{}", if args.world { SIMULATED_CONTROLLERS } else { NO_CONTROLLERS }));
@@ -116,11 +116,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     print_line(format_args!("faults: steadfast fault --kubeconfig {} --list", kubeconfig_file.file().display()));
     print_line(format_args!("try: kubectl --kubeconfig {} get namespaces -w", kubeconfig_file.file().display()));
 
-    // `KubeconfigFile` removes its entries on every return from here on. Only `withdraw` reports an error.
+    // `KubeconfigFile` removes its entries on every return from here on. Only `remove` reports an error.
     stop.received().await;
     print_line(format_args!("stopped at revision {}", server.revision()));
     server.stop();
-    kubeconfig_file.withdraw()?;
+    kubeconfig_file.remove()?;
     Ok(ExitCode::SUCCESS)
 }
 

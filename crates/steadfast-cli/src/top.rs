@@ -27,8 +27,8 @@ mod row;
 mod schema;
 mod screen;
 mod session;
-mod source;
 mod tab;
+mod tab_informer;
 mod table;
 mod view;
 

@@ -148,7 +148,7 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
     let (printer, ended) = Printer::start(ends.events, has_status(&args).then(|| display(board.clone())));
     let style = style(&args, &clock);
     if let Some(heading) = style.heading() {
-        printer.print_aside(heading);
+        printer.print_uncounted(heading);
     }
     let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
     let output = WatchOutput { style, clock, printer, tallies, board, goals };
@@ -374,7 +374,7 @@ impl WatchSession {
         tokio::spawn(async move {
             sleep(TREE_TIMEOUT).await;
             // Blocks while the reader is slow.
-            tokio::task::spawn_blocking(move || delayed.print_incomplete(|line| printer.print_aside(line)));
+            tokio::task::spawn_blocking(move || delayed.print_incomplete(|line| printer.print_uncounted(line)));
         });
         related
     }
@@ -428,7 +428,7 @@ impl WatchSession {
         let output = &self.output;
         let informer = self.factory.builder_with::<CachedObject>(&subject.api_resource, subject.scope.clone());
         // Only `managedFields` show the managers of a change. In the packed form, these fields need little memory.
-        let informer = informer.keep_managed_fields().protobuf(false).packed(true);
+        let informer = informer.keep_managed_fields().protobuf(false).delta_compressed(true);
         let informer = informer.start().map_err(Failure::usage)?;
         let (tally, subject, style) =
             (output.tallies.add(subject.scoped_title()), Arc::new(subject), output.style.clone());
@@ -464,7 +464,7 @@ impl WatchSession {
             tokio::task::spawn_blocking(move || {
                 match (&related, synced) {
                     (Some(related), _) => {
-                        related.synced(|line| lines.print_aside(line));
+                        related.synced(|line| lines.print_uncounted(line));
                         // The tree determines the related pods.
                         logs.iter().for_each(PodLogs::check_related);
                     }

@@ -13,12 +13,12 @@ mod c10_freshness;
 mod c11_convergence;
 mod c12_read_your_writes;
 
-use crate::case::Case;
+use crate::parsed_trace::ParsedTrace;
 use crate::violation::Violation;
 
 /// Returns all violations, in order of detection.
-pub(crate) fn check(case: &Case<'_>) -> Vec<Violation> {
-    const CLAUSES: [fn(&Case<'_>, &mut Vec<Violation>); 12] = [
+pub(crate) fn check(parsed: &ParsedTrace<'_>) -> Vec<Violation> {
+    const CLAUSES: [fn(&ParsedTrace<'_>, &mut Vec<Violation>); 12] = [
         c01_identity::check,
         c02_nothing_lost::check,
         c03_order::check,
@@ -34,7 +34,7 @@ pub(crate) fn check(case: &Case<'_>) -> Vec<Violation> {
     ];
     let mut violations = Vec::new();
     for clause in CLAUSES {
-        clause(case, &mut violations);
+        clause(parsed, &mut violations);
     }
     // Sorted by time instead of by clause, because the first violation usually causes the others.
     violations.sort_by_key(|violation| violation.times.1);

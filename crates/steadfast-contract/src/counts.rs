@@ -2,30 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Call, Case, Handler};
 use crate::objects::{Certainty, HandlerEvent};
+use crate::parsed_trace::{Call, Handler, ParsedTrace};
 use crate::verdict::{HandlerCounts, Verdict};
 use crate::view::TimelinePosition;
 
-pub(crate) fn verdict(case: &Case<'_>) -> Verdict {
-    let handlers = case.handlers.iter().map(|handler| (handler.name.to_owned(), counts_of(case, handler)));
-    Verdict { settled: case.settled.is_some(), handlers: handlers.collect() }
+pub(crate) fn verdict(parsed: &ParsedTrace<'_>) -> Verdict {
+    let handlers = parsed.handlers.iter().map(|handler| (handler.name.to_owned(), counts_of(parsed, handler)));
+    Verdict { settled: parsed.settled.is_some(), handlers: handlers.collect() }
 }
 
-fn counts_of(case: &Case<'_>, handler: &Handler<'_>) -> HandlerCounts {
-    let informer = case.informer_of(handler);
+fn counts_of(parsed: &ParsedTrace<'_>, handler: &Handler<'_>) -> HandlerCounts {
+    let informer = parsed.informer_of(handler);
     let is_registered_at = |at| at > handler.registered.at && handler.removed.is_none_or(|removed| at <= removed.at);
     let mut counts =
         HandlerCounts { calls: handler.calls.len(), skipped: handler.skips.len(), ..HandlerCounts::default() };
-    counts.changes = case.view(informer).visible_changes.iter().filter(|change| is_registered_at(change.at)).count();
-    counts.lost = case.losses(handler).len();
+    counts.changes = parsed.view(informer).visible_changes.iter().filter(|change| is_registered_at(change.at)).count();
+    counts.lost = parsed.losses(handler).len();
     let mut delivered = BTreeSet::new();
     for call in &handler.calls {
         if call.is_retry {
             counts.retries += 1;
             continue;
         }
-        let timeline = case.timeline(informer, call.key());
+        let timeline = parsed.timeline(informer, call.key());
         if let Some(state) = delivered_change(call)
             .filter(|index| is_registered_at(timeline.states[*index].at) && !timeline.states[*index].is_restored)
         {

@@ -1,11 +1,11 @@
 //! Entry points of the checker.
 
 use crate::bounds::Bounds;
-use crate::case::Case;
 use crate::clauses;
 use crate::counts;
-use crate::evidence;
 use crate::history::History;
+use crate::parsed_trace::ParsedTrace;
+use crate::sufficiency;
 use crate::trace::Trace;
 use crate::verdict::{Report, Verdict};
 use crate::violation::CheckError;
@@ -37,12 +37,12 @@ impl Bounds {
     /// recorded.
     pub fn report(&self, history: &History, trace: &Trace) -> Report {
         // Parsed once, since the clauses share the positions of all calls.
-        let case = Case::new(history, trace, self);
+        let parsed = ParsedTrace::new(history, trace, self);
         Report {
-            verdict: counts::verdict(&case),
-            violations: clauses::check(&case),
-            inconclusive: evidence::find_missing(&case),
-            malformed: case.malformed,
+            verdict: counts::verdict(&parsed),
+            violations: clauses::check(&parsed),
+            inconclusive: sufficiency::find_missing(&parsed),
+            malformed: parsed.malformed,
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | task | types |
 //! |---|---|
 //! | record the server's side | [`History`], [`Change`], [`Restore`] |
-//! | record the program's side | [`Trace`], [`Entry`], [`Record`], [`HandlerEvent`], [`StoreContent`], [`Freshness`], [`Outcome`], [`Target`] |
+//! | record the program's side | [`Trace`], [`Entry`], [`Record`], [`HandlerEvent`], [`StoreContent`], [`Freshness`], [`WaitOutcome`], [`WaitTarget`] |
 //! | identify objects and their states | [`Key`], [`ObjectVersionRef`], [`digest`], [`Certainty`], [`Reason`] |
 //! | describe an informer's objects | [`Scope`], [`SelectorError`] |
 //! | check a trace | [`check`], [`report()`], [`Bounds`] |
@@ -25,14 +25,16 @@
 //! # Guides
 //!
 //! - [Contract](https://github.com/steadfast-rs/steadfast/blob/main/docs/contract.md): the clauses and their bounds
-//! - [Testing](https://github.com/steadfast-rs/steadfast/blob/main/docs/testing.md) of your own informers; the crate `steadfast-testing` records traces
+//! - [Testing](https://github.com/steadfast-rs/steadfast/blob/main/docs/testing.md) of your own informers; the crate
+//!   `steadfast-testing` records traces
 //!
 //! # Example
 //!
 //! ```
 //! use std::time::Duration;
 //! use serde_json::json;
-//! use steadfast_contract::{Change, Clause, HandlerEvent, History, Record, ObjectVersionRef, Scope, StoreContent, Trace, check};
+//! use steadfast_contract::{Change, Clause, HandlerEvent, History, Record, ObjectVersionRef, Scope, StoreContent,
+//! Trace, check};
 //!
 //! let ms = Duration::from_millis;
 //! let object = |version: &str, uid: &str| ObjectVersionRef::new(Some("default"), "a", uid, version);
@@ -62,17 +64,17 @@
 //! ```
 
 mod bounds;
-mod case;
 mod clause;
 mod clauses;
 mod counts;
 mod entry_points;
-mod evidence;
 mod history;
 mod nanos;
 mod objects;
+mod parsed_trace;
 mod scope;
 mod selector;
+mod sufficiency;
 mod trace;
 mod verdict;
 mod view;
@@ -85,7 +87,7 @@ pub use history::{Change, History, Restore};
 pub use objects::{Certainty, HandlerEvent, Key, ObjectVersionRef, Reason, StoreContent, digest};
 pub use scope::Scope;
 pub use selector::SelectorError;
-pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
+pub use trace::{Entry, Freshness, Record, Trace, WaitOutcome, WaitTarget};
 pub use verdict::{HandlerCounts, Report, Verdict};
 pub use violation::{CheckError, Inconclusive, Malformed, Violation};
 

@@ -34,7 +34,7 @@ pub enum Freshness {
 
 /// Target of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Target {
+pub enum WaitTarget {
     /// `wait_for`: a cache at or past this version.
     Version(String),
     /// `wait_for_deletion`: a cache without the object with this UID.
@@ -44,7 +44,7 @@ pub enum Target {
 
 /// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum WaitOutcome {
     /// The target was reached.
     Ok,
     /// Error, at the deadline or earlier.
@@ -177,9 +177,9 @@ pub enum Record {
         /// Name of the informer.
         informer: String,
         /// Target of the wait.
-        target: Target,
+        target: WaitTarget,
         /// Result of the wait.
-        outcome: Outcome,
+        outcome: WaitOutcome,
         /// Version of the cache at the end, if recorded.
         store_version: Option<String>,
     },

@@ -388,7 +388,7 @@ impl<K: Cacheable> Controller<K> {
                         }
                         Lookup::Absent => {}
                         // The object exists but is undecodable. Unlike a missing object, this must be reported.
-                        Lookup::Unknown { .. } => missing = PreparedReconcile::Undecodable,
+                        Lookup::Undecodable { .. } => missing = PreparedReconcile::Undecodable,
                     }
                 }
                 missing

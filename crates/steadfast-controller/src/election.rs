@@ -3,6 +3,7 @@
 mod candidate_versions;
 mod earlier_holders;
 mod fault_injection;
+mod lease_error;
 mod leases;
 mod machine;
 #[cfg(feature = "metrics")]
@@ -14,7 +15,6 @@ mod sharding;
 mod state;
 mod task;
 mod timing;
-mod trouble;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,9 +37,9 @@ use crate::wall_clock::WallClock;
 pub use candidate_versions::CandidateVersions;
 #[cfg(feature = "fault-injection")]
 pub use fault_injection::{InjectedElectionFault, InjectedShardingFault};
+pub use lease_error::LeaseError;
 pub use sharding::{KeyGuard, Sharding, ShardingBuilder};
 pub use timing::ElectionError;
-pub use trouble::ElectionTrouble;
 
 /// Candidate for one lease, and its leadership while the candidate holds the lease. Cheap to clone.
 ///
@@ -334,13 +334,14 @@ impl LeaderElection {
     /// Returns the last error of lease requests, with the missing permission if that is the cause. None after success.
     ///
     /// The first error of each cause is logged as a warning. The candidate keeps trying.
-    pub fn trouble(&self) -> Option<ElectionTrouble> {
-        self.handle.state.troubles.last()
+    pub fn lease_error(&self) -> Option<LeaseError> {
+        self.handle.state.lease_errors.last()
     }
 
     /// Waits until this candidate is the leader. Returns none after the stop of the election.
     ///
-    /// A candidate that lacks a permission waits too; [`trouble`](Self::trouble) returns the missing permission.
+    /// A candidate that lacks a permission waits too; [`lease_error`](Self::lease_error) returns the missing
+    /// permission.
     pub async fn until_leader(&self) -> Option<Leader> {
         let mut status = self.handle.state.status.subscribe();
         loop {

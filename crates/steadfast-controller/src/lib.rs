@@ -39,7 +39,7 @@
 //! | clean up before a deletion | [`finalizer()`], [`Finalizing`] |
 //! | repeat an update after a conflict | [`retry_on_conflict`] |
 //! | process keys without a controller | [`Workqueue`], [`Work`], [`Priority`], [`RetrySettings`], [`RateLimit`] |
-//! | elect one leader | [`LeaderElection`], [`Leader`], [`CandidateVersions`], [`ElectionTrouble`] |
+//! | elect one leader | [`LeaderElection`], [`Leader`], [`CandidateVersions`], [`LeaseError`] |
 //! | distribute keys among replicas | [`Sharding`], [`KeyGuard`] |
 //! | record events about objects | [`EventRecorder`], [`EventDraft`], [`EventSettings`], [`subject`] |
 //! | handle errors | [`RunError`], [`SourceError`], [`FinalizerError`], [`ElectionError`], [`NotDrained`], [`NotSent`], [`InvalidReporter`] |
@@ -55,7 +55,8 @@
 //! # Guides
 //!
 //! - [Controllers](https://github.com/steadfast-rs/steadfast/blob/main/docs/controllers.md): behaviour and settings
-//! - [One small controller](https://github.com/steadfast-rs/steadfast/blob/main/docs/guide-controllers.md), ported from client-go, controller-runtime and kube-runtime
+//! - [One small controller](https://github.com/steadfast-rs/steadfast/blob/main/docs/guide-controllers.md), ported from
+//!   client-go, controller-runtime and kube-runtime
 //! - [Operations](https://github.com/steadfast-rs/steadfast/blob/main/docs/operations.md): metrics and alerts
 //! - [An operator with its manifests](https://github.com/steadfast-rs/steadfast/tree/main/examples/operator)
 
@@ -91,8 +92,8 @@ pub use controller::{
 #[cfg(feature = "metrics")]
 pub use election::ElectionMetrics;
 pub use election::{
-    CandidateVersions, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, KeyGuard, Leader, LeaderElection,
-    LeaderElectionBuilder, Sharding, ShardingBuilder,
+    CandidateVersions, CoordinatedElectionBuilder, ElectionError, KeyGuard, Leader, LeaderElection,
+    LeaderElectionBuilder, LeaseError, Sharding, ShardingBuilder,
 };
 #[cfg(feature = "fault-injection")]
 #[doc(hidden)]

@@ -18,17 +18,21 @@ pub struct Backoff {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffSettings {
     /// Maximum delay before the first retry. Defaults to 100 ms.
-    pub first: Duration,
+    pub initial_delay: Duration,
     /// Maximum delay before the second retry, doubled for each further retry. Defaults to 250 ms.
-    pub second: Duration,
+    pub second_delay: Duration,
     /// Upper bound of every delay. Defaults to 8 s.
-    pub ceiling: Duration,
+    pub max_delay: Duration,
 }
 
 impl Default for BackoffSettings {
     /// Returns 100 ms, then 250 ms doubling to 8 s.
     fn default() -> Self {
-        Self { first: Duration::from_millis(100), second: Duration::from_millis(250), ceiling: Duration::from_secs(8) }
+        Self {
+            initial_delay: Duration::from_millis(100),
+            second_delay: Duration::from_millis(250),
+            max_delay: Duration::from_secs(8),
+        }
     }
 }
 
@@ -44,10 +48,10 @@ impl Backoff {
         self.failures = failures.saturating_add(1);
         // The first retry follows quickly, since most failures are short.
         if failures == 0 {
-            return random.between(Duration::ZERO, self.settings.first);
+            return random.between(Duration::ZERO, self.settings.initial_delay);
         }
-        let doubled = self.settings.second.saturating_mul(1 << (failures - 1).min(16));
-        let longest = doubled.min(self.settings.ceiling);
+        let doubled = self.settings.second_delay.saturating_mul(1 << (failures - 1).min(16));
+        let longest = doubled.min(self.settings.max_delay);
         // A random delay between half and the full value spreads the retries of many clients. The delays still double,
         // so the load falls.
         random.between(longest / 2, longest)

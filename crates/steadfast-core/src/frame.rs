@@ -9,16 +9,16 @@ mod item;
 mod lengths;
 mod lines;
 mod list;
-mod messages;
 mod overlong;
+mod protobuf_list;
 
 pub use by_encoding::{ItemFramer, StreamFramer};
 pub use item::Item;
 pub use lengths::LengthFramer;
 pub use lines::{LineFramer, StreamRecord};
 pub use list::{ListFramer, ListPart};
-pub use messages::MessageFramer;
 pub use overlong::Overlong;
+pub use protobuf_list::ProtobufListFramer;
 
 use crate::decode::Encoding;
 use crate::scan::ScanError;

@@ -22,7 +22,7 @@ pub enum Freshness {
         version: Option<ResourceVersion>,
         /// Time since the last proof: an event, a rising bookmark, or a probe whose version the watch reached.
         age: Duration,
-        /// Keys whose newest state could not be decoded. Their lookups return `Unknown`.
+        /// Keys whose newest state could not be decoded. Their lookups return `Undecodable`.
         tainted: KeySet,
         /// List interval, if lists replace the watch. Changes then reach the cache only with the next list.
         polled: Option<Polled>,
@@ -48,12 +48,12 @@ pub struct Polled {
     /// Interval between two lists.
     pub every: Duration,
     /// Reason for the missing watch: the server's response and the permission that it requires.
-    pub why: Arc<str>,
+    pub reason: Arc<str>,
 }
 
 impl fmt::Display for Polled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "listed every {} s without a watch: {}", self.every.as_secs(), self.why)
+        write!(f, "listed every {} s without a watch: {}", self.every.as_secs(), self.reason)
     }
 }
 
@@ -62,11 +62,11 @@ impl fmt::Display for Polled {
 #[non_exhaustive]
 pub struct Doubt {
     /// Duration of the doubt: from its first symptom, across all its states, until a proof ends it.
-    pub lasting: Duration,
+    pub elapsed: Duration,
     /// Time since the last proof; `None` before the first proof.
     pub age: Option<Duration>,
     /// Cause of the doubt.
-    pub why: Arc<str>,
+    pub reason: Arc<str>,
     /// Last version that the cache is known to contain; `None` before the first list.
     pub version: Option<ResourceVersion>,
     /// Number of consecutive failed attempts. A proof resets this number, except for repeated lists after watches that
@@ -78,8 +78,8 @@ pub struct Doubt {
 
 impl Doubt {
     /// Creates a doubt of this duration and cause, for tests of code that reads freshness. All other fields are empty.
-    pub fn new(lasting: Duration, why: impl Into<Arc<str>>) -> Self {
-        Self { lasting, age: None, why: why.into(), version: None, attempts: 0, next_attempt: None }
+    pub fn new(elapsed: Duration, reason: impl Into<Arc<str>>) -> Self {
+        Self { elapsed, age: None, reason: reason.into(), version: None, attempts: 0, next_attempt: None }
     }
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Freshness {
 
 impl fmt::Display for Doubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", Seconds(self.lasting), self.why)?;
+        write!(f, "{}: {}", Seconds(self.elapsed), self.reason)?;
         if let Some(age) = self.age {
             write!(f, ", proven {} ago", Seconds(age))?;
         }
@@ -169,11 +169,11 @@ impl fmt::Display for Seconds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// Condition of the reflector.
-    pub condition: Condition,
+    pub state: FreshnessState,
     /// Start of the current freshness or doubt. A doubt that changes its state keeps its start.
     pub since: Instant,
     /// Cause of the last failure.
-    pub why: Arc<str>,
+    pub reason: Arc<str>,
     /// Version of the cache.
     pub version: Option<ResourceVersion>,
     /// Number of consecutive failed attempts, as in [`Doubt::attempts`].
@@ -185,21 +185,21 @@ pub struct Evidence {
     /// List interval and reason, if lists replace the watch.
     pub polled: Option<Polled>,
     /// Maximum age of a fresh cache: two periods of the current stream (R2).
-    pub bound: Duration,
+    pub max_fresh_age: Duration,
     /// Maximum time without a stream, or without a proof after a stream broke. Beyond this time the cache is stale.
     pub stale_after: Duration,
-    /// Keys whose lookups return `Unknown`.
+    /// Keys whose lookups return `Undecodable`.
     pub tainted: KeySet,
     /// Set after a record that belongs to no identifiable object, or that contradicts the cache. Until a list resolves
     /// the record, the cache may lack the change of that record, even if the cache has reached a higher version.
-    pub unidentified: bool,
+    pub needs_list: bool,
     /// Faults that a test injects.
     pub faults: FaultInjection,
 }
 
 /// Condition of a reflector, independent of ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum FreshnessState {
     /// Before the first complete list.
     Starting,
     /// A stream is open and no symptom of a doubt exists; or lists replace an unavailable watch.
@@ -219,32 +219,32 @@ pub enum Condition {
 }
 
 impl Evidence {
-    /// Changes the condition to `condition` at `now`, with the cause `why`. A doubt keeps its start when its condition
+    /// Changes the condition to `state` at `now`, with the cause `reason`. A doubt keeps its start when its condition
     /// changes, until a proof or a stop ends the doubt.
-    pub fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
+    pub fn set_state(&mut self, now: Instant, state: FreshnessState, reason: impl Into<Arc<str>>) {
         // A change between two doubts keeps the start, so the duration covers the whole doubt.
-        let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
-        let same = doubted(self.condition) && doubted(condition) && condition != Condition::Stopped;
-        if self.condition != condition && !same {
+        let doubted = |state| !matches!(state, FreshnessState::Starting | FreshnessState::Streaming);
+        let same = doubted(self.state) && doubted(state) && state != FreshnessState::Stopped;
+        if self.state != state && !same {
             self.since = now;
         }
-        self.condition = condition;
-        self.why = why.into();
+        self.state = state;
+        self.reason = reason.into();
     }
 
     /// Returns this evidence for a reflector that was stopped at `since` and may not have processed the stop yet.
     #[must_use]
     pub fn stopped(&self, since: Instant) -> Self {
-        Self { condition: Condition::Stopped, since, why: STOPPED.into(), next_attempt: None, ..self.clone() }
+        Self { state: FreshnessState::Stopped, since, reason: STOPPED.into(), next_attempt: None, ..self.clone() }
     }
 
     /// Computes the freshness at `now`.
     pub fn at(&self, now: Instant) -> Freshness {
         let age = self.proven.map(|proven| now.since(proven));
-        let doubt = |since: Instant, why: Arc<str>| Doubt {
-            lasting: now.since(since),
+        let doubt = |since: Instant, reason: Arc<str>| Doubt {
+            elapsed: now.since(since),
             age,
-            why,
+            reason,
             version: self.version.clone(),
             attempts: self.attempts,
             next_attempt: self.next_attempt.map(|at| at.since(now)),
@@ -258,25 +258,26 @@ impl Evidence {
         if inject!(self.faults, AlwaysFresh) && self.proven.is_some() {
             return fresh(Duration::ZERO);
         }
-        let since = || doubt(self.since, self.why.clone());
+        let since = || doubt(self.since, self.reason.clone());
         // The cache counts as outdated from the instant at which its age passed the bound, independent of the
         // condition.
-        let outdated = age.filter(|age| *age > self.bound).map(|age| now - age.saturating_sub(self.bound));
-        match (self.condition, age, outdated) {
-            (Condition::Stopped, ..) => Freshness::Stopped(since()),
-            (Condition::Failed, ..) => Freshness::Failed(since()),
-            (Condition::Starting, ..) => Freshness::Starting(since()),
-            (Condition::Stale, ..) => Freshness::Stale(since()),
+        let outdated =
+            age.filter(|age| *age > self.max_fresh_age).map(|age| now - age.saturating_sub(self.max_fresh_age));
+        match (self.state, age, outdated) {
+            (FreshnessState::Stopped, ..) => Freshness::Stopped(since()),
+            (FreshnessState::Failed, ..) => Freshness::Failed(since()),
+            (FreshnessState::Starting, ..) => Freshness::Starting(since()),
+            (FreshnessState::Stale, ..) => Freshness::Stale(since()),
             // A silent stream becomes outdated at the bound. An existing doubt keeps its earlier
             // start.
-            (Condition::Streaming, _, Some(outdated)) => Freshness::Stale(doubt(outdated, self.why.clone())),
-            (Condition::Suspect | Condition::Resuming, _, Some(outdated)) => {
-                Freshness::Stale(doubt(outdated.min(self.since), self.why.clone()))
+            (FreshnessState::Streaming, _, Some(outdated)) => Freshness::Stale(doubt(outdated, self.reason.clone())),
+            (FreshnessState::Suspect | FreshnessState::Resuming, _, Some(outdated)) => {
+                Freshness::Stale(doubt(outdated.min(self.since), self.reason.clone()))
             }
-            (Condition::Resuming, ..) if now.since(self.since) > self.stale_after => Freshness::Stale(since()),
-            (Condition::Resuming, ..) => Freshness::Resuming(since()),
-            (Condition::Streaming, Some(age), None) => fresh(age),
-            (Condition::Suspect | Condition::Streaming, ..) => Freshness::Suspect(since()),
+            (FreshnessState::Resuming, ..) if now.since(self.since) > self.stale_after => Freshness::Stale(since()),
+            (FreshnessState::Resuming, ..) => Freshness::Resuming(since()),
+            (FreshnessState::Streaming, Some(age), None) => fresh(age),
+            (FreshnessState::Suspect | FreshnessState::Streaming, ..) => Freshness::Suspect(since()),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Objects that are kept encoded and decoded on each read.
 
 mod decoded_cache;
+mod encoded_state;
 mod field;
-mod packed_state;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ use crate::record::Identity;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
 use decoded_cache::DecodedCache;
+use encoded_state::{EncodedState, StoredEncoding};
 use field::FieldSeed;
-use packed_state::{PackedState, StoredEncoding};
 
 /// Object of the type `K` in the server's encoding, without `managedFields`, decoded on each read.
 ///
@@ -52,7 +52,7 @@ use packed_state::{PackedState, StoredEncoding};
 /// ```
 pub struct Lazy<K> {
     packed: DeltaCompressed,
-    state: PackedState,
+    state: EncodedState,
     cache: Arc<Cache<K>>,
 }
 
@@ -78,7 +78,7 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for Lazy<
             (Encoding::Protobuf, None) => return Err(DecodeError::of_unknown_kind(&raw.identity)),
         };
         let cache = decoder.shared(|on_undecodable| Cache { decoded: DecodedCache::<K>::default(), on_undecodable });
-        let state = PackedState::new(cache.decoded.allocate_id(), written);
+        let state = EncodedState::new(cache.decoded.allocate_id(), written);
         Ok(Self { packed: decoder.pack(raw), state, cache })
     }
 

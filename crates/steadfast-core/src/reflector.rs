@@ -7,115 +7,115 @@
 //! |---|---|---|
 //! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint | `Queued` for the first list; `Watching` from the version of the checkpoint |
 //! | `Queued` | a permit for a full transfer; few run concurrently | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
-//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
+//! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `ProbingEpoch`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
 //! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
 //! | `Watching` | records, until the stream ends | regular end after a second or more: `Watching` again immediately. Earlier end, break or rejection: `Waiting`, to resume; after repeated failures, to list. `410`: `Waiting`, to list |
-//! | `Waiting` | a delay | `Watching`, `Queued` or `Deciding` |
-//! | `Deciding` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
+//! | `Waiting` | a delay | `Watching`, `Queued` or `ProbingEpoch` |
+//! | `ProbingEpoch` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
 //! | `Stopped` | nothing | |
 //!
 //! Each phase, and each activity alongside a watch, is a machine with its own data in its own file. A machine reads the
 //! facts about the cache (`cache_state`), and returns its effects on the others (`effect`). Only this file passes
-//! inputs to the machines, and only `apply` and `condition` apply effects:
+//! inputs to the machines, and only `apply` and `freshness_state` apply effects:
 //!
 //! | machine | role |
 //! |---|---|
-//! | `list` | a full transfer, streamed or in pages; `streaming` decides between the two |
+//! | `list` | a full transfer, streamed or in pages; `streamed_lists` decides between the two |
 //! | `delta_list` | a relist that requests only the objects that differ; `delta_policy` decides for or against it |
-//! | `decision` | the probe of the phase `Deciding` |
+//! | `epoch_probe` | the probe of the phase `ProbingEpoch` |
 //! | `watch` | the watch, its end and its failures |
 //! | `probe` | proofs of freshness alongside a watch, at the interval that the stream has shown (`bookmark_interval`) |
 //! | `comparison` | comparisons of the cache with a list alongside a watch, as proofs and as audits |
-//! | `handover` | the move of a watch to another connection before its own connection ends |
+//! | `watch_move` | the move of a watch to another connection before its own connection ends |
 //! | `polling` | lists instead of watches that are rejected or always fail |
 //! | `unidentified` | lists that resolve records without an identifiable object |
 //!
-//! Three backoffs determine the delays of `Waiting` (`retry`). The first counts failures, and any proof resets it. The
-//! second counts lists that a failed watch required. Only a watch that stays open resets the second. The third counts
-//! watches that ended within a second although they delivered a record. A delivered change, or a longer watch, resets
-//! the third.
+//! Three backoffs determine the delays of `Waiting` (`backoffs`). The first counts failures, and any proof resets it.
+//! The second counts lists that a failed watch required. Only a watch that stays open resets the second. The third
+//! counts watches that ended within a second although they delivered a record. A delivered change, or a longer watch,
+//! resets the third.
 
 mod apply;
+mod backoffs;
 mod bookmark_interval;
 mod cache_state;
 mod cluster_match;
 mod comparison;
-mod condition;
-mod decision;
+mod delayed_action;
 mod delta_list;
 mod delta_policy;
 mod diagnostic;
 mod effect;
+mod epoch_probe;
 mod failure;
-mod handover;
+mod freshness_state;
 mod input;
 mod list;
 mod list_hints;
 mod list_plan;
-mod next;
 mod output;
 mod paging;
 mod phase;
 mod polling;
 mod probe;
 mod probe_schedule;
+mod record_action;
 mod request;
 mod requester;
-mod retry;
 mod settings;
 mod short_watch;
 mod stream;
-mod streaming;
+mod streamed_lists;
 mod timer;
 mod unidentified;
-mod verdict;
 mod watch;
+mod watch_move;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault_injection::inject;
-use crate::freshness::{Condition, Evidence, STOPPED};
+use crate::freshness::{Evidence, FreshnessState, STOPPED};
 use crate::keyset::KeySet;
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
+use backoffs::Backoffs;
 use cache_state::CacheState;
 pub use cluster_match::ClusterMatch;
 use comparison::Comparison;
+use delayed_action::DelayedAction;
 use delta_policy::DeltaPolicy;
 pub use diagnostic::{Diagnostic, Severity};
 use effect::Effects;
 pub use failure::{Failure, FailureKind, MAX_RETRY_AFTER};
-use handover::Handover;
 pub use input::{Differences, Input};
 use list::ListRecord;
 pub use list_hints::ListHints;
 use list_plan::ListPlan;
-use next::Next;
 pub use output::Output;
 use phase::Phase;
 use polling::Polling;
 use probe::Probe;
+pub use record_action::{Record, RecordAction};
 pub use request::{EMPTY_FIELD_SELECTOR, ListFrom, ProbeMethod, Request, RequestId, encoded};
 use requester::Requester;
-use retry::Retry;
 pub use settings::ReflectorSettings;
 use timer::Timer;
 use unidentified::Unidentified;
-pub use verdict::{Record, Verdict};
 use watch::{RecordMeaning, Watch};
+use watch_move::WatchMove;
 
 /// Reflector of one informer.
 #[derive(Debug)]
 pub struct Reflector {
     cache: CacheState,
     requester: Requester,
-    retry: Retry,
+    backoffs: Backoffs,
     phase: Phase,
     probe: Probe,
-    handover: Handover,
+    watch_move: WatchMove,
     comparison: Comparison,
     polling: Polling,
     unidentified: Unidentified,
@@ -136,10 +136,10 @@ impl Reflector {
         let settings = &cache.settings;
         Self {
             requester: Requester::new(settings, seed),
-            retry: Retry::new(settings),
+            backoffs: Backoffs::new(settings),
             phase: Phase::Idle,
             probe: Probe::new(&cache),
-            handover: Handover::new(settings),
+            watch_move: WatchMove::new(settings),
             comparison: Comparison::default(),
             polling: Polling::new(settings),
             unidentified: Unidentified::default(),
@@ -167,7 +167,7 @@ impl Reflector {
 
     /// Sets the hints that determine the method of the next list.
     pub fn set_list_hints(&mut self, hints: ListHints) {
-        self.cache.streaming.set_list_hints(hints);
+        self.cache.streamed_lists.set_list_hints(hints);
         self.delta_policy.set_list_hints(hints);
     }
 
@@ -183,7 +183,7 @@ impl Reflector {
 
     /// Requests pages until `until`, after another informer of the resource detected that streamed lists do not work.
     pub fn list_in_pages_until(&mut self, until: Instant) {
-        self.cache.streaming.list_in_pages_until(until);
+        self.cache.streamed_lists.list_in_pages_until(until);
     }
 
     /// Disables lists by difference until `until`, after another informer of the resource detected that metadata are
@@ -198,7 +198,7 @@ impl Reflector {
         self.cache.is_synced = true;
         self.cache.advance(now, version);
         self.probe.set_broken(now);
-        self.cache.set_condition(now, Condition::Resuming, RESTORED);
+        self.cache.set_state(now, FreshnessState::Resuming, RESTORED);
     }
 
     /// Returns the time of the last progress of the running full transfer, or of its request.
@@ -229,7 +229,7 @@ impl Reflector {
                 // A repeated `Start` must not drop a running list or watch.
                 if self.is_idle() {
                     self.cache.evidence.since = now;
-                    self.cache.evidence.why = Arc::from("the first list is not complete");
+                    self.cache.evidence.reason = Arc::from("the first list is not complete");
                     self.queue(ListPlan::first(), &mut out);
                 }
             }
@@ -240,9 +240,9 @@ impl Reflector {
             Input::Opened(id) => self.opened(now, id, &mut out),
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
             Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
-            Input::Judged(found) => {
+            Input::Compared(found) => {
                 let (watch_context, requester) = (self.watch_context(), &mut self.requester);
-                let effects = self.comparison.judged(now, &found, watch_context, &self.cache, requester);
+                let effects = self.comparison.compared(now, &found, watch_context, &self.cache, requester);
                 self.apply(now, effects, &mut out);
             }
             Input::Differs(id, identity) => {
@@ -251,17 +251,19 @@ impl Reflector {
                     self.apply(now, effects, &mut out);
                 }
             }
-            Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
-            Input::Contradicted(id, why) => self.contradicted(now, id, why, &mut out),
-            Input::Disordered => {
-                out.push(Output::Diagnostic(Diagnostic::Disordered));
+            Input::Unidentified(id, reason) => self.unidentified(now, id, reason, &mut out),
+            Input::Contradicted(id, reason) => self.contradicted(now, id, reason, &mut out),
+            Input::VersionsUnordered => {
+                out.push(Output::Diagnostic(Diagnostic::VersionsUnordered));
                 self.cache.make_opaque();
             }
-            Input::Unsettled(id) => {
+            Input::ConnectionEnding(id) => {
                 let is_watch = self.phase.is_watch(id);
-                self.handover.request_move(now, id, is_watch, &self.cache, &mut self.requester);
+                self.watch_move.request_move(now, id, is_watch, &self.cache, &mut self.requester);
             }
-            Input::Settled(id) => out.extend(self.handover.cancel_planned_move(id, self.phase.is_watch(id))),
+            Input::ConnectionHealthy(id) => {
+                out.extend(self.watch_move.cancel_planned_move(id, self.phase.is_watch(id)));
+            }
             Input::Responsive(id, responsive) => self.responsive(now, id, responsive, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
@@ -275,8 +277,8 @@ impl Reflector {
         // Readers compute freshness between two inputs from the evidence alone, so every input
         // refreshes these values.
         let evidence = &mut self.cache.evidence;
-        evidence.attempts = self.retry.attempts();
-        evidence.bound = self.cache.bookmark_interval.period() * 2;
+        evidence.attempts = self.backoffs.attempts();
+        evidence.max_fresh_age = self.cache.bookmark_interval.period() * 2;
         evidence.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
             // Without bookmarks, only the response to a request can prove freshness again.
@@ -289,10 +291,10 @@ impl Reflector {
     }
 
     /// Processes a record of the stream `id` and returns the action for it.
-    pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
+    pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> RecordAction {
         // A `Status` inside a stream ends the stream like a failed response, for example `410`.
         if let Record::Error(status) = record {
-            return Verdict::Perform(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
+            return RecordAction::Perform(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
         }
         // Without a version, a record leaves no position to resume from.
         if let Record::Object(_, identity) = record
@@ -302,50 +304,50 @@ impl Reflector {
         }
         match &mut self.phase {
             Phase::Listing(list) if list.is_streamed && list.id == id => match list.record(now, record) {
-                ListRecord::Object => Verdict::Stage,
-                ListRecord::Complete(version) => Verdict::Perform(self.stream_complete(now, version)),
+                ListRecord::Object => RecordAction::Stage,
+                ListRecord::Complete(version) => RecordAction::Perform(self.stream_complete(now, version)),
                 ListRecord::PlainBookmark => self.list_in_pages(
                     now,
                     id,
                     "the server sent a bookmark before the end of the initial events".into(),
                 ),
-                ListRecord::Ignored => Verdict::Skip,
+                ListRecord::Ignored => RecordAction::Skip,
             },
             // Both watches deliver while a successor opens. The version check drops records already
             // seen.
-            Phase::Watching(watch) if watch.id == id || self.handover.is_successor(id) => {
+            Phase::Watching(watch) if watch.id == id || self.watch_move.is_successor(id) => {
                 let record = watch.record(record, &self.cache);
                 self.apply_watch_record(now, record)
             }
             _ => {
                 let effects = self.probe.record(now, id, record, &self.cache);
-                self.verdict(now, effects)
+                self.record_action(now, effects)
             }
         }
     }
 
     /// Processes a record of the watch.
-    fn apply_watch_record(&mut self, now: Instant, record: RecordMeaning<'_>) -> Verdict {
+    fn apply_watch_record(&mut self, now: Instant, record: RecordMeaning<'_>) -> RecordAction {
         match record {
             RecordMeaning::Change(version) => {
                 self.advance_to(now, version.clone());
                 // A watch that delivered a change resets the backoff for watches that end immediately.
-                self.retry.short_watches.reset();
+                self.backoffs.immediate_ends.reset();
                 self.delta_policy.changed(1);
                 self.records += 1;
                 if inject!(self.cache.faults(), DroppedRecords) && self.records.is_multiple_of(5) {
-                    return Verdict::Skip;
+                    return RecordAction::Skip;
                 }
-                Verdict::Apply
+                RecordAction::Apply
             }
-            RecordMeaning::Repeated { reached_higher } => Verdict::Older { reached_higher },
+            RecordMeaning::Repeated { reached_higher } => RecordAction::Older { reached_higher },
             RecordMeaning::Bookmark { version, is_new_version } => {
                 self.cache.bookmark_interval.bookmark(now, version);
                 if !is_new_version {
                     if inject!(self.cache.faults(), EqualBookmarks) {
                         self.record_proof(now, now);
                     }
-                    return Verdict::Skip;
+                    return RecordAction::Skip;
                 }
                 if version.is_ordered() {
                     self.advance_to(now, version.clone());
@@ -354,58 +356,58 @@ impl Reflector {
                     // versions is unknown (C12).
                     self.cache.advance(now, version.clone());
                 }
-                Verdict::Perform(vec![Output::Advance(version.clone())])
+                RecordAction::Perform(vec![Output::Advance(version.clone())])
             }
-            RecordMeaning::Ignored => Verdict::Skip,
+            RecordMeaning::Ignored => RecordAction::Skip,
         }
     }
 
     /// Applies the effects of a record and returns its verdict.
-    fn verdict(&mut self, now: Instant, effects: Effects) -> Verdict {
+    fn record_action(&mut self, now: Instant, effects: Effects) -> RecordAction {
         let mut out = Vec::new();
         self.apply(now, effects, &mut out);
-        if out.is_empty() { Verdict::Skip } else { Verdict::Perform(out) }
+        if out.is_empty() { RecordAction::Skip } else { RecordAction::Perform(out) }
     }
 
     /// Processes an entry of the list `id` and returns the action for it.
-    pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
+    pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> RecordAction {
         match &mut self.phase {
             Phase::DeltaListing(list) if list.has_request(id) => match list.item(now, id, identity) {
-                Ok(verdict) => verdict,
-                Err(why) => {
-                    let effects = list.list_all(why.into());
-                    self.verdict(now, effects)
+                Ok(action) => action,
+                Err(reason) => {
+                    let effects = list.list_all(reason.into());
+                    self.record_action(now, effects)
                 }
             },
             Phase::Listing(list) if list.id == id => {
                 list.item(now, &identity.version);
-                Verdict::Stage
+                RecordAction::Stage
             }
-            _ if !self.comparison.is_running(id) => Verdict::Skip,
+            _ if !self.comparison.is_running(id) => RecordAction::Skip,
             _ if !identity.version.is_given() => self.handle_unversioned(now, id, identity),
             _ => {
                 self.comparison.progress(now, &self.cache);
-                Verdict::Compare
+                RecordAction::Compare
             }
         }
     }
 
     /// Handles an object without a version, if a version is needed to watch from or to compare with the cache.
-    fn handle_unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let why: Arc<str> = format!("{} has no version from which a watch can start", identity.key).into();
+    fn handle_unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> RecordAction {
+        let reason: Arc<str> = format!("{} has no version from which a watch can start", identity.key).into();
         if matches!(&self.phase, Phase::Listing(list) if list.is_streamed && list.id == id) {
             // Without a version, the stream cannot continue as a watch after the list. Pages replace
             // the stream.
-            return self.list_in_pages(now, id, why);
+            return self.list_in_pages(now, id, reason);
         }
-        Verdict::Perform(self.step(now, Input::Unidentified(id, why)))
+        RecordAction::Perform(self.step(now, Input::Unidentified(id, reason)))
     }
 
     /// Cancels the streamed list `id` and requests pages.
-    fn list_in_pages(&mut self, now: Instant, id: RequestId, why: Arc<str>) -> Verdict {
+    fn list_in_pages(&mut self, now: Instant, id: RequestId, reason: Arc<str>) -> RecordAction {
         let mut out = vec![Output::Cancel(id)];
-        self.fall_back(now, why, &mut out);
-        Verdict::Perform(out)
+        self.fall_back(now, reason, &mut out);
+        RecordAction::Perform(out)
     }
 
     // Timers.
@@ -417,14 +419,16 @@ impl Reflector {
             (Timer::Delay, Phase::Waiting { until, .. }) => Some(*until),
             (Timer::ListStall, Phase::Listing(list)) => Some(list.deadline(settings)),
             (Timer::DeltaList, Phase::DeltaListing(list)) => Some(list.due(settings)),
-            (Timer::Decision, Phase::Deciding(decision)) => Some(decision.deadline),
+            (Timer::EpochProbe, Phase::ProbingEpoch(epoch_probe)) => Some(epoch_probe.deadline),
             (Timer::WatchHead, Phase::Watching(watch)) => watch.head_due(settings),
-            (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_active() => {
+            (Timer::WatchHealth, Phase::Watching(watch))
+                if self.backoffs.attempts() > 0 || self.polling.is_active() =>
+            {
                 watch.healthy_at(settings)
             }
             (Timer::UnidentifiedList, Phase::Watching(_)) => self.unidentified.due(),
             (Timer::Proof, _) => self.probe.due(self.phase.stream()),
-            (Timer::Handover, _) => self.handover.due(self.phase.stream()),
+            (Timer::WatchMove, _) => self.watch_move.due(self.phase.stream()),
             (Timer::Comparison, _) => self.comparison.due(self.phase.stream(), &self.cache),
             _ => None,
         }
@@ -446,9 +450,9 @@ impl Reflector {
         let (settings, requester) = (&self.cache.settings, &mut self.requester);
         match (timer, &mut self.phase) {
             (Timer::Delay, Phase::Waiting { then, .. }) => match then.clone() {
-                Next::Watch => self.watch(now, out),
-                Next::List(plan) => self.queue(plan, out),
-                Next::Decide(plan) => self.probe_epoch(now, plan, out),
+                DelayedAction::Watch => self.watch(now, out),
+                DelayedAction::List(plan) => self.queue(plan, out),
+                DelayedAction::ProbeEpoch(plan) => self.probe_epoch(now, plan, out),
             },
             (Timer::ListStall, Phase::Listing(list)) => {
                 let effects = list.stalled(now, settings);
@@ -458,10 +462,10 @@ impl Reflector {
                 let effects = list.timer(now, settings, requester);
                 self.apply(now, effects, out);
             }
-            (Timer::Decision, Phase::Deciding(decision)) => {
-                out.push(Output::Cancel(decision.id));
+            (Timer::EpochProbe, Phase::ProbingEpoch(epoch_probe)) => {
+                out.push(Output::Cancel(epoch_probe.id));
                 let failure = Failure::unreachable("no response to the probe in time");
-                let effects = decision.failed(now, &failure, settings);
+                let effects = epoch_probe.failed(now, &failure, settings);
                 self.apply(now, effects, out);
             }
             (Timer::WatchHead, Phase::Watching(watch)) => {
@@ -472,9 +476,9 @@ impl Reflector {
             }
             (Timer::WatchHealth, Phase::Watching(_)) => self.record_watch_health(now),
             (Timer::UnidentifiedList, Phase::Watching(_)) => {
-                if let Some((plan, why)) = self.unidentified.list(now, self.cache.version.as_ref()) {
+                if let Some((plan, reason)) = self.unidentified.list(now, self.cache.version.as_ref()) {
                     self.leave_watch(out);
-                    self.relist(now, plan, why, out);
+                    self.relist(now, plan, reason, out);
                 }
             }
             _ => {}
@@ -485,9 +489,9 @@ impl Reflector {
         let (watch_context, requester) = (self.watch_context(), &mut self.requester);
         let effects = match timer {
             Timer::Proof => self.probe.tick(now, watch_context.stream, &self.cache, requester),
-            Timer::Handover => {
+            Timer::WatchMove => {
                 let is_replacing = self.probe.is_replacing();
-                self.handover.tick(now, watch_context.stream, is_replacing, &self.cache, requester)
+                self.watch_move.tick(now, watch_context.stream, is_replacing, &self.cache, requester)
             }
             Timer::Comparison => self.comparison.tick(now, watch_context, &self.cache, requester),
             _ => Effects::default(),
@@ -505,7 +509,7 @@ impl Reflector {
                 watch.opened(now);
                 self.watch_opened(now, out);
             }
-            _ if self.handover.is_successor(id) => self.handover.successor_opened(now, id),
+            _ if self.watch_move.is_successor(id) => self.watch_move.successor_opened(now, id),
             _ if self.comparison.is_running(id) => self.comparison.progress(now, &self.cache),
             _ => {
                 let effects = self.probe.opened(now, id, &mut self.requester);
@@ -521,11 +525,11 @@ impl Reflector {
             // The second watch was opened because the first watch did not respond. The first watch has responded now.
             out.extend(self.probe.cancel());
         }
-        if self.cache.is_suspect() && self.unidentified.why().is_none() {
+        if self.cache.is_suspect() && self.unidentified.reason().is_none() {
             // A doubt started before this response, or during the wait for it. An open stream proves nothing (C10).
             self.probe.schedule.request_soon(now, &mut self.requester);
         } else {
-            self.set_streaming(now);
+            self.set_stream_open(now);
         }
     }
 
@@ -553,7 +557,7 @@ impl Reflector {
         out: &mut Vec<Output>,
     ) {
         let effects = match &self.phase {
-            Phase::Deciding(decision) if decision.id == id => decision.probed(version, sent, &self.cache),
+            Phase::ProbingEpoch(epoch_probe) if epoch_probe.id == id => epoch_probe.probed(version, sent, &self.cache),
             _ => self.probe.probed(now, id, version, sent, &self.cache, &mut self.requester),
         };
         self.apply(now, effects, out);
@@ -565,15 +569,15 @@ impl Reflector {
         let effects = match &mut self.phase {
             Phase::Listing(list) if list.id == id => return self.list_failed(now, failure, out),
             Phase::DeltaListing(list) if list.has_request(id) => list.failed(now, id, failure, settings, requester),
-            Phase::Deciding(decision) if decision.id == id => decision.failed(now, failure, settings),
+            Phase::ProbingEpoch(epoch_probe) if epoch_probe.id == id => epoch_probe.failed(now, failure, settings),
             Phase::Watching(watch) if watch.id == id => {
                 if !self.replace_by_successor(now, Some(failure), out) {
                     self.watch_failed(now, failure, out);
                 }
                 return;
             }
-            _ if self.handover.is_successor(id) => {
-                return self.handover.successor_failed(now, watch_context.stream, failure.retry_after, requester);
+            _ if self.watch_move.is_successor(id) => {
+                return self.watch_move.successor_failed(now, watch_context.stream, failure.retry_after, requester);
             }
             _ if self.comparison.is_running(id) => {
                 self.comparison.failed(now, failure, watch_context, &self.cache, requester)
@@ -601,8 +605,8 @@ impl Reflector {
                 }
                 effects
             }
-            _ if self.handover.is_successor(id) => {
-                return self.handover.successor_failed(now, watch_context.stream, None, requester);
+            _ if self.watch_move.is_successor(id) => {
+                return self.watch_move.successor_failed(now, watch_context.stream, None, requester);
             }
             _ => {
                 let may_compare = self.comparison.may_begin(now, settings);
@@ -614,9 +618,9 @@ impl Reflector {
 
     /// Replaces a watch that ended while its successor was being opened. Returns whether a successor exists.
     fn replace_by_successor(&mut self, now: Instant, failure: Option<&Failure>, out: &mut Vec<Output>) -> bool {
-        let Some(successor) = self.handover.successor(failure, out) else { return false };
+        let Some(successor) = self.watch_move.successor(failure, out) else { return false };
         self.record_watch_health(now);
-        self.handover.complete(now, successor.id, &self.cache, &mut self.requester);
+        self.watch_move.complete(now, successor.id, &self.cache, &mut self.requester);
         // A successor without a response head receives the full timeout again.
         let watch = if successor.is_open { Watch::open } else { Watch::requested };
         self.phase = Phase::Watching(watch(successor.id, now));
@@ -632,8 +636,8 @@ impl Reflector {
     /// in the meantime. A watch without a response head must receive the head first.
     fn responsive(&mut self, now: Instant, id: RequestId, responsive: bool, out: &mut Vec<Output>) {
         let stream = self.phase.stream();
-        if self.handover.is_successor(id) && !responsive {
-            let effects = self.handover.successor_without_response(now, stream, &self.cache, &mut self.requester);
+        if self.watch_move.is_successor(id) && !responsive {
+            let effects = self.watch_move.successor_without_response(now, stream, &self.cache, &mut self.requester);
             return self.apply(now, effects, out);
         }
         let Some(watch) = stream.filter(|stream| stream.id == id) else { return };
@@ -650,48 +654,48 @@ impl Reflector {
     fn is_read_from(&self, id: RequestId) -> bool {
         self.phase.stream().is_some_and(|watch| watch.id == id)
             || self.probe.is_short_watch(id)
-            || self.handover.is_successor(id)
+            || self.watch_move.is_successor(id)
     }
 
     /// Processes [`Input::Unidentified`].
-    fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+    fn unidentified(&mut self, now: Instant, id: RequestId, reason: Arc<str>, out: &mut Vec<Output>) {
         let watched = self.is_read_from(id);
         match &mut self.phase {
             Phase::Listing(list) if list.id == id => {
                 list.last_progress = now;
-                self.unidentified.record_list_entry(why.clone());
+                self.unidentified.record_list_entry(reason.clone());
             }
             Phase::DeltaListing(list) if list.has_request(id) => {
-                let effects = list.list_all(why);
+                let effects = list.list_all(reason);
                 return self.apply(now, effects, out);
             }
             _ if self.comparison.is_running(id) => {
                 out.push(Output::Cancel(id));
-                let why = format!("an entry of a version list cannot be identified: {why}");
+                let reason = format!("an entry of a version list cannot be identified: {reason}");
                 let (watch_context, requester) = (self.watch_context(), &mut self.requester);
-                let failure = Failure::unreadable(why);
+                let failure = Failure::unreadable(reason);
                 let effects = self.comparison.failed(now, &failure, watch_context, &self.cache, requester);
                 return self.apply(now, effects, out);
             }
-            _ if watched => self.unidentified.record(now, self.cache.settings.period, why.clone()),
+            _ if watched => self.unidentified.record(now, self.cache.settings.period, reason.clone()),
             _ => return,
         }
-        self.cache.evidence.unidentified = true;
-        out.push(Output::Diagnostic(Diagnostic::Unidentified { why }));
+        self.cache.evidence.needs_list = true;
+        out.push(Output::Diagnostic(Diagnostic::Unidentified { reason }));
         if watched {
-            self.set_streaming(now);
+            self.set_stream_open(now);
         }
     }
 
     /// Processes [`Input::Contradicted`]: a list resolves the contradiction. At most one such list starts per period.
-    fn contradicted(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+    fn contradicted(&mut self, now: Instant, id: RequestId, reason: Arc<str>, out: &mut Vec<Output>) {
         if !self.is_read_from(id) {
             return;
         }
-        self.unidentified.record_contradiction(now, self.cache.settings.period, why.clone());
-        self.cache.evidence.unidentified = true;
-        out.push(Output::Diagnostic(Diagnostic::Contradicted { why }));
-        self.set_streaming(now);
+        self.unidentified.record_contradiction(now, self.cache.settings.period, reason.clone());
+        self.cache.evidence.needs_list = true;
+        out.push(Output::Diagnostic(Diagnostic::Contradicted { reason }));
+        self.set_stream_open(now);
     }
 
     // Start and stop.
@@ -708,13 +712,13 @@ impl Reflector {
         self.delta_policy.begin(now);
         // A list would set the time of the first audit, but a list may never be needed.
         self.comparison.audit_later(now, None, &self.cache.settings, &mut self.requester);
-        let (why, condition, plan) = match cluster {
+        let (reason, state, plan) = match cluster {
             ClusterMatch::Same => return self.watch(now, out),
-            ClusterMatch::Unsure(why) => (why, Condition::Resuming, ListPlan::first()),
-            ClusterMatch::Other(why) => (why, Condition::Stale, ListPlan::new_epoch()),
+            ClusterMatch::Unsure(reason) => (reason, FreshnessState::Resuming, ListPlan::first()),
+            ClusterMatch::Other(reason) => (reason, FreshnessState::Stale, ListPlan::new_epoch()),
         };
-        out.push(Output::Diagnostic(Diagnostic::NotRestored { why: why.clone() }));
-        self.cache.set_condition(now, condition, why);
+        out.push(Output::Diagnostic(Diagnostic::NotRestored { reason: reason.clone() }));
+        self.cache.set_state(now, state, reason);
         self.queue(plan, out);
     }
 
@@ -739,14 +743,14 @@ impl Reflector {
                 self.apply(now, effects, out);
                 out.push(Output::ReleaseTransfer);
             }
-            Phase::Deciding(decision) => out.push(Output::Cancel(decision.id)),
+            Phase::ProbingEpoch(epoch_probe) => out.push(Output::Cancel(epoch_probe.id)),
             Phase::Watching(watch) => out.push(Output::Cancel(watch.id)),
             Phase::Idle | Phase::Waiting { .. } => {}
         }
-        out.extend(self.handover.cancel());
+        out.extend(self.watch_move.cancel());
         out.extend(self.probe.cancel());
         self.drop_comparison(now, out);
         self.phase = Phase::Stopped;
-        self.cache.set_condition(now, Condition::Stopped, STOPPED);
+        self.cache.set_state(now, FreshnessState::Stopped, STOPPED);
     }
 }

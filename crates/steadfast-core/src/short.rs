@@ -10,7 +10,7 @@ use crate::footprint::shared;
 /// Text of up to `N` bytes inline; a longer text is a shared allocation.
 #[derive(Clone)]
 pub(crate) enum ShortText<const N: usize> {
-    Here { len: u8, bytes: [u8; N] },
+    Inline { len: u8, bytes: [u8; N] },
     Shared(Arc<str>),
 }
 
@@ -24,7 +24,7 @@ impl<const N: usize> ShortText<N> {
                 let (before, behind) = bytes[..length].split_at_mut(first.len());
                 before.copy_from_slice(first.as_bytes());
                 behind.copy_from_slice(second.as_bytes());
-                Self::Here { len, bytes }
+                Self::Inline { len, bytes }
             }
             _ => Self::Shared([first, second].concat().into()),
         }
@@ -32,14 +32,14 @@ impl<const N: usize> ShortText<N> {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
-            Self::Here { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Inline { len, bytes } => &bytes[..usize::from(*len)],
             Self::Shared(text) => text.as_bytes(),
         }
     }
 
     pub(crate) fn as_str(&self) -> &str {
         match self {
-            Self::Here { .. } => std::str::from_utf8(self.as_bytes()).expect("it was made of a text"),
+            Self::Inline { .. } => std::str::from_utf8(self.as_bytes()).expect("it was made of a text"),
             Self::Shared(text) => text,
         }
     }
@@ -47,7 +47,7 @@ impl<const N: usize> ShortText<N> {
     /// Returns the memory beyond the value itself, in bytes.
     pub(crate) fn footprint(&self) -> usize {
         match self {
-            Self::Here { .. } => 0,
+            Self::Inline { .. } => 0,
             Self::Shared(text) => shared(text.len()),
         }
     }

@@ -32,8 +32,8 @@
 mod entries;
 mod index;
 mod indexed;
-mod joining;
 mod objects;
+mod pending_index;
 mod snapshot;
 mod staging;
 mod vacant;
@@ -54,7 +54,7 @@ use crate::version::ResourceVersion;
 
 pub use entries::Tainted;
 pub use index::{IndexSnapshot, StoreIndex};
-pub use joining::Joining;
+pub use pending_index::PendingIndex;
 pub use snapshot::{Footprint, Lookup, Snapshot, StoreReader};
 pub use staging::{OfferResult, OlderList, Staging};
 
@@ -162,8 +162,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Returns the use of the object's decoded form since the last call. Returns `None` if the cache contains no decoded
-    /// form next to an encoded one.
+    /// Returns the use of the object's decoded form since the last call. Returns `None` if the cache contains no
+    /// decoded form next to an encoded one.
     pub fn sweep_decoded(&self, key: &ObjectKey) -> Option<DecodedUse> {
         self.working.objects.get(key)?.1.sweep_decoded()
     }
@@ -211,8 +211,8 @@ impl<K: Send + Sync + 'static> Store<K> {
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,
     {
-        let (index, joining) = self.working.index(extract);
-        self.add_filled_index(joining);
+        let (index, pending_index) = self.working.index(extract);
+        self.add_filled_index(pending_index);
         self.publish();
         index
     }
@@ -221,9 +221,9 @@ impl<K: Send + Sync + 'static> Store<K> {
     ///
     /// The index function is called only for the objects that changed since the snapshot. Readers find the index after
     /// the next publication.
-    pub fn add_filled_index(&mut self, mut joining: Joining<K>) {
-        joining.follow(&self.working);
-        self.indexes.push(joining.into_maintained());
+    pub fn add_filled_index(&mut self, mut pending_index: PendingIndex<K>) {
+        pending_index.catch_up_to(&self.working);
+        self.indexes.push(pending_index.into_maintained());
         self.edited = true;
     }
 

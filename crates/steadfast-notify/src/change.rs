@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::config::EventKind;
 pub use crate::event_subject::EventSubject;
-use crate::lookups::Lookups;
+use crate::lookups::LookupSnapshot;
 pub use crate::object_state::ObjectState;
 use crate::path::ValuePath;
 
@@ -41,9 +41,9 @@ pub struct ObjectChange {
     /// Cause of the evaluation.
     pub cause: Cause,
     /// Objects for lookups by expressions. `None` for rules without lookups.
-    pub lookups: Option<Arc<Lookups>>,
+    pub lookups: Option<Arc<LookupSnapshot>>,
     /// Objects for lookups before the change, if a change of another object is the cause.
-    pub lookups_before: Option<Arc<Lookups>>,
+    pub lookups_before: Option<Arc<LookupSnapshot>>,
 }
 
 /// Cause of the evaluation of a rule for an object.
@@ -110,7 +110,7 @@ impl ObjectChange {
             Cause::Lookup => previous.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
         }
         // Reads of the previous state are recorded separately: only the current lookups contribute to the message ID.
-        previous.lookups = previous.lookups.map(|lookups| lookups.without_reads());
+        previous.lookups = previous.lookups.map(|lookups| lookups.without_looked_up());
         Some(previous)
     }
 

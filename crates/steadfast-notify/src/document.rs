@@ -27,7 +27,7 @@ pub(crate) struct Document {
 
 impl Document {
     /// Parses `text` as TOML or YAML, by the extension of the file name.
-    pub(crate) fn read(file: &str, text: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, Problem> {
         let extension = Path::new(file).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let mut positions = ValuePositions::new();
         let value = match extension.to_ascii_lowercase().as_str() {

@@ -16,7 +16,7 @@ use crate::dead_letter::DeadLetters;
 use crate::engine_event::{EngineEvent, EventCallback};
 use crate::event_subject::EventSubject;
 use crate::key_locks::KeyLocks;
-use crate::lookups::Lookups;
+use crate::lookups::LookupSnapshot;
 use crate::message::Message;
 use crate::offload::offload;
 use crate::plan::Plan;
@@ -75,7 +75,7 @@ enum EvaluationResult {
     /// Nothing to send. `result` is the result to record, if there is one.
     Nothing { result: Option<SettledResult> },
     /// The evaluation looked up an object of a resource in doubt.
-    Uncertain(Arc<Lookups>),
+    Uncertain(Arc<LookupSnapshot>),
 }
 
 /// An evaluation that was not possible. `on_settled` was not called.
@@ -87,7 +87,7 @@ pub(crate) struct Postponed<S> {
 /// Reason why an evaluation was not possible.
 enum PostponeReason {
     /// The evaluation looked up an object of a resource in doubt.
-    Uncertain(Arc<Lookups>),
+    Uncertain(Arc<LookupSnapshot>),
     /// The namespace of the object has used up its share of the sink's queue.
     QueueFull,
 }

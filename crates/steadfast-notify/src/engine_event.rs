@@ -30,7 +30,7 @@ pub enum EngineEvent {
         reason: String,
     },
     /// A cache, or pending changes, cannot be written to the state folder.
-    CheckpointUnsupported {
+    CheckpointNotWritten {
         /// Resource and cluster.
         source: String,
         /// Cause.
@@ -196,7 +196,7 @@ impl fmt::Display for EngineEvent {
                     "{source}: cannot restore the checkpoint: {reason}; listed again, rules may miss changes since the checkpoint"
                 )
             }
-            Self::CheckpointUnsupported { source, reason } => write!(f, "{source}: {reason}"),
+            Self::CheckpointNotWritten { source, reason } => write!(f, "{source}: {reason}"),
             Self::SinkFailing { sink, reason, pending } => {
                 write!(f, "sink {sink}: {reason}; retrying, {pending} messages pending")
             }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::change::{EventSubject, ObjectChange, ObjectState};
 use crate::config::EventKind;
-use crate::lookups::Lookups;
+use crate::lookups::LookupSnapshot;
 use crate::rule::{CompiledRule, RuleOutcome};
 
 /// Reason why a rule does not cover an object.
@@ -32,7 +32,7 @@ pub fn explain(
     rule: &CompiledRule,
     subject: &EventSubject,
     object_or_reason: Result<&Value, NotCovered>,
-    lookups: Option<&Arc<Lookups>>,
+    lookups: Option<&Arc<LookupSnapshot>>,
 ) -> String {
     let config = &rule.config;
     let mut text = format!("rule {}\n", config.name);
@@ -80,14 +80,14 @@ pub fn explain(
             old: state.clone().filter(|_| kind != EventKind::Added),
             new: state.filter(|_| kind != EventKind::Deleted),
             // A separate record per kind: the reads of one evaluation must not count for another.
-            lookups: lookups.map(|lookups| lookups.without_reads()),
+            lookups: lookups.map(|lookups| lookups.without_looked_up()),
             ..ObjectChange::new(String::new(), kind, subject.clone(), Timestamp::now())
         };
         let (name, change) = (kind.name(), Arc::new(change));
         let outcome = rule.evaluate_change(&change);
         if kind != EventKind::Deleted {
             recheck_at = recheck_at.into_iter().chain(rule.project_with_recheck(&change).1).min();
-            reads.extend(change.lookups.iter().flat_map(|lookups| lookups.reads()));
+            reads.extend(change.lookups.iter().flat_map(|lookups| lookups.looked_up()));
         }
         line(match outcome {
             RuleOutcome::Fires(value) => format!("{name}: fires, sends {value} to {}", config.to.join(", ")),

@@ -8,7 +8,9 @@ mod uses;
 use jiff::Timestamp;
 use serde_json::Value;
 use steadfast_cel::ast::{ExprKind, Literal, MapEntry};
-use steadfast_cel::{Budget, CelError, CelErrorKind, CelValue, Context, Meter, Program, copied, equal, to_json};
+use steadfast_cel::{
+    Budget, CelError, CelErrorKind, CelValue, Context, Meter, Program, equal, owned_from_json, to_json,
+};
 
 use crate::change::{ObjectChange, ObjectState};
 use crate::config::ResultLimits;
@@ -228,7 +230,7 @@ fn get<'v>(change: &ObjectChange, arguments: &[CelValue<'v>], meter: &mut Meter)
         change.lookups.as_ref().ok_or_else(|| CelErrorKind::Unavailable(format!("{resource} are not watched")))?;
     match lookups.get(resource, namespace, name).map_err(CelErrorKind::Unavailable)? {
         None => Ok(CelValue::Null),
-        Some(object) => copied(&object, meter),
+        Some(object) => owned_from_json(&object, meter),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::parked::ParkedEvents;
 use crate::recheck::Recheck;
 use crate::replication::{DeliveryDecision, position_name, recheck_name};
 use crate::rule::CompiledRule;
-use crate::rule_source::{RuleSource, WatchSpec, json_with_type, subject};
+use crate::rule_source::{ClusterInformers, RuleSource, json_with_type, subject};
 use crate::short_hash::short_hash;
 use crate::supervise::Supervised;
 use crate::watermark::{SettledResult, Watermark};
@@ -80,15 +80,15 @@ impl RuleSubscription {
     ///
     /// Returns the informer's error text if the informer cannot be started or rejects the handler.
     pub fn start(
-        watch_spec: &WatchSpec,
+        cluster_informers: &ClusterInformers,
         source: &RuleSource,
         sinks: &[&str],
         mut existing: BTreeMap<String, Self>,
         engine: &Engine,
     ) -> Result<BTreeMap<String, Self>, String> {
-        let informer = source.informer(watch_spec, None)?;
-        let caches = LookupCaches::start(watch_spec, &source.cluster, &source.lookups)?;
-        let is_durable = watch_spec.checkpoint.is_some() && source.may_be_stored();
+        let informer = source.informer(cluster_informers, None)?;
+        let caches = LookupCaches::start(cluster_informers, &source.cluster, &source.lookups)?;
+        let is_durable = cluster_informers.checkpoint.is_some() && source.may_be_stored();
         // An earlier release used one handler for all sinks of a rule. Each sink continues from the position of that
         // handler.
         if is_durable {
@@ -101,7 +101,7 @@ impl RuleSubscription {
             let watermark = existing.as_ref().and_then(|existing| existing.watermark.clone()).or_else(|| {
                 // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.depends_on_context())?;
-                let folder = watch_spec.watermark_folder.as_deref();
+                let folder = cluster_informers.watermark_folder.as_deref();
                 // A replica continues from the positions of the leader, not from its own file.
                 let folder = folder.filter(|_| is_durable && !engine.replication().gate().is_replicated());
                 Some(watermark(engine, rule, source, sink, folder))
@@ -114,7 +114,7 @@ impl RuleSubscription {
                 engine: engine.clone(),
                 caches: caches.clone(),
                 watermark: watermark.clone(),
-                clock: watch_spec.clock,
+                clock: cluster_informers.clock,
             };
             if let Some(mut existing) = existing.take() {
                 // The handler looks up the rule in the engine, but the recheck task has a copy, which may be outdated.
@@ -225,7 +225,7 @@ fn migrate_older_state(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sin
 /// not all resolved. A rule or sink that is added again later starts without history.
 pub fn forget_unlisted(informer: &Informer<Lazy<DynamicObject>>, configured: &[(&str, &str)], incomplete: &[&str]) {
     let names: Vec<String> = configured.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
-    for (name, stats) in informer.durables() {
+    for (name, stats) in informer.durable_handlers() {
         let is_configured = names.iter().any(|configured| **configured == *name)
             || incomplete.iter().any(|rule| may_belong_to(&name, rule));
         // A handler of this process is in use, even if the configuration does not list its rule any more.

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | read and check a configuration | [`config::Config`], [`Plan`], [`problem::Problems`], [`InspectionFindings`], [`reach()`] |
 //! | check fields against a cluster | [`Schemas`], [`TypedResource`] |
-//! | watch the resources of rules | [`RuleSource`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
+//! | watch the resources of rules | [`RuleSource`], [`ClusterInformers`], [`RuleSubscription`], [`LookupSnapshot`] |
 //! | evaluate rules | [`change::ObjectChange`], [`rule::RuleOutcome`], [`message::Message`], [`explain::explain`] |
 //! | deliver messages | [`Engine`], [`Streams`], [`sink::MessageStream`], [`delivery_outcome::DeliveryOutcome`], [`sink_queue::SinkQueue`] |
 //! | observe deliveries | [`engine_event::EngineEvent`], [`EngineStats`], [`SinkStats`] |
@@ -35,8 +35,10 @@
 //! # Guides
 //!
 //! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): rules, messages and delivery
-//! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): external systems that are kept equal to rules
-//! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md) and [recipes](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify-recipes.md) with complete files
+//! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): external systems that are kept
+//!   equal to rules
+//! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md) and
+//!   [recipes](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify-recipes.md) with complete files
 
 /// Implements `Debug` for errors as `Display`. Rust uses `Debug` to print an error that `main` returns.
 macro_rules! debug_as_message {
@@ -103,7 +105,7 @@ pub use engine::{Engine, EngineStats, Streams};
 pub use fields::{Schemas, TypedResource};
 pub use follow::{RuleSubscription, forget_unlisted};
 pub use inspect::InspectionFindings;
-pub use lookups::{Lookups, look_up};
+pub use lookups::{LookupSnapshot, lookup_snapshot};
 pub use mirror::{
     Approvals, DryRunCallback, MAX_LISTED, MirrorContext, MirrorFeed, MirrorPreview, MirrorSinkStatus, MirrorTask,
     MirrorView, MirrorViewSource, Openings, preview_mirrors,
@@ -112,7 +114,7 @@ pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{RedriveReport, redrive};
 pub use replication::{Replication, SettledVersions, position_name, position_owner};
-pub use rule_source::{LookupResource, RuleSource, WatchSpec};
+pub use rule_source::{ClusterInformers, LookupResource, RuleSource};
 pub use state_folder::StateFolder;
 pub use steadfast_targets::{ApprovalRequest, MirrorMemory, MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};

@@ -1,8 +1,8 @@
 //! Lookups of objects of other resources in expressions: `get(RESOURCE, NAMESPACE, NAME)`.
 //!
 //! Each looked-up resource of a rule has an informer. An evaluation reads one immutable snapshot per cache
-//! ([`Lookups`]). Snapshots of different caches may show different instants. The evaluation records each looked-up
-//! object ([`LookupKey`]). A later change of a recorded object causes another evaluation.
+//! ([`LookupSnapshot`]). Snapshots of different caches may show different instants. The evaluation records each
+//! looked-up object ([`LookupKey`]). A later change of a recorded object causes another evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::object_state::ObjectState;
-use crate::rule_source::{LookupResource, WatchSpec, doubt, json_with_type};
+use crate::rule_source::{ClusterInformers, LookupResource, doubt, json_with_type};
 use crate::short_hash::short_hash;
 
 /// Maximum number of different objects that one evaluation may look up.
@@ -54,20 +54,20 @@ impl LookupCaches {
     ///
     /// Returns the informer's error text if an informer cannot be started.
     pub(crate) fn start(
-        watch_spec: &WatchSpec,
+        cluster_informers: &ClusterInformers,
         cluster: &str,
         lookup_resources: &[LookupResource],
     ) -> Result<Option<Arc<Self>>, String> {
         let mut caches = Vec::new();
         for lookup_resource in lookup_resources {
-            let informer = watch_spec.informer(&lookup_resource.resource, lookup_resource.scope(), None)?;
+            let informer = cluster_informers.informer(&lookup_resource.resource, lookup_resource.scope(), None)?;
             caches.push((lookup_resource.clone(), informer));
         }
         Ok((!caches.is_empty()).then(|| Arc::new(Self { cluster: cluster.to_owned(), caches })))
     }
 
     /// Takes a snapshot of each cache, one after another.
-    pub(crate) fn snapshot(self: &Arc<Self>) -> Arc<Lookups> {
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Arc<LookupSnapshot> {
         let resources = self.caches.iter().map(|(lookup_resource, informer)| {
             // The doubt is read first. If the doubt ends in between, the snapshot is newer than the recorded doubt. The
             // opposite order could label an uncertain snapshot as certain.
@@ -76,7 +76,11 @@ impl LookupCaches {
                 ResourceSnapshot { lookup_resource: lookup_resource.clone(), snapshot: informer.snapshot(), doubt };
             (lookup_resource.name.clone(), Arc::new(resource_snapshot))
         });
-        Arc::new(Lookups { resources: Arc::new(resources.collect()), caches: self.clone(), reads: Mutex::default() })
+        Arc::new(LookupSnapshot {
+            resources: Arc::new(resources.collect()),
+            caches: self.clone(),
+            looked_up: Mutex::default(),
+        })
     }
 
     fn doubt_of(&self, lookup_resource: &LookupResource, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
@@ -113,13 +117,13 @@ impl LookupCaches {
 /// # Errors
 ///
 /// Returns the informer's error text if an informer cannot be started.
-pub async fn look_up(
-    watch_spec: &WatchSpec,
+pub async fn lookup_snapshot(
+    cluster_informers: &ClusterInformers,
     cluster: &str,
     lookup_resources: &[LookupResource],
     limit: Duration,
-) -> Result<Option<Arc<Lookups>>, String> {
-    let Some(caches) = LookupCaches::start(watch_spec, cluster, lookup_resources)? else { return Ok(None) };
+) -> Result<Option<Arc<LookupSnapshot>>, String> {
+    let Some(caches) = LookupCaches::start(cluster_informers, cluster, lookup_resources)? else { return Ok(None) };
     let _ = timeout(limit, caches.wait_until_certain()).await;
     Ok(Some(caches.snapshot()))
 }
@@ -131,28 +135,28 @@ struct ResourceSnapshot {
 }
 
 /// Snapshot of all looked-up resources of a rule.
-pub struct Lookups {
+pub struct LookupSnapshot {
     resources: Arc<BTreeMap<String, Arc<ResourceSnapshot>>>,
     caches: Arc<LookupCaches>,
     /// Objects that evaluations with this snapshot looked up, with versions.
-    reads: Mutex<BTreeMap<LookupKey, String>>,
+    looked_up: Mutex<BTreeMap<LookupKey, String>>,
 }
 
-impl fmt::Debug for Lookups {
+impl fmt::Debug for LookupSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The objects may be Secrets, so only the names of the resources are shown.
         f.debug_struct("Lookups").field("resources", &self.resources.keys()).finish_non_exhaustive()
     }
 }
 
-impl Lookups {
+impl LookupSnapshot {
     /// Returns a copy of this snapshot for another evaluation. The copy has no recorded lookups.
-    pub(crate) fn without_reads(&self) -> Arc<Self> {
+    pub(crate) fn without_looked_up(&self) -> Arc<Self> {
         self.with_resources(self.resources.clone())
     }
 
     fn with_resources(&self, resources: Arc<BTreeMap<String, Arc<ResourceSnapshot>>>) -> Arc<Self> {
-        Arc::new(Self { resources, caches: self.caches.clone(), reads: Mutex::default() })
+        Arc::new(Self { resources, caches: self.caches.clone(), looked_up: Mutex::default() })
     }
 
     /// Returns a new snapshot of the same caches.
@@ -181,13 +185,13 @@ impl Lookups {
     /// then uncertain.
     pub(crate) fn has_read_in_doubt(&self) -> bool {
         // Doubt about a resource that the evaluation did not read is irrelevant.
-        let reads = self.reads.lock();
+        let reads = self.looked_up.lock();
         reads.keys().any(|read| self.resources.get(&read.resource).is_some_and(|resource| resource.doubt.is_some()))
     }
 
     /// Waits until no resource with a recorded lookup is in doubt.
     pub(crate) async fn wait_until_certain(&self) {
-        let resources: BTreeSet<String> = self.reads().into_iter().map(|read| read.resource).collect();
+        let resources: BTreeSet<String> = self.looked_up().into_iter().map(|read| read.resource).collect();
         self.caches.wait_until_certain_where(|name| resources.contains(name)).await;
     }
 
@@ -216,11 +220,11 @@ impl Lookups {
         let lookup = snapshot.get((!namespace.is_empty()).then_some(namespace), name);
         let version = match &lookup {
             Lookup::Found(object) => format!("{}@{}", object.identity().uid, object.version()),
-            Lookup::Unknown { version } => format!("@{version}"),
+            Lookup::Undecodable { version } => format!("@{version}"),
             Lookup::Absent => String::new(),
         };
         {
-            let mut reads = self.reads.lock();
+            let mut reads = self.looked_up.lock();
             if reads.len() >= MAX_LOOKUPS && !reads.contains_key(&key) {
                 return Err(format!(
                     "an evaluation may look up at most {MAX_LOOKUPS} different objects; use fewer lookups"
@@ -238,19 +242,19 @@ impl Lookups {
                 Ok(decoded) => Ok(Some(visible_json(&decoded, &lookup_resource.resource))),
                 Err(_) => Err(format!("{resource} {name} cannot be decoded")),
             },
-            Lookup::Unknown { .. } => Err(format!("{resource} {name} cannot be decoded")),
+            Lookup::Undecodable { .. } => Err(format!("{resource} {name} cannot be decoded")),
         }
     }
 
     /// Returns the looked-up objects.
-    pub(crate) fn reads(&self) -> Vec<LookupKey> {
-        self.reads.lock().keys().cloned().collect()
+    pub(crate) fn looked_up(&self) -> Vec<LookupKey> {
+        self.looked_up.lock().keys().cloned().collect()
     }
 
     /// Returns a hash of the looked-up objects and their versions, or `None` without lookups. The hash is equal in all
     /// processes and releases.
     pub(crate) fn fingerprint(&self) -> Option<String> {
-        let reads = self.reads.lock();
+        let reads = self.looked_up.lock();
         if reads.is_empty() {
             return None;
         }

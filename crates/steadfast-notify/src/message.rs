@@ -95,11 +95,11 @@ pub(crate) const BODY_FIELDS: [&str; 12] = [
 ];
 
 /// Cluster and namespace.
-pub type Tenant = (String, String);
+pub type ClusterNamespace = (String, String);
 
 impl OrderingKey {
     /// Returns cluster and namespace.
-    pub(crate) fn tenant(&self) -> Tenant {
+    pub(crate) fn cluster_namespace(&self) -> ClusterNamespace {
         (self.cluster.clone(), self.namespace.clone())
     }
 }

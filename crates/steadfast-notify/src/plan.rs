@@ -84,7 +84,7 @@ impl Plan {
     ///
     /// Returns an error if the text cannot be parsed at all.
     pub fn examine(file: &str, text: &str) -> Result<(Self, Vec<Problem>), Problems> {
-        let document = Document::read(file, text).map_err(|problem| Problems(vec![problem]))?;
+        let document = Document::parse(file, text).map_err(|problem| Problems(vec![problem]))?;
         let Parsed { value, mut problems, incomplete } = document.parse_parts::<Config>();
         let Some(config) = value else {
             problems.sort_by_key(|problem| problem.position);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, Object, ObjectKey, Snapshot};
-use steadfast_targets::Permit;
+use steadfast_targets::WritePermit;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ use crate::config::EventKind;
 use crate::engine::Engine;
 use crate::event_subject::EventSubject;
 use crate::instants::RecheckSchedule;
-use crate::lookups::{Dependents, LookupCaches, Lookups};
+use crate::lookups::{Dependents, LookupCaches, LookupSnapshot};
 use crate::offload::offload;
 use crate::rule::CompiledRule;
 use crate::rule_source::{RuleSource, doubt, json_with_type, subject};
@@ -74,7 +74,7 @@ struct LeaderState {
     evaluated_until: Timestamp,
     objects: Option<Arc<Snapshot<Lazy<DynamicObject>>>>,
     /// Last certain state of each looked-up resource.
-    looked_up: Option<Arc<Lookups>>,
+    looked_up: Option<Arc<LookupSnapshot>>,
     dependents: Dependents<ObjectKey>,
     instants: RecheckSchedule<ObjectKey>,
     /// Evaluations with lookups in doubt, or without space in the queue of the sink. Repeated in each pass.
@@ -89,7 +89,7 @@ struct LeaderState {
 struct StalledRecheck {
     cause: Cause,
     at: Timestamp,
-    lookups_before: Option<Arc<Lookups>>,
+    lookups_before: Option<Arc<LookupSnapshot>>,
 }
 
 impl Recheck {
@@ -122,7 +122,7 @@ impl Recheck {
     }
 
     /// Waits until this process is the leader. Stores states of looked-up resources in the meantime.
-    async fn stand_by(&self, history: &mut SnapshotHistory, changed_caches: &Notify) -> Permit {
+    async fn stand_by(&self, history: &mut SnapshotHistory, changed_caches: &Notify) -> WritePermit {
         let replication = self.engine.replication();
         loop {
             if let Some(caches) = &self.caches {
@@ -144,7 +144,7 @@ impl Recheck {
     }
 
     /// Returns the initial state of the task or of a term.
-    fn initial_state(&self, permit: &Permit, history: &mut SnapshotHistory) -> LeaderState {
+    fn initial_state(&self, permit: &WritePermit, history: &mut SnapshotHistory) -> LeaderState {
         let now = (self.clock)();
         // The task may have been restarted within the term.
         if let Some(evaluated_until) = self.watermark.evaluated_until(permit.token()) {
@@ -259,7 +259,7 @@ impl Recheck {
         state: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
         now: Timestamp,
-        looked_up: Option<&Arc<Lookups>>,
+        looked_up: Option<&Arc<LookupSnapshot>>,
     ) {
         let mut replayed = HashMap::<ObjectKey, usize>::new();
         while let Some((at, key)) = state.instants.take_due(now) {
@@ -281,7 +281,7 @@ impl Recheck {
         &self,
         state: &mut LeaderState,
         objects: &Snapshot<Lazy<DynamicObject>>,
-        looked_up: Option<&Arc<Lookups>>,
+        looked_up: Option<&Arc<LookupSnapshot>>,
     ) {
         let is_lookup = |(_, stalled): &(&ObjectKey, &StalledRecheck)| stalled.cause == Cause::Lookup;
         let keys = state.stalled.iter().filter(is_lookup).map(|(key, _)| key);
@@ -306,7 +306,7 @@ impl Recheck {
         objects: &Snapshot<Lazy<DynamicObject>>,
         keys: BTreeSet<ObjectKey>,
         at: Timestamp,
-        before: Option<&Arc<Lookups>>,
+        before: Option<&Arc<LookupSnapshot>>,
     ) {
         let subjects: Vec<EventSubject> = keys.iter().filter_map(|key| self.subject(objects, key)).collect();
         self.watermark.mark_pending(&subjects).await;
@@ -331,12 +331,12 @@ impl Recheck {
         objects: &Snapshot<Lazy<DynamicObject>>,
         keys: BTreeSet<ObjectKey>,
         at: Timestamp,
-        looked_up: Option<&Arc<Lookups>>,
+        looked_up: Option<&Arc<LookupSnapshot>>,
     ) {
         let keys: Vec<ObjectKey> = keys.into_iter().collect();
         for keys in keys.chunks(OBJECTS_PER_BATCH) {
             let changes = keys.iter().map(|key| {
-                let lookups = looked_up.map(|lookups| lookups.without_reads());
+                let lookups = looked_up.map(|lookups| lookups.without_looked_up());
                 (key.clone(), self.change(objects, key, Cause::Change, at, lookups, None))
             });
             let (changes, rule): (Vec<_>, _) = (changes.collect(), self.rule.clone());
@@ -344,7 +344,7 @@ impl Recheck {
                 let evaluate = |(key, change): (ObjectKey, Option<Arc<ObjectChange>>)| {
                     let Some(change) = change else { return (key, None, Vec::new()) };
                     let (_, recheck_at) = rule.project_with_recheck(&change);
-                    let reads = change.lookups.as_ref().map(|lookups| lookups.reads()).unwrap_or_default();
+                    let reads = change.lookups.as_ref().map(|lookups| lookups.looked_up()).unwrap_or_default();
                     (key, recheck_at, reads)
                 };
                 changes.into_iter().map(evaluate).collect::<Vec<_>>()
@@ -360,7 +360,7 @@ impl Recheck {
 
     /// Sends the result for an object. Returns `false` if the evaluation is uncertain, or if the queue of the sink has
     /// no space for the namespace.
-    async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
+    async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<LookupSnapshot>>) -> bool {
         // Evaluated after acquiring the object's lock: a handler may have passed a newer event than this pass has seen.
         let change = || {
             let lookups = self.caches.as_ref().map(LookupCaches::snapshot);
@@ -391,8 +391,8 @@ impl Recheck {
         key: &ObjectKey,
         cause: Cause,
         at: Timestamp,
-        lookups: Option<Arc<Lookups>>,
-        lookups_before: Option<Arc<Lookups>>,
+        lookups: Option<Arc<LookupSnapshot>>,
+        lookups_before: Option<Arc<LookupSnapshot>>,
     ) -> Option<Arc<ObjectChange>> {
         let entry = objects.entry(key.namespace(), key.name())?;
         let object = entry.object().map(Object::decoded)?.ok()?;

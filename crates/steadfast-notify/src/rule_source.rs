@@ -14,7 +14,7 @@ use crate::event_subject::EventSubject;
 
 /// Informers of a cluster with watch settings. Rules with the same resource and scope share an informer.
 #[derive(Clone, Debug)]
-pub struct WatchSpec {
+pub struct ClusterInformers {
     /// Number of the connection. After a reload, another connection can have the same cluster name.
     pub connection_id: u64,
     /// Informers of the connection.
@@ -32,7 +32,7 @@ pub struct WatchSpec {
     pub clock: fn() -> Timestamp,
 }
 
-impl WatchSpec {
+impl ClusterInformers {
     /// Starts or shares the informer of a resource in one scope. `report` is a name and a callback for events about the
     /// checkpoint.
     pub(crate) fn informer(
@@ -121,11 +121,11 @@ impl RuleSource {
     /// Returns the informer's error text if the informer cannot be started.
     pub fn informer(
         &self,
-        watch_spec: &WatchSpec,
+        cluster_informers: &ClusterInformers,
         report: Option<Arc<EventCallback>>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
         let report = report.map(|report| (format!("{} of {}", self.resource_name(), self.cluster), report));
-        watch_spec.informer(&self.resource, self.scope.clone(), report)
+        cluster_informers.informer(&self.resource, self.scope.clone(), report)
     }
 }
 
@@ -133,9 +133,11 @@ impl RuleSource {
 fn to_event(source: &str, diagnostic: &Diagnostic) -> Option<EngineEvent> {
     let source = source.to_owned();
     match diagnostic {
-        Diagnostic::NotRestored { why } => Some(EngineEvent::CheckpointDiscarded { source, reason: why.to_string() }),
+        Diagnostic::NotRestored { reason } => {
+            Some(EngineEvent::CheckpointDiscarded { source, reason: reason.to_string() })
+        }
         Diagnostic::CheckpointNotWritten { .. } | Diagnostic::DeliveredUnrecorded { .. } => {
-            Some(EngineEvent::CheckpointUnsupported { source, reason: diagnostic.to_string() })
+            Some(EngineEvent::CheckpointNotWritten { source, reason: diagnostic.to_string() })
         }
         _ => None,
     }
@@ -144,7 +146,7 @@ fn to_event(source: &str, diagnostic: &Diagnostic) -> Option<EngineEvent> {
 /// Returns the reason why the cache may differ from the server, with the freshness.
 pub(crate) fn doubt(informer: &Informer<Lazy<DynamicObject>>) -> Option<String> {
     let freshness = informer.freshness();
-    let reason = freshness.doubt().map(|doubt| doubt.why.clone());
+    let reason = freshness.doubt().map(|doubt| doubt.reason.clone());
     let reason = reason.or_else(|| (!informer.has_synced()).then(|| "the resource has not been listed yet".into()))?;
     Some(format!("{}: {reason}", freshness.name()))
 }

@@ -5,20 +5,20 @@
 
 mod bucket;
 mod delivery;
+mod namespaces;
 mod pause;
-mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delivery_outcome::DeliveryOutcome;
-use crate::message::{Message, OrderingKey, Tenant};
+use crate::message::{ClusterNamespace, Message, OrderingKey};
 use bucket::Bucket;
 use delivery::backoff;
 pub use delivery::{DeliverySettings, MAX_REQUESTED_DELAY};
+use namespaces::{NamespaceQueues, ReadyKey};
 use pause::Pause;
-use tenants::{ReadyKey, Tenants};
 
 /// Messages of one delivery attempt.
 #[derive(Clone, Debug)]
@@ -34,16 +34,16 @@ pub struct SinkQueue<T> {
     delivery: DeliverySettings,
     queues: HashMap<OrderingKey, VecDeque<Pending<T>>>,
     /// Keys with pending messages and no message in flight.
-    tenants: Tenants,
-    /// Keys of `tenants`, ordered by the age of the first message. Each item is the time of insertion and the entry in
-    /// `tenants`.
+    namespaces: NamespaceQueues,
+    /// Keys of `namespaces`, ordered by the age of the first message. Each item is the time of insertion and the entry
+    /// in `namespaces`.
     by_insertion_time: BTreeSet<(Duration, ReadyKey)>,
     in_flight: HashMap<u64, InFlightBatch<T>>,
     bucket: Bucket,
     pause: Pause,
     len: usize,
     /// Number of unsettled messages by namespace.
-    by_namespace: BTreeMap<Tenant, usize>,
+    by_namespace: BTreeMap<ClusterNamespace, usize>,
     /// Next number of a message or batch.
     next_number: u64,
 }
@@ -61,7 +61,7 @@ struct Pending<T> {
 
 struct InFlightBatch<T> {
     items: Vec<(OrderingKey, Pending<T>)>,
-    tenants: BTreeSet<Tenant>,
+    namespaces: BTreeSet<ClusterNamespace>,
 }
 
 /// A message that was delivered or became a dead letter.
@@ -80,7 +80,7 @@ impl<T> SinkQueue<T> {
         Self {
             delivery,
             queues: HashMap::new(),
-            tenants: Tenants::default(),
+            namespaces: NamespaceQueues::default(),
             by_insertion_time: BTreeSet::new(),
             in_flight: HashMap::new(),
             bucket: Bucket::new(delivery.rate),
@@ -119,7 +119,7 @@ impl<T> SinkQueue<T> {
     /// Returns true if the namespace may add a message. Namespaces share `messages`: with `n` active namespaces, each
     /// may have `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share
     /// stay. The total never exceeds twice `messages`.
-    pub fn has_space(&self, namespace: &Tenant, max_messages: usize) -> bool {
+    pub fn has_space(&self, namespace: &ClusterNamespace, max_messages: usize) -> bool {
         let own_messages = self.by_namespace.get(namespace);
         let other_namespaces = self.by_namespace.len() - usize::from(own_messages.is_some());
         // One share stays free for a namespace that has no messages yet.
@@ -144,7 +144,7 @@ impl<T> SinkQueue<T> {
         let queued = std::mem::take(&mut self.queues).into_values().flatten();
         let in_flight = std::mem::take(&mut self.in_flight).into_values().flat_map(|batch| batch.items);
         let tokens = queued.chain(in_flight.map(|(_, pending)| pending)).flat_map(|pending| pending.tokens).collect();
-        (self.tenants, self.len) = (Tenants::default(), 0);
+        (self.namespaces, self.len) = (NamespaceQueues::default(), 0);
         self.by_namespace.clear();
         self.by_insertion_time.clear();
         tokens
@@ -180,7 +180,7 @@ impl<T> SinkQueue<T> {
             tokens,
         });
         self.len += 1;
-        *self.by_namespace.entry(key.tenant()).or_default() += 1;
+        *self.by_namespace.entry(key.cluster_namespace()).or_default() += 1;
         let is_first = queue.len() == 1;
         // A key in flight becomes ready when its batch is settled.
         if is_first && !self.is_in_flight(&key) {
@@ -198,7 +198,7 @@ impl<T> SinkQueue<T> {
         match self.queues.get(&key).and_then(VecDeque::front) {
             Some(first) => {
                 self.by_insertion_time.insert((first.queued_at, (first.not_before, first.number, key.clone())));
-                self.tenants.insert(first.not_before, first.number, key);
+                self.namespaces.insert(first.not_before, first.number, key);
             }
             None => drop(self.queues.remove(&key)),
         }
@@ -208,7 +208,7 @@ impl<T> SinkQueue<T> {
     pub fn take(&mut self, now: Duration) -> Vec<Batch> {
         let mut batches = Vec::new();
         while self.in_flight.len() < self.concurrency() {
-            let limit = self.tenants.limit(self.delivery.concurrency);
+            let limit = self.namespaces.limit(self.delivery.concurrency);
             let due = self.next_ready_at(limit).is_some_and(|at| at.max(self.pause_end(now)) <= now);
             // A pause must not prevent the last attempt of a message at the age limit.
             let last_attempt = if self.pause.until(now).is_some() { self.first_expired(now) } else { None };
@@ -220,13 +220,13 @@ impl<T> SinkQueue<T> {
                 Some(ready) => self.collect_key(&ready, now),
                 None => self.collect_batch(now, limit),
             };
-            let tenants: BTreeSet<Tenant> = items.iter().map(|(key, _)| key.tenant()).collect();
+            let namespaces: BTreeSet<ClusterNamespace> = items.iter().map(|(key, _)| key.cluster_namespace()).collect();
             // Counted per namespace, so that one slow namespace cannot occupy all attempts.
-            self.tenants.start_batch(&tenants);
+            self.namespaces.start_batch(&namespaces);
             let number = self.next_number;
             self.next_number += 1;
             let messages = items.iter().map(|(_, pending)| pending.message.clone()).collect();
-            self.in_flight.insert(number, InFlightBatch { items, tenants });
+            self.in_flight.insert(number, InFlightBatch { items, namespaces });
             batches.push(Batch { number, messages });
         }
         batches
@@ -243,7 +243,7 @@ impl<T> SinkQueue<T> {
     }
 
     fn next_ready_at(&self, limit: usize) -> Option<Duration> {
-        self.tenants.next_ready_at(limit)
+        self.namespaces.next_ready_at(limit)
     }
 
     /// Returns the oldest key with an expired first message. A pause does not delay the last attempt.
@@ -256,7 +256,7 @@ impl<T> SinkQueue<T> {
         queued_at.saturating_add(self.delivery.give_up_after)
     }
 
-    /// Collects the messages of a batch, from keys in the order of [`Tenants`].
+    /// Collects the messages of a batch, from keys in the order of [`NamespaceQueues`].
     fn collect_batch(&mut self, now: Duration, limit: usize) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items: Vec<(OrderingKey, Pending<T>)> = Vec::new();
         while items.len() < self.delivery.batch.max(1) {
@@ -264,8 +264,8 @@ impl<T> SinkQueue<T> {
             let is_separate =
                 |key: &OrderingKey| queues.get(key).and_then(VecDeque::front).is_some_and(|first| first.is_separate);
             let is_first = items.is_empty();
-            let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_separate(key)) else { break };
-            // `by_insertion_time` and `tenants` contain the same keys, and change together.
+            let Some(ready) = self.namespaces.take(now, limit, |key| is_first || !is_separate(key)) else { break };
+            // `by_insertion_time` and `namespaces` contain the same keys, and change together.
             self.remove_age(&ready);
             if self.move_messages(&ready.2, now, &mut items) {
                 break;
@@ -277,7 +277,7 @@ impl<T> SinkQueue<T> {
     /// Collects the messages of one key out of turn.
     fn collect_key(&mut self, ready: &ReadyKey, now: Duration) -> Vec<(OrderingKey, Pending<T>)> {
         let mut items = Vec::new();
-        self.tenants.remove(ready);
+        self.namespaces.remove(ready);
         self.remove_age(ready);
         self.move_messages(&ready.2, now, &mut items);
         items
@@ -310,7 +310,7 @@ impl<T> SinkQueue<T> {
         if self.in_flight.len() >= self.concurrency() {
             return None;
         }
-        let due = self.next_ready_at(self.tenants.limit(self.delivery.concurrency));
+        let due = self.next_ready_at(self.namespaces.limit(self.delivery.concurrency));
         let Some(pause_end) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next_token_at())) };
         let mut next = due.map(|at| at.max(pause_end));
         // `by_insertion_time` is sorted by age, so the loop ends at the first message that expires later.
@@ -336,7 +336,7 @@ impl<T> SinkQueue<T> {
         mut dead_letter: impl FnMut(&Message, &str, u32) -> bool,
     ) -> Vec<SettledMessage<T>> {
         // The batch was abandoned or cleared in the meantime.
-        let Some(InFlightBatch { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
+        let Some(InFlightBatch { items, namespaces }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
             DeliveryOutcome::Busy { retry_after: after, .. } => {
                 self.pause.start(now, *after, &self.delivery, random_fraction());
@@ -376,7 +376,7 @@ impl<T> SinkQueue<T> {
             };
             if let Some(is_delivered) = delivery_result {
                 self.len -= 1;
-                let namespace = key.tenant();
+                let namespace = key.cluster_namespace();
                 if let Some(count) = self.by_namespace.get_mut(&namespace) {
                     *count -= 1;
                     if *count == 0 {
@@ -389,14 +389,14 @@ impl<T> SinkQueue<T> {
                 returned.push((key, pending));
             }
         }
-        self.put_back(returned, keys, &tenants);
+        self.put_back(returned, keys, &namespaces);
         settled
     }
 
     /// Makes all batches pending again after the task ended without results. Receivers may get messages twice, with the
     /// same IDs.
-    pub fn abandon(&mut self, now: Duration) {
-        for InFlightBatch { items, tenants } in std::mem::take(&mut self.in_flight).into_values() {
+    pub fn requeue_in_flight(&mut self, now: Duration) {
+        for InFlightBatch { items, namespaces } in std::mem::take(&mut self.in_flight).into_values() {
             let mut keys: Vec<OrderingKey> = Vec::new();
             let mut returned = Vec::new();
             for (key, mut pending) in items {
@@ -407,7 +407,7 @@ impl<T> SinkQueue<T> {
                 pending.not_before = now;
                 returned.push((key, pending));
             }
-            self.put_back(returned, keys, &tenants);
+            self.put_back(returned, keys, &namespaces);
         }
     }
 
@@ -416,7 +416,7 @@ impl<T> SinkQueue<T> {
         &mut self,
         returned: Vec<(OrderingKey, Pending<T>)>,
         keys: Vec<OrderingKey>,
-        tenants: &BTreeSet<Tenant>,
+        namespaces: &BTreeSet<ClusterNamespace>,
     ) {
         // In reverse, so that the original order is restored at the front of each queue.
         for (key, pending) in returned.into_iter().rev() {
@@ -425,7 +425,7 @@ impl<T> SinkQueue<T> {
         for key in keys {
             self.make_ready(key);
         }
-        self.tenants.end_batch(tenants);
+        self.namespaces.end_batch(namespaces);
     }
 
     /// Returns the delay before the next attempt: exponential backoff with jitter, at least the delay that the receiver

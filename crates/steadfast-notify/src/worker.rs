@@ -15,7 +15,7 @@ use crate::ack::Ack;
 use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::delivery_outcome::DeliveryOutcome;
 use crate::engine_event::{EngineEvent, EventCallback};
-use crate::message::{Message, Tenant};
+use crate::message::{ClusterNamespace, Message};
 use crate::sink::MessageStream;
 use crate::sink_health::SinkHealth;
 use crate::sink_queue::{Batch, DeliverySettings, SinkQueue};
@@ -52,7 +52,7 @@ struct State {
     failed_attempts: u64,
     starts: u64,
     /// Number of changes that wait for space, by namespace.
-    throttled: BTreeMap<Tenant, usize>,
+    throttled: BTreeMap<ClusterNamespace, usize>,
     /// Total number of changes that have waited for space.
     throttled_total: u64,
 }
@@ -170,7 +170,7 @@ impl SinkWorker {
     }
 
     /// Returns true if the namespace may add a message now.
-    pub(crate) fn has_space(&self, namespace: &Tenant) -> bool {
+    pub(crate) fn has_space(&self, namespace: &ClusterNamespace) -> bool {
         self.state().queue.has_space(namespace, MAX_PENDING_MESSAGES)
     }
 
@@ -183,7 +183,7 @@ impl SinkWorker {
 
     /// Waits until the queue has space for the message's namespace, and adds the message.
     pub(crate) async fn enqueue_when_free(&self, message: Arc<Message>, ack: Ack) {
-        let namespace = message.ordering_key().tenant();
+        let namespace = message.ordering_key().cluster_namespace();
         let mut throttled_caller = None;
         loop {
             // Registered before the check, so that a notification in between is not lost.
@@ -226,7 +226,7 @@ impl SinkWorker {
                 let state = &mut *self.state();
                 state.starts = state.starts.saturating_add(1);
                 // Attempts of a panicked run were aborted without a result.
-                state.queue.abandon(self.started.elapsed());
+                state.queue.requeue_in_flight(self.started.elapsed());
             }
             self.clone().run()
         })
@@ -276,7 +276,7 @@ impl SinkWorker {
                         }
                     };
                     if let Some(number) = numbers.remove(&id) {
-                        self.settle(number, &outcome);
+                        self.handle_outcome(number, &outcome);
                     }
                 }
                 () = self.changed.notified() => {}
@@ -301,7 +301,7 @@ impl SinkWorker {
         }
     }
 
-    fn settle(&self, number: u64, outcome: &DeliveryOutcome) {
+    fn handle_outcome(&self, number: u64, outcome: &DeliveryOutcome) {
         let now = self.started.elapsed();
         let mut events = Vec::new();
         let settled = {
@@ -373,11 +373,11 @@ impl SinkWorker {
 /// A change that waits for space. Counted until dropped, even if the caller was cancelled.
 struct ThrottledCaller<'a> {
     worker: &'a SinkWorker,
-    namespace: Tenant,
+    namespace: ClusterNamespace,
 }
 
 impl<'a> ThrottledCaller<'a> {
-    fn new(worker: &'a SinkWorker, namespace: &Tenant) -> Self {
+    fn new(worker: &'a SinkWorker, namespace: &ClusterNamespace) -> Self {
         let mut state = worker.state();
         *state.throttled.entry(namespace.clone()).or_default() += 1;
         state.throttled_total = state.throttled_total.saturating_add(1);

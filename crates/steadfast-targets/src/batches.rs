@@ -38,12 +38,12 @@ pub(crate) struct BatchLimits {
 /// Changes that failed in their last attempt. Each is sent last and in its own message, so that neither its rejection
 /// nor a broken connection delays other changes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Suspects {
+pub(crate) struct FailedChanges {
     /// Number of failed messages of each change, by the ID of the change.
     failures: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
-impl Suspects {
+impl FailedChanges {
     fn failures(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
         self.failures.lock()
     }
@@ -112,22 +112,22 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     mut sender: S,
     changes: &[S::Change],
     limits: BatchLimits,
-    suspects: &Suspects,
+    failed_changes: &FailedChanges,
 ) -> Result<(), S::Error> {
-    let mut pending = split(&sender, changes, limits, suspects);
+    let mut pending = split(&sender, changes, limits, failed_changes);
     // The batches form a stack with the first batch on top: the halves of a rejected batch are sent before later
     // batches.
     pending.reverse();
     let mut first_error = Ok(());
     while let Some(batch) = pending.pop() {
         // All changes are suspects until the response arrives, because the attempt may be cancelled in between.
-        suspects.add(batch.iter().map(|change| sender.id(change)));
+        failed_changes.add(batch.iter().map(|change| sender.id(change)));
         match sender.send(&batch).await {
-            Ok(()) => suspects.clear(batch.iter().map(|change| sender.id(change))),
+            Ok(()) => failed_changes.clear(batch.iter().map(|change| sender.id(change))),
             Err(error) if sender.ends_attempt(&error) => return first_error.and(Err(error)),
             // The target rejected the whole message without naming a change. Halving isolates the rejected changes.
             Err(_) if batch.len() > 1 => {
-                suspects.clear(batch.iter().map(|change| sender.id(change)));
+                failed_changes.clear(batch.iter().map(|change| sender.id(change)));
                 let (front, back) = batch.split_at(batch.len() / 2);
                 pending.extend([back.to_vec(), front.to_vec()]);
             }
@@ -142,9 +142,9 @@ fn split<'a, S: BatchSender>(
     sender: &S,
     changes: &'a [S::Change],
     limits: BatchLimits,
-    suspects: &Suspects,
+    failed_changes: &FailedChanges,
 ) -> Vec<Vec<&'a S::Change>> {
-    let mut failures = suspects.failures();
+    let mut failures = failed_changes.failures();
     let current_ids: BTreeSet<String> = changes.iter().map(|change| sender.id(change)).collect();
     // A change that is not needed any more is not a suspect.
     failures.retain(|id, _| current_ids.contains(id));
@@ -228,22 +228,22 @@ mod tests {
 
     #[tokio::test]
     async fn rejected_batch_is_split() {
-        let (mut odd_rejecter, suspects) = (OddRejecter::default(), Suspects::default());
-        let result = send_in_batches(&mut odd_rejecter, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
+        let (mut odd_rejecter, failed_changes) = (OddRejecter::default(), FailedChanges::default());
+        let result = send_in_batches(&mut odd_rejecter, &[2, 4, 5, 6, 8, 10], LIMITS, &failed_changes).await;
         assert_eq!(result, Err("odd"));
         assert_eq!(odd_rejecter.sent, [vec![2, 4], vec![6], vec![8, 10]]);
         // In the next attempt, the rejected change no longer keeps the other changes out of one common message.
         let mut odd_rejecter = OddRejecter::default();
-        let result = send_in_batches(&mut odd_rejecter, &[2, 4, 5, 6, 8], LIMITS, &suspects).await;
+        let result = send_in_batches(&mut odd_rejecter, &[2, 4, 5, 6, 8], LIMITS, &failed_changes).await;
         assert_eq!(result, Err("odd"));
         assert_eq!(odd_rejecter.sent, [vec![2, 4, 6, 8]]);
     }
 
     #[tokio::test]
     async fn broken_connection_delays_only_its_batch() {
-        let (mut odd_rejecter, suspects) = (OddRejecter::default(), Suspects::default());
+        let (mut odd_rejecter, failed_changes) = (OddRejecter::default(), FailedChanges::default());
         let changes = [2, 4, -1, 6, 8, 10];
-        assert_eq!(send_in_batches(&mut odd_rejecter, &changes, LIMITS, &suspects).await, Err("broken off"));
+        assert_eq!(send_in_batches(&mut odd_rejecter, &changes, LIMITS, &failed_changes).await, Err("broken off"));
         assert_eq!(odd_rejecter.sent, Vec::<Vec<i32>>::new());
         // In the next attempts, each change of the failed message is sent alone after the others. The faulty change
         // is sent last.
@@ -251,15 +251,15 @@ mod tests {
             [&[vec![8, 10], vec![2], vec![4]][..], &[vec![2, 4, 8, 10], vec![6]], &[vec![2, 4, 6, 8], vec![10]]]
         {
             let mut odd_rejecter = OddRejecter::default();
-            assert_eq!(send_in_batches(&mut odd_rejecter, &changes, LIMITS, &suspects).await, Err("broken off"));
+            assert_eq!(send_in_batches(&mut odd_rejecter, &changes, LIMITS, &failed_changes).await, Err("broken off"));
             assert_eq!(odd_rejecter.sent, expected);
         }
     }
 
     #[tokio::test]
     async fn batches_are_bounded_by_bytes() {
-        let (mut odd_rejecter, suspects) = (OddRejecter::default(), Suspects::default());
-        assert_eq!(send_in_batches(&mut odd_rejecter, &[60, 50, 40, 400, 2], LIMITS, &suspects).await, Ok(()));
+        let (mut odd_rejecter, failed_changes) = (OddRejecter::default(), FailedChanges::default());
+        assert_eq!(send_in_batches(&mut odd_rejecter, &[60, 50, 40, 400, 2], LIMITS, &failed_changes).await, Ok(()));
         assert_eq!(odd_rejecter.sent, [vec![60], vec![50, 40], vec![400], vec![2]]);
     }
 }

@@ -37,15 +37,15 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
+use crate::batches::{BatchLimits, BatchSender, FailedChanges, RejectionCache, send_in_batches};
 use crate::entry::{ActualState, Step, Target};
-use crate::owner::Claim;
+use crate::owner::ClaimResult;
 use crate::rotation::Rotation;
 use contents::ZoneContents;
 pub use error::{DnsError, DnsOperation};
 pub use key::TsigKey;
 use query::{Response, ZoneQuery};
-pub use record::{Data, DnsRecord, entry};
+pub use record::{DnsRecord, RecordData, entry};
 use update::Update;
 pub use validate::entries;
 use wire::{DnsConnection, WireError};
@@ -70,7 +70,7 @@ pub struct Zone {
     key: TsigKey,
     mark: String,
     state: Arc<Mutex<State>>,
-    suspects: Suspects,
+    failed_changes: FailedChanges,
     rejections: RejectionCache,
 }
 
@@ -105,8 +105,8 @@ impl Zone {
         let (wire_name, mark) = (record::parse_name(&name)?, format!("steadfast:{mark}"));
         let servers: Vec<_> = server.split(',').map(|server| with_port(server.trim())).collect();
         let (server, addresses) = (servers.join(","), Rotation::new(Vec::new()));
-        let (state, suspects, rejections) = (Arc::default(), Suspects::default(), RejectionCache::default());
-        Ok(Self { server, addresses, name, wire_name, key, mark, state, suspects, rejections })
+        let (state, failed_changes, rejections) = (Arc::default(), FailedChanges::default(), RejectionCache::default());
+        Ok(Self { server, addresses, name, wire_name, key, mark, state, failed_changes, rejections })
     }
 
     /// Returns the name of the zone, with a dot at the end.
@@ -136,7 +136,7 @@ impl Zone {
                 DnsError::Rejected { server, zone, operation, rcode }
             }
             WireError::MessageFull => DnsError::MessageFull { names: names() },
-            WireError::Form(reason) => DnsError::Unexpected { server, reason },
+            WireError::Malformed(reason) => DnsError::Unexpected { server, reason },
         }
     }
 
@@ -346,7 +346,7 @@ impl Target for Zone {
         // The flag is set before the first message, because an update without a response may have been applied.
         self.state().has_written = true;
         let update_sender = UpdateSender { zone: self, address, connection };
-        result.and(send_in_batches(update_sender, &updates, UPDATE_LIMITS, &self.suspects).await)
+        result.and(send_in_batches(update_sender, &updates, UPDATE_LIMITS, &self.failed_changes).await)
     }
 
     fn describe(&self, found: &ActualState<DnsRecord>, steps: &[Step<DnsRecord>]) -> Vec<String> {
@@ -354,9 +354,9 @@ impl Target for Zone {
         // A dry run never reads the zone. The marks follow from the records that the mirror owns.
         let names = found.own.values().map(|record| record.name.clone()).filter(|name| *name != self.name);
         contents.marked.extend(names);
-        let is_single = |record: &&DnsRecord| record.name == self.name || record.data.may_share_name();
-        let shared_records = found.own.values().filter(is_single);
-        contents.records.extend(shared_records.map(|record| (record.name.clone(), record::record_hash(record))));
+        let has_own_mark = |record: &&DnsRecord| record.name == self.name || record.data.may_share_name();
+        let individually_marked = found.own.values().filter(has_own_mark);
+        contents.records.extend(individually_marked.map(|record| (record.name.clone(), record::record_hash(record))));
         let contents = ZoneContents { own: found.own.clone(), ..contents };
         let (updates, result) = update::build_updates(&self.name, &contents, steps);
         let comment = result.err().map(|error| format!("; {error}"));
@@ -385,11 +385,11 @@ impl Target for Zone {
         self.serial_changed().await;
     }
 
-    async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+    async fn claim(&self, instance: &str, now: u64) -> Result<ClaimResult, DnsError> {
         self.claim_names(instance, now).await
     }
 
-    async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
+    async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         self.record_term(term, now).await
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::origin::{Doubts, ExistenceCheck, Origin};
-use crate::owner::Claim;
+use crate::origin::{ExistenceCheck, Origin, UncertainOrigins};
+use crate::owner::ClaimResult;
 
 /// Value of an entry at the target.
 pub trait EntryValue: Clone + Debug + Eq + Send + Sync + 'static {
@@ -57,7 +57,7 @@ pub struct DesiredState<V> {
     /// holds the name, the entry in `entries` takes precedence.
     pub competing: Vec<CompetingEntry<V>>,
     /// Uncertainty about single clusters and objects.
-    pub doubts: Doubts,
+    pub uncertain_origins: UncertainOrigins,
     /// Function that returns whether the object of an entry still exists. Without the function, each lost entry counts
     /// as a removal that may need approval.
     pub exists: Option<ExistenceCheck>,
@@ -70,7 +70,7 @@ impl<V> Default for DesiredState<V> {
             doubt: None,
             origins: BTreeMap::new(),
             competing: Vec::new(),
-            doubts: Doubts::default(),
+            uncertain_origins: UncertainOrigins::default(),
             exists: None,
         }
     }
@@ -79,15 +79,15 @@ impl<V> Default for DesiredState<V> {
 /// Compares everything except the existence check.
 impl<V: PartialEq> PartialEq for DesiredState<V> {
     fn eq(&self, other: &Self) -> bool {
-        let Self { entries, doubt, origins, competing, doubts, exists: _ } = self;
-        (entries, doubt, origins, competing, doubts)
-            == (&other.entries, &other.doubt, &other.origins, &other.competing, &other.doubts)
+        let Self { entries, doubt, origins, competing, uncertain_origins, exists: _ } = self;
+        (entries, doubt, origins, competing, uncertain_origins)
+            == (&other.entries, &other.doubt, &other.origins, &other.competing, &other.uncertain_origins)
     }
 }
 
 impl<V> DesiredState<V> {
     /// Creates a desired state in which all `entries` are certain.
-    pub fn certain(entries: BTreeMap<String, V>) -> Self {
+    pub fn new(entries: BTreeMap<String, V>) -> Self {
         Self { entries, ..Self::default() }
     }
 }
@@ -212,14 +212,14 @@ pub trait Target: Send + Sync + 'static {
     ///
     /// A process should call this about once a minute. A record that was not renewed for
     /// [`OWNER_EXPIRES_SECS`](crate::OWNER_EXPIRES_SECS) is taken over. Targets without such a record return
-    /// [`Claim::Ours`], which is the default.
+    /// [`ClaimResult::Ours`], which is the default.
     ///
     /// # Errors
     ///
     /// Returns an error if the target does not confirm the record. Another process may then maintain the entries.
-    fn claim(&self, instance: &str, now: u64) -> impl Future<Output = Result<Claim, Self::Error>> + Send {
+    fn claim(&self, instance: &str, now: u64) -> impl Future<Output = Result<ClaimResult, Self::Error>> + Send {
         let _ = (instance, now);
-        std::future::ready(Ok(Claim::Ours))
+        std::future::ready(Ok(ClaimResult::Ours))
     }
 
     /// Makes the target reject writes of an earlier leader. From now on, every write requires that the target has
@@ -231,7 +231,7 @@ pub trait Target: Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns an error if the target does not confirm the record.
-    fn fence(&self, term: u64, now: u64) -> impl Future<Output = Result<bool, Self::Error>> + Send {
+    fn record_term(&self, term: u64, now: u64) -> impl Future<Output = Result<bool, Self::Error>> + Send {
         let _ = (term, now);
         std::future::ready(Ok(true))
     }

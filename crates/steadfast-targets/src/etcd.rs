@@ -31,9 +31,9 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
-use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
+use crate::batches::{BatchLimits, BatchSender, FailedChanges, RejectionCache, send_in_batches};
 use crate::entry::{ActualState, EntryValue, Step, Target};
-use crate::owner::Claim;
+use crate::owner::ClaimResult;
 pub use client::{Body, EtcdClient, PlainEtcdClient};
 pub use error::EtcdError;
 use gateway::{Gateway, Retry, TOO_LARGE, User};
@@ -65,7 +65,7 @@ pub struct Etcd<R = PlainEtcdClient> {
     last_read: Arc<Mutex<LastRead>>,
     /// Revisions of the mirror's own transactions since the last read. Locked while a transaction is in flight.
     own_revisions: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
-    suspects: Suspects,
+    failed_changes: FailedChanges,
     rejections: RejectionCache,
     pages: PageSizes,
     /// Term that each write requires. `None` for writes without this condition.
@@ -111,7 +111,7 @@ impl<R: EtcdClient> Etcd<R> {
             lease_ttl,
             last_read,
             own_revisions,
-            suspects: Suspects::default(),
+            failed_changes: FailedChanges::default(),
             rejections: RejectionCache::default(),
             pages: PageSizes::default(),
             required_term: Arc::default(),
@@ -340,7 +340,7 @@ impl<R: EtcdClient> Target for Etcd<R> {
 
     async fn apply(&self, steps: &[Step<EtcdValue>]) -> Result<(), EtcdError> {
         self.grant_lease(self.lease, self.lease_ttl.as_secs()).await?;
-        send_in_batches(self, steps, TRANSACTION_LIMITS, &self.suspects).await
+        send_in_batches(self, steps, TRANSACTION_LIMITS, &self.failed_changes).await
     }
 
     fn describe(&self, _found: &ActualState<EtcdValue>, steps: &[Step<EtcdValue>]) -> Vec<String> {
@@ -375,11 +375,11 @@ impl<R: EtcdClient> Target for Etcd<R> {
         self.watch().await;
     }
 
-    async fn claim(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
+    async fn claim(&self, instance: &str, now: u64) -> Result<ClaimResult, EtcdError> {
         self.claim_keys(instance, now).await
     }
 
-    async fn fence(&self, term: u64, _now: u64) -> Result<bool, EtcdError> {
+    async fn record_term(&self, term: u64, _now: u64) -> Result<bool, EtcdError> {
         self.record_term(term).await
     }
 

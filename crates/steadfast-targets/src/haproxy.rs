@@ -173,7 +173,7 @@ impl Haproxy {
                     || format!("set server {location} addr {} port {}", to.address.ip(), to.address.port());
                 let set_address = (from.address != to.address).then(set_address);
                 let set_weight = format!("set server {location} weight {}", to.weight);
-                let enable_health = self.process_observer.is_unchecked(step.name()).then(enable_health);
+                let enable_health = self.process_observer.is_check_disabled(step.name()).then(enable_health);
                 [set_address, Some(set_weight), enable_health, Some(set_ready())].into_iter().flatten().collect()
             }
             // Remaining sessions have had their drain time, and would prevent the deletion.
@@ -189,12 +189,12 @@ impl Haproxy {
     fn actual_state(&self, listed: Vec<ListedServer>, sessions: &BTreeMap<String, u64>) -> ActualState<Server> {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut unchecked = BTreeSet::new();
-        for ListedServer { name, address, weight, is_ready, is_unchecked } in listed {
+        for ListedServer { name, address, weight, is_ready, is_check_disabled } in listed {
             let entry_name = name.strip_prefix(&self.prefix).unwrap_or(&name);
             if sessions.get(&name).is_some_and(|count| *count > 0) {
                 found.busy.insert(entry_name.to_owned());
             }
-            let is_incomplete = is_unchecked && self.options.has_check();
+            let is_incomplete = is_check_disabled && self.options.has_check();
             if is_incomplete {
                 unchecked.insert(entry_name.to_owned());
             }

@@ -10,11 +10,11 @@
 //! use steadfast_targets::haproxy::{Haproxy, Server};
 //! use steadfast_targets::{DesiredState, MirrorMemory, Mirror, MirrorSettings};
 //!
-//! # async fn example(entries: BTreeMap<String, Server>, informer_is_stale: bool) -> Result<(), Box<dyn std::error::Error>> {
-//! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;
-//! let mirror = Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::open(Path::new("mirrors.json"))?);
-//! // Whenever it changes, as a whole.
-//! mirror.set_desired(DesiredState { doubt: informer_is_stale.then(|| "the cache is stale".into()), ..DesiredState::certain(entries) });
+//! # async fn example(entries: BTreeMap<String, Server>, informer_is_stale: bool) -> Result<(), Box<dyn
+//! std::error::Error>> { let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?; let mirror =
+//! Mirror::start("web", target, MirrorSettings::default(), MirrorMemory::open(Path::new("mirrors.json"))?); // Whenever
+//! it changes, as a whole. mirror.set_desired(DesiredState { doubt: informer_is_stale.then(|| "the cache is
+//! stale".into()), ..DesiredState::new(entries) });
 //! # Ok(())
 //! # }
 //! ```
@@ -23,13 +23,13 @@
 //!
 //! | task | types |
 //! |---|---|
-//! | describe the desired entries | [`DesiredState`], [`CompetingEntry`], [`Origin`], [`ObjectId`], [`Doubts`], [`ExistenceCheck`] |
+//! | describe the desired entries | [`DesiredState`], [`CompetingEntry`], [`Origin`], [`ObjectId`], [`UncertainOrigins`], [`ExistenceCheck`] |
 //! | run a mirror | [`Mirror`], [`MirrorSettings`], [`MirrorMemory`] |
-//! | observe a mirror | [`MirrorStatus`], [`MirrorState`], [`SkipReason`], [`Conflict`], [`Loss`] |
+//! | observe a mirror | [`MirrorStatus`], [`MirrorState`], [`SkipReason`], [`LocationConflict`], [`EntryLoss`] |
 //! | limit and approve removals | [`Limits`], [`ApprovalRequest`], [`UnknownApproval`] |
 //! | preview and simulate | [`preview()`], [`Preview`], [`DryRun`] |
-//! | write only as the leader | [`TermGate`], [`TermKeeper`], [`Term`], [`Permit`], [`TermEnded`] |
-//! | implement a target | [`Target`], [`EntryValue`], [`ActualState`], [`Step`], [`Claim`] |
+//! | write only as the leader | [`TermGate`], [`TermKeeper`], [`Term`], [`WritePermit`], [`TermEnded`] |
+//! | implement a target | [`Target`], [`EntryValue`], [`ActualState`], [`Step`], [`ClaimResult`] |
 //!
 //! Targets:
 //!
@@ -47,7 +47,8 @@
 //! # Guides
 //!
 //! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): behaviour, guard and targets
-//! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md): mirrors of a Kubernetes cluster, by configuration alone
+//! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md): mirrors of a Kubernetes cluster,
+//!   by configuration alone
 
 /// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
 macro_rules! debug_as_message {
@@ -63,11 +64,11 @@ macro_rules! debug_as_message {
 mod attempts;
 mod batches;
 mod bounded_name;
-mod claims;
 mod dry_run;
 mod entry;
 mod exchange;
 mod guard;
+mod location_claims;
 mod mirror;
 mod mirror_memory;
 mod mirror_record;
@@ -90,16 +91,16 @@ pub mod ipvs;
 pub mod nftables;
 pub mod registry;
 
-pub use claims::Conflict;
 pub use dry_run::DryRun;
 pub use entry::{ActualState, CompetingEntry, DesiredState, EntryValue, Step, Target};
 pub use guard::{ApprovalRequest, Limits, UnknownApproval};
+pub use location_claims::LocationConflict;
 pub use mirror::Mirror;
 pub use mirror_memory::MirrorMemory;
-pub use origin::{Doubts, ExistenceCheck, ObjectId, Origin};
-pub use owner::{Claim, OWNER_EXPIRES_SECS};
+pub use origin::{ExistenceCheck, ObjectId, Origin, UncertainOrigins};
+pub use owner::{ClaimResult, OWNER_EXPIRES_SECS};
 pub use plan::SkipReason;
 pub use preview::{Preview, preview};
 pub use settings::MirrorSettings;
-pub use status::{Loss, MirrorState, MirrorStatus};
-pub use term::{Permit, Term, TermEnded, TermGate, TermKeeper};
+pub use status::{EntryLoss, MirrorState, MirrorStatus};
+pub use term::{Term, TermEnded, TermGate, TermKeeper, WritePermit};

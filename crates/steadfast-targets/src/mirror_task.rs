@@ -15,11 +15,11 @@ use crate::attempts::Attempts;
 use crate::entry::{ActualState, DesiredState, EntryValue, Step, Target};
 use crate::mirror_memory::MirrorMemory;
 use crate::mirror_record::EntryRecord;
-use crate::owner::Claim;
+use crate::owner::ClaimResult;
 use crate::plan::{DrainState, MarkOwnership, Plan, PlanSettings, PlanTime, SkipReason, plan};
 use crate::settings::MirrorSettings;
-use crate::status::{Loss, MirrorStatus};
-use crate::term::{Permit, TermEnded};
+use crate::status::{EntryLoss, MirrorStatus};
+use crate::term::{TermEnded, WritePermit};
 
 /// Initial delay of a restart after a panic. Doubles each time.
 const RESTART_INITIAL_DELAY: Duration = Duration::from_millis(100);
@@ -166,7 +166,7 @@ impl<T: Target> MirrorTask<T> {
 
     /// Waits for a term. Remembers the origins of all entries that are desired in the meantime. Returns `None` if the
     /// mirror is stopped.
-    async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorInput<T::Value>>) -> Option<Permit> {
+    async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorInput<T::Value>>) -> Option<WritePermit> {
         loop {
             let MirrorInput { desired, is_stopped, .. } = input.borrow_and_update().clone();
             if is_stopped {
@@ -188,9 +188,9 @@ impl<T: Target> MirrorTask<T> {
     }
 
     /// Runs passes until the mirror is stopped or the term ends.
-    async fn run_term(self: Arc<Self>, permit: Permit, input: &mut watch::Receiver<MirrorInput<T::Value>>) {
+    async fn run_term(self: Arc<Self>, permit: WritePermit, input: &mut watch::Receiver<MirrorInput<T::Value>>) {
         // The fence must be recorded before the first write.
-        self.fence(&permit).await;
+        self.record_term(&permit).await;
         // Dropping these tasks ends them together with this run.
         let mut background = JoinSet::new();
         background.spawn(self.clone().renew_periodically(permit.clone()));
@@ -266,11 +266,11 @@ impl<T: Target> MirrorTask<T> {
 
     /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently
     /// of all passes of the mirror.
-    async fn renew_periodically(self: Arc<Self>, permit: Permit) {
+    async fn renew_periodically(self: Arc<Self>, permit: WritePermit) {
         let mut failures = 0_u32;
         loop {
             let Ok(renewed) = permit.run(timeout(self.settings.deadline, self.target.renew())).await else { return };
-            if permit.run(self.fence(&permit)).await.is_err() {
+            if permit.run(self.record_term(&permit)).await.is_err() {
                 return;
             }
             if T::HAS_OWNER_RECORD && permit.run(self.claim()).await.is_err() {
@@ -314,7 +314,7 @@ impl<T: Target> MirrorTask<T> {
         &self,
         desired: &DesiredState<T::Value>,
         run_state: &mut RunState,
-        permit: &Permit,
+        permit: &WritePermit,
     ) -> Result<PassOutcome, Arc<str>> {
         let read = timeout(self.settings.deadline, self.target.read()).await;
         let found = read.map_err(|_| self.timeout_error())?.map_err(|error| error_chain(&error))?;
@@ -354,9 +354,12 @@ impl<T: Target> MirrorTask<T> {
             [self.target.change_reason().map(Arc::from), run_state.change_reason.take()].into_iter().flatten().next();
         // Entries cannot be lost before the first read.
         let was_seen = self.status_sender.borrow().last_read.is_some();
-        let loss =
-            change.filter(|_| was_seen && missing > 0).map(|reason| Loss { missing, reason, detected: now.instant });
-        if let Some(Loss { missing, reason, .. }) = &loss {
+        let loss = change.filter(|_| was_seen && missing > 0).map(|reason| EntryLoss {
+            missing,
+            reason,
+            detected: now.instant,
+        });
+        if let Some(EntryLoss { missing, reason, .. }) = &loss {
             tracing::warn!(mirror = self.name, missing, %reason, "entries are missing after a change of the target; adding them again");
         }
         self.status_sender.send_modify(|status| {
@@ -454,13 +457,13 @@ impl<T: Target> MirrorTask<T> {
 
     /// Makes the target reject writes of earlier leaders. Without permission to write the record, a late write of an
     /// earlier leader may still succeed, as at targets without conditional writes.
-    async fn fence(&self, permit: &Permit) {
+    async fn record_term(&self, permit: &WritePermit) {
         if permit.token() == 0 {
             return;
         }
         let unix_seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let reason: Arc<str> =
-            match timeout(self.settings.deadline, self.target.fence(permit.token(), unix_seconds)).await {
+            match timeout(self.settings.deadline, self.target.record_term(permit.token(), unix_seconds)).await {
                 Ok(Ok(true)) => return,
                 Ok(Ok(false)) => "the target has the record of a later term".into(),
                 Ok(Err(error)) => error_chain(&error),
@@ -475,8 +478,8 @@ impl<T: Target> MirrorTask<T> {
         let instance = self.settings.instance.as_deref().unwrap_or_else(|| self.memory.instance());
         let claimed = timeout(self.settings.deadline, self.target.claim(instance, unix_seconds)).await;
         let other = match claimed {
-            Ok(Ok(Claim::Ours)) => None,
-            Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),
+            Ok(Ok(ClaimResult::Ours)) => None,
+            Ok(Ok(ClaimResult::Other { instance, .. })) => Some(Arc::from(instance)),
             // The credentials may lack permission to write the record. In this case, no other process can be detected.
             Ok(Err(error)) => {
                 let reason = error_chain(&error);

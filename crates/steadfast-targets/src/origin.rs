@@ -44,7 +44,7 @@ pub struct Origin {
 
 /// Uncertainty about the desired entries. Only the affected entries are protected from removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doubts {
+pub struct UncertainOrigins {
     /// All clusters that provide entries of the mirror, including clusters with an uncertain view.
     pub sources: BTreeSet<String>,
     /// Clusters with uncertain objects, and the reason.
@@ -53,7 +53,7 @@ pub struct Doubts {
     pub objects: BTreeMap<ObjectId, Arc<str>>,
 }
 
-impl Doubts {
+impl UncertainOrigins {
     /// Returns true if nothing is uncertain.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.objects.is_empty()
@@ -107,11 +107,12 @@ mod tests {
 
     #[test]
     fn doubt_is_limited_to_its_origin() {
-        let mut doubts = Doubts { sources: ["a", "b"].map(str::to_owned).into(), ..Doubts::default() };
-        assert_eq!(doubts.about(None), None);
-        doubts.clusters.insert("a".into(), "stale".into());
-        doubts.objects.insert(origin("b", "bad").object, "fails".into());
-        let about = |origin: Origin| doubts.about(Some(&origin)).map(ToString::to_string);
+        let mut uncertain_origins =
+            UncertainOrigins { sources: ["a", "b"].map(str::to_owned).into(), ..UncertainOrigins::default() };
+        assert_eq!(uncertain_origins.about(None), None);
+        uncertain_origins.clusters.insert("a".into(), "stale".into());
+        uncertain_origins.objects.insert(origin("b", "bad").object, "fails".into());
+        let about = |origin: Origin| uncertain_origins.about(Some(&origin)).map(ToString::to_string);
         assert_eq!(about(origin("a", "x")).as_deref(), Some("stale"));
         assert_eq!(about(origin("b", "bad")).as_deref(), Some("fails"));
         assert_eq!(about(origin("b", "good")), None);
@@ -119,10 +120,11 @@ mod tests {
 
     #[test]
     fn any_doubt_holds_unknown_origin() {
-        let mut doubts = Doubts { sources: ["a".to_owned()].into(), ..Doubts::default() };
-        doubts.objects.insert(origin("a", "bad").object, "fails".into());
-        assert!(doubts.about(None).is_some());
-        assert!(doubts.about(Some(&origin("renamed", "x"))).is_some());
-        assert!(doubts.about(Some(&origin("a", "x"))).is_none());
+        let mut uncertain_origins =
+            UncertainOrigins { sources: ["a".to_owned()].into(), ..UncertainOrigins::default() };
+        uncertain_origins.objects.insert(origin("a", "bad").object, "fails".into());
+        assert!(uncertain_origins.about(None).is_some());
+        assert!(uncertain_origins.about(Some(&origin("renamed", "x"))).is_some());
+        assert!(uncertain_origins.about(Some(&origin("a", "x"))).is_none());
     }
 }

@@ -8,7 +8,7 @@ pub(crate) const OWNER_RENEW_SECS: u64 = 60;
 
 /// Result of claiming a mark at a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ClaimResult {
     /// The record names this instance, or the target keeps no record.
     Ours,
     /// Another process maintains the entries of the same mark. Neither process may remove entries of the other.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::claims::{ClaimResolution, Conflict};
 use crate::entry::{ActualState, DesiredState, EntryValue, Step};
 use crate::guard::{ApprovalRequest, Flow, GuardDecision, GuardRules};
+use crate::location_claims::{ClaimResolution, LocationConflict};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
 
@@ -28,7 +28,7 @@ pub enum SkipReason {
     /// The entry is drained and still in use.
     InUse,
     /// The location of the entry belongs to another group.
-    Conflict(Conflict),
+    Conflict(LocationConflict),
     /// The entry is not valid at the target.
     Invalid(Arc<str>),
     /// The target rejected the change, which is retried.
@@ -47,7 +47,7 @@ impl fmt::Display for SkipReason {
             Self::NeedsApproval => f.write_str("its removal needs approval"),
             Self::AwaitsReplacement => f.write_str("it is removed when its replacements are in service"),
             Self::InUse => f.write_str("it is drained and still in use"),
-            Self::Conflict(Conflict { location, holder, claimant }) => {
+            Self::Conflict(LocationConflict { location, holder, claimant }) => {
                 let Origin { group, object, .. } = &**claimant;
                 let location = location.escape_debug();
                 write!(f, "{location} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
@@ -229,7 +229,7 @@ pub(crate) fn plan<V: EntryValue>(
         values.contains_key(name)
             || found.own.contains_key(name)
             || desired.doubt.is_some()
-            || desired.doubts.about(Some(&entry_record.origin)).is_some()
+            || desired.uncertain_origins.about(Some(&entry_record.origin)).is_some()
     });
     Plan {
         additions,
@@ -335,7 +335,10 @@ impl<V: EntryValue> PlanBuilder<'_, V> {
     }
 
     fn doubt(&self, origin: Option<&Arc<Origin>>) -> Option<Arc<str>> {
-        self.desired.doubt.clone().or_else(|| self.desired.doubts.about(origin.map(|origin| &**origin)).cloned())
+        self.desired
+            .doubt
+            .clone()
+            .or_else(|| self.desired.uncertain_origins.about(origin.map(|origin| &**origin)).cloned())
     }
 }
 

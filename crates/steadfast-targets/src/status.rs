@@ -41,7 +41,7 @@ pub struct MirrorStatus<V> {
     /// Number of restarts after a panic.
     pub restarts: u64,
     /// The last loss of entries that [`Target::changed`](crate::Target::changed) reported.
-    pub loss: Option<Loss>,
+    pub loss: Option<EntryLoss>,
     /// ID of another process with the same mark. This process then adds entries and removes none.
     pub other_process: Option<Arc<str>>,
     /// True if another replica is the leader.
@@ -51,7 +51,7 @@ pub struct MirrorStatus<V> {
 /// Loss of entries after a restart of the target or a change by another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Loss {
+pub struct EntryLoss {
     /// Number of the entries.
     pub missing: usize,
     /// Description of the change of the target.

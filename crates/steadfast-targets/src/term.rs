@@ -28,7 +28,7 @@ pub struct TermKeeper(watch::Sender<Option<Arc<dyn Term>>>);
 
 /// Permission from a [`TermGate`], valid until the end of its term. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Permit {
+pub struct WritePermit {
     term: Option<Arc<dyn Term>>,
     gate: TermGate,
 }
@@ -77,17 +77,17 @@ impl TermGate {
     }
 
     /// Returns the permit of the current term.
-    pub fn permit(&self) -> Option<Permit> {
+    pub fn permit(&self) -> Option<WritePermit> {
         let term = match &self.0 {
             None => None,
             Some(gate) => Some(gate.borrow().clone().filter(|term| term.is_open())?),
         };
-        Some(Permit { term, gate: self.clone() })
+        Some(WritePermit { term, gate: self.clone() })
     }
 
     /// Waits until the gate is open. Never completes after the keeper was dropped.
-    pub async fn opened(&self) -> Permit {
-        let Some(mut gate) = self.0.clone() else { return Permit::default() };
+    pub async fn opened(&self) -> WritePermit {
+        let Some(mut gate) = self.0.clone() else { return WritePermit::default() };
         loop {
             gate.mark_unchanged();
             if let Some(permit) = self.permit() {
@@ -100,7 +100,7 @@ impl TermGate {
     }
 }
 
-impl Permit {
+impl WritePermit {
     /// Returns true if the term has not ended yet.
     pub fn is_valid(&self) -> bool {
         self.term.as_ref().is_none_or(|term| term.is_open())
@@ -156,7 +156,7 @@ impl fmt::Debug for TermKeeper {
     }
 }
 
-impl fmt::Debug for Permit {
+impl fmt::Debug for WritePermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit").field("token", &self.token()).field("is_valid", &self.is_valid()).finish()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::connection::ConnectionBuilder;
-use steadfast::environment::local::Local;
+use steadfast::environment::local::LocalEnvironment;
 use steadfast::environment::{HelperThreads, SharedEnvironment};
 use steadfast::transport::Settings;
 use steadfast::{Connection, InformerFactory};
@@ -100,7 +100,8 @@ impl InMemory {
             let dialer = dialer.clone();
             Box::pin(async move { dialer.connect(replica).await })
         });
-        let environment: SharedEnvironment = Arc::new(Local::new(self.seed, dial).with_helpers(self.helpers));
+        let environment: SharedEnvironment =
+            Arc::new(LocalEnvironment::new(self.seed, dial).with_helpers(self.helpers));
         let config = kube_config(server).await?;
         Ok(Connection::builder(config).environment(environment).settings(self.settings.clone()))
     }

@@ -80,7 +80,7 @@ caused_by!(
     steadfast::HandlerError,
     steadfast::NotSynced,
     steadfast::SyncTimeout,
-    steadfast::Unknown,
+    steadfast::UndecodableObject,
     steadfast::WaitError,
     steadfast::connection::ConnectError,
     steadfast::connection::SendError,

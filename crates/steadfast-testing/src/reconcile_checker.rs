@@ -43,15 +43,15 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// # async fn main() -> Result<(), TestError> {
 /// let server = Arc::new(ApiServer::builder().in_memory().start().await?);
 /// let informers = InformerFactory::new(&InMemory::default().connection(&server).await?);
-/// let calls = ReconcileChecker::of(&server, "configmaps");
+/// let checker = ReconcileChecker::of(&server, "configmaps");
 /// let controller =
-///     Controller::<ConfigMap>::new(&informers, Scope::all()).run(calls.watch(reconcile), back_off, Arc::new(()))?;
+///     Controller::<ConfigMap>::new(&informers, Scope::all()).run(checker.wrap(reconcile), back_off, Arc::new(()))?;
 ///
 /// server.create(&config_map("a", "1"))?;
 /// tokio::time::sleep(Duration::from_secs(1)).await;
 /// controller.stop(Duration::from_secs(1)).await;
-/// calls.stopped();
-/// assert_eq!(calls.check()?.reconciles, 1);
+/// checker.stopped();
+/// assert_eq!(checker.check()?.reconciles, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -74,7 +74,7 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    calls: Vec<Call>,
+    runs: Vec<ReconcileRun>,
     read_caches: Vec<ReadCache>,
     /// Revision of the server when the controller was stopped.
     stop_revision: Option<u64>,
@@ -89,9 +89,9 @@ struct ReadCache {
 }
 
 /// One reconcile.
-struct Call {
+struct ReconcileRun {
     key: Key,
-    /// True if the subject is a key. The object of the key may be missing.
+    /// True if the argument is a key. The object of the key may be missing.
     is_by_key: bool,
     /// Version of the object that was passed to the reconcile.
     version: Option<u64>,
@@ -112,7 +112,7 @@ pub struct ReconcileStats {
     /// Number of writes by a reconcile that a later reconcile of the same key could read.
     pub writes: usize,
     /// Number of objects whose last change required a reconcile.
-    pub changes: usize,
+    pub changed_objects: usize,
 }
 
 /// Argument of a reconcile: an object, or a key.
@@ -124,7 +124,7 @@ mod sealed {
     use super::Key;
 
     pub trait ReconcileArgument {
-        /// True if the subject is a key. The object of the key may be missing.
+        /// True if the argument is a key. The object of the key may be missing.
         const BY_KEY: bool;
         fn key(&self) -> Key;
         fn version(&self) -> Option<u64>;
@@ -159,12 +159,12 @@ impl sealed::ReconcileArgument for ObjectKey {
 impl ReconcileChecker {
     /// Observes a controller of the resource `plural` on `server`.
     pub fn of(server: &Arc<ApiServer>, plural: &str) -> Self {
-        Self::following(server, plural, |_| true)
+        Self::with_predicate(server, plural, |_| true)
     }
 
     /// Observes a controller that reconciles only after the changes that `follows` accepts. For example, a controller
     /// may follow only changes in one namespace, of objects with a label, or of the generation.
-    pub fn following(
+    pub fn with_predicate(
         server: &Arc<ApiServer>,
         plural: &str,
         follows: impl Fn(&Change) -> bool + Send + Sync + 'static,
@@ -183,7 +183,7 @@ impl ReconcileChecker {
     }
 
     /// Wraps the reconcile function so that each call is observed.
-    pub fn watch<S, C, F, R>(
+    pub fn wrap<S, C, F, R>(
         &self,
         reconcile: F,
     ) -> impl Fn(S, C) -> BoxFuture<'static, R::Output> + Send + Sync + 'static
@@ -194,10 +194,10 @@ impl ReconcileChecker {
         R: Future + Send + 'static,
     {
         let inner = self.inner.clone();
-        move |subject, context| {
+        move |argument, context| {
             // Registered synchronously: the start counts from the call, not from the first poll of the future.
-            let running_reconcile = RunningReconcile::start(&inner, &subject);
-            let call = reconcile(subject, context);
+            let running_reconcile = RunningReconcile::start(&inner, &argument);
+            let call = reconcile(argument, context);
             Box::pin(async move {
                 let _running_reconcile = running_reconcile;
                 call.await
@@ -221,16 +221,16 @@ impl ReconcileChecker {
     /// was checked.
     pub fn check(&self) -> Result<ReconcileStats, TestkitError> {
         let state = self.inner.lock();
-        if state.calls.is_empty() {
+        if state.runs.is_empty() {
             return Err("no reconcile ran, so nothing was checked".into());
         }
         let mut violations = state.violations.clone();
         let history = self.inner.server.history();
-        let writes = self.check_own_writes(&state.calls, &history.changes, &mut violations);
+        let writes = self.check_own_writes(&state.runs, &history.changes, &mut violations);
         let final_revision = state.stop_revision.unwrap_or(history.revision);
-        let changes = self.check_changes(&state.calls, &history.changes, final_revision, &mut violations);
+        let changed_objects = self.check_changes(&state.runs, &history.changes, final_revision, &mut violations);
         if violations.is_empty() {
-            return Ok(ReconcileStats { reconciles: state.calls.len(), writes, changes });
+            return Ok(ReconcileStats { reconciles: state.runs.len(), writes, changed_objects });
         }
         let omitted = violations.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
         violations.truncate(MAX_REPORTED_VIOLATIONS);
@@ -240,28 +240,28 @@ impl ReconcileChecker {
 
     /// Checks that each reconcile could read the earlier writes of its key. Returns the number of writes that a later
     /// reconcile could read.
-    fn check_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
+    fn check_own_writes(&self, runs: &[ReconcileRun], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
         let mut seen_writes = BTreeSet::new();
         let mut writes_by_key = BTreeMap::<&Key, Vec<&Change>>::new();
-        for call in calls {
-            let own_writes = writes_by_key.entry(&call.key).or_default();
+        for run in runs {
+            let own_writes = writes_by_key.entry(&run.key).or_default();
             for change in own_writes.iter() {
                 // A cache without a version has received nothing, and lacks every write.
                 let lacks = |version: &Option<u64>| version.is_none_or(|version| version < change.revision);
-                let is_argument = self.is_of(change, &call.key) && !call.is_by_key;
-                let read_caches = call.read_caches.iter().filter(|(plural, _)| plural == change.resource.resource());
+                let is_argument = self.is_of(change, &run.key) && !run.is_by_key;
+                let read_caches = run.read_caches.iter().filter(|(plural, _)| plural == change.resource.resource());
                 // Only caches of the written resource count. A reconcile need not have read the others.
                 let read_caches: Vec<_> = read_caches.map(|(_, version)| version).collect();
-                if is_argument && lacks(&call.version) {
+                if is_argument && lacks(&run.version) {
                     violations.push(format!(
                         "{} was reconciled with an object older than its own earlier write: {}",
-                        key_text(&call.key),
+                        key_text(&run.key),
                         describe(change)
                     ));
                 } else if read_caches.iter().any(|version| lacks(version)) {
                     violations.push(format!(
                         "{} was reconciled while a cache lacked its own earlier write: {}",
-                        key_text(&call.key),
+                        key_text(&run.key),
                         describe(change)
                     ));
                 } else if is_argument || !read_caches.is_empty() {
@@ -270,19 +270,19 @@ impl ReconcileChecker {
             }
             // A write counts if it happened while the reconcile ran. Requests of other clients during this time count
             // as well.
-            let is_within_call = |change: &&Arc<Change>| {
+            let is_within_run = |change: &&Arc<Change>| {
                 change.request.is_some()
-                    && change.revision > call.start_revision
-                    && call.end_revision.is_none_or(|end_revision| change.revision <= end_revision)
+                    && change.revision > run.start_revision
+                    && run.end_revision.is_none_or(|end_revision| change.revision <= end_revision)
             };
             // The reconcile handles the object that existed at its start. The UID distinguishes this object from an
             // earlier object of the same name.
             let owner =
-                changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.start_revision);
-            for change in changes.iter().filter(is_within_call) {
-                let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
+                changes.iter().rfind(|change| self.is_of(change, &run.key) && change.revision <= run.start_revision);
+            for change in changes.iter().filter(is_within_run) {
+                let is_own = self.is_of(change, &run.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
                 // The next object under this name has another UID. Its reconciles need not see this deletion.
-                if self.is_of(change, &call.key) && change.object.is_none() {
+                if self.is_of(change, &run.key) && change.object.is_none() {
                     own_writes.clear();
                 }
                 if is_own {
@@ -297,7 +297,7 @@ impl ReconcileChecker {
     /// checked objects.
     fn check_changes(
         &self,
-        calls: &[Call],
+        runs: &[ReconcileRun],
         changes: &[Arc<Change>],
         final_revision: u64,
         violations: &mut Vec<String>,
@@ -307,10 +307,10 @@ impl ReconcileChecker {
             if change.resource.resource() == self.inner.plural {
                 let key = key_of_change(change);
                 if change.object.is_none() {
-                    // If an object was created and immediately deleted, possibly no cache has seen it. Then no reconcile
-                    // is needed.
-                    let was_called = calls.iter().any(|call| call.is_by_key && call.key == key);
-                    if was_called {
+                    // If an object was created and immediately deleted, possibly no cache has seen it. Then no
+                    // reconcile is needed.
+                    let was_reconciled = runs.iter().any(|run| run.is_by_key && run.key == key);
+                    if was_reconciled {
                         last_changes.insert(key, change)
                     } else {
                         last_changes.remove(&key)
@@ -321,12 +321,12 @@ impl ReconcileChecker {
             }
         }
         for (key, change) in &last_changes {
-            let is_reconciled_by = |call: &Call| {
+            let is_reconciled_by = |run: &ReconcileRun| {
                 // A reconcile by key reads the cache itself, so only its start time matters.
-                let has_seen = call.is_by_key || call.version.is_none_or(|version| version >= change.revision);
-                call.key == *key && call.start_revision >= change.revision && has_seen
+                let has_seen = run.is_by_key || run.version.is_none_or(|version| version >= change.revision);
+                run.key == *key && run.start_revision >= change.revision && has_seen
             };
-            if !calls.iter().any(is_reconciled_by) {
+            if !runs.iter().any(is_reconciled_by) {
                 violations.push(format!("{} was not reconciled after: {}", key_text(key), describe(change)));
             }
         }
@@ -352,28 +352,28 @@ struct RunningReconcile {
 }
 
 impl RunningReconcile {
-    fn start<S: ReconcileArgument>(inner: &Arc<Inner>, subject: &S) -> Self {
+    fn start<S: ReconcileArgument>(inner: &Arc<Inner>, argument: &S) -> Self {
         let read_caches = inner.lock().read_caches.clone();
         let read_caches = read_caches.into_iter().map(|cache| (cache.plural, (cache.version)())).collect();
         let start_revision = inner.server.revision();
-        let call = Call {
-            key: subject.key(),
+        let run = ReconcileRun {
+            key: argument.key(),
             is_by_key: S::BY_KEY,
-            version: subject.version(),
+            version: argument.version(),
             read_caches,
             start_revision,
             end_revision: None,
         };
         let mut state = inner.lock();
         if state.stop_revision.is_some() {
-            state.violations.push(format!("{} was reconciled after the controller was stopped", key_text(&call.key)));
+            state.violations.push(format!("{} was reconciled after the controller was stopped", key_text(&run.key)));
         }
         // The check and the registration share one lock, so that two concurrent starts cannot miss each other.
-        if state.calls.iter().any(|other| other.end_revision.is_none() && other.key == call.key) {
-            state.violations.push(format!("{} was reconciled concurrently", key_text(&call.key)));
+        if state.runs.iter().any(|other| other.end_revision.is_none() && other.key == run.key) {
+            state.violations.push(format!("{} was reconciled concurrently", key_text(&run.key)));
         }
-        state.calls.push(call);
-        Self { inner: inner.clone(), number: state.calls.len() - 1 }
+        state.runs.push(run);
+        Self { inner: inner.clone(), number: state.runs.len() - 1 }
     }
 }
 
@@ -381,7 +381,7 @@ impl Drop for RunningReconcile {
     fn drop(&mut self) {
         // The revision is read outside of the lock. A later revision only extends the recorded time of the reconcile.
         let revision = self.inner.server.revision();
-        self.inner.lock().calls[self.number].end_revision = Some(revision);
+        self.inner.lock().runs[self.number].end_revision = Some(revision);
     }
 }
 
@@ -413,7 +413,7 @@ fn describe(change: &Change) -> String {
 
 impl fmt::Debug for ReconcileChecker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let calls = self.inner.lock().calls.len();
-        f.debug_struct("ReconcileChecker").field("of", &self.inner.plural).field("calls", &calls).finish()
+        let runs = self.inner.lock().runs.len();
+        f.debug_struct("ReconcileChecker").field("of", &self.inner.plural).field("runs", &runs).finish()
     }
 }

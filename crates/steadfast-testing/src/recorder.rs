@@ -14,7 +14,7 @@ use steadfast::{
     Scope, WaitError,
 };
 use steadfast_apiserver::ApiServer;
-use steadfast_contract::{HandlerEvent, Key, Outcome, Reason, Record, Target, Trace};
+use steadfast_contract::{HandlerEvent, Key, Reason, Record, Trace, WaitOutcome, WaitTarget};
 
 use crate::convert;
 use crate::proxy::{FaultTransition, NetworkFaults};
@@ -385,8 +385,8 @@ impl Recorder {
         let result = informer.wait_for(written).await;
         self.write_as_of_now(|| Record::WaitedFor {
             informer: name.to_owned(),
-            target: Target::Version(written.meta().resource_version.clone().unwrap_or_default()),
-            outcome: if result.is_ok() { Outcome::Ok } else { Outcome::Err },
+            target: WaitTarget::Version(written.meta().resource_version.clone().unwrap_or_default()),
+            outcome: if result.is_ok() { WaitOutcome::Ok } else { WaitOutcome::Err },
             store_version: informer.snapshot().version().map(ToString::to_string),
         });
         self.read_key(informer, name, convert::object_ref(written).key);
@@ -427,8 +427,9 @@ impl Recorder {
         self.write_as_of_now(|| record);
     }
 
-    /// Adds the record that `observe` returns. `observe` reads the store and the clock under the lock of the trace. Therefore
-    /// the order of the trace is the order of its times, and an earlier observation never follows a later one.
+    /// Adds the record that `observe` returns. `observe` reads the store and the clock under the lock of the trace.
+    /// Therefore the order of the trace is the order of its times, and an earlier observation never follows a later
+    /// one.
     fn write_as_of_now(&self, observe: impl FnOnce() -> Record) {
         let mut trace = self.lock();
         let record = observe();

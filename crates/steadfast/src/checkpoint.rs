@@ -17,7 +17,6 @@ mod cluster;
 mod counts;
 mod database;
 mod disk;
-mod generations;
 mod lock;
 mod partition;
 mod partition_header;
@@ -25,6 +24,7 @@ mod partition_header;
 mod torn;
 mod write_queue;
 mod writer;
+mod written_states;
 
 use std::fmt;
 use std::io;

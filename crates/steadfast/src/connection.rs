@@ -1,7 +1,6 @@
 //! Access to one Kubernetes API server: connections, authentication, and an ordinary `kube::Client`.
 
 mod addressing;
-mod attempts;
 mod auth;
 mod builder;
 mod busy_retry;
@@ -16,16 +15,17 @@ mod kubeconfig;
 mod layers;
 mod liveness_probes;
 mod normal;
-#[cfg(feature = "metrics")]
-mod observing;
 mod plugin;
 mod proxies;
 mod request_decorator;
 mod route;
 mod secret_filter;
+mod single_flight;
 mod tls;
 mod transfer_limiter;
 mod warnings;
+#[cfg(feature = "metrics")]
+mod weak_connection;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -49,8 +49,6 @@ use expiring_flags::ExpiringFlags;
 pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
 use layers::Layers;
 pub use layers::RequestService;
-#[cfg(feature = "metrics")]
-pub(crate) use observing::WeakConnection;
 use request_decorator::RequestDecorator;
 pub(crate) use route::proxy_name;
 pub use secret_filter::WithheldResponse;
@@ -58,6 +56,8 @@ use transfer_limiter::TransferLimiter;
 pub(crate) use transfer_limiter::TransferSlot;
 pub use warnings::ServerWarning;
 use warnings::Warnings;
+#[cfg(feature = "metrics")]
+pub(crate) use weak_connection::WeakConnection;
 
 /// Access to one API server: connection pool, credentials and limits. Cheap to clone.
 ///
@@ -140,7 +140,8 @@ impl Connection {
 
     /// Drains every connection, as after a rotation of credentials.
     ///
-    /// Requests in flight may finish, watches move to new connections without a doubt, and new requests use new connections.
+    /// Requests in flight may finish, watches move to new connections without a doubt, and new requests use new
+    /// connections.
     pub fn drain(&self) {
         self.inner.pool.drain();
     }
@@ -150,9 +151,11 @@ impl Connection {
         self.inner.pool.recently_closed()
     }
 
-    /// Returns another connection to this server with these credentials, which sends requests only while `fence` is open.
+    /// Returns another connection to this server with these credentials, which sends requests only while `fence` is
+    /// open.
     ///
-    /// The new connection uses separate sockets. A closing fence aborts them and their requests in flight; see [`Fence`].
+    /// The new connection uses separate sockets. A closing fence aborts them and their requests in flight; see
+    /// [`Fence`].
     #[must_use]
     pub fn with_fence(&self, fence: Fence) -> Self {
         let Inner { decorator, reloader, server, default_namespace, takes_gzip, client_defaults, environment, .. } =
@@ -240,7 +243,8 @@ impl Connection {
         self.inner.paged_resources.remember(all_namespaces_path, until);
     }
 
-    /// Returns the time until which the resource must be listed in pages. `all_namespaces_path` is its path in all namespaces.
+    /// Returns the time until which the resource must be listed in pages. `all_namespaces_path` is its path in all
+    /// namespaces.
     pub(crate) fn remembers_pages(&self, all_namespaces_path: &str) -> Option<Instant> {
         self.inner.paged_resources.expiry(all_namespaces_path, self.environment().now())
     }
@@ -252,7 +256,8 @@ impl Connection {
         self.inner.json_resources.remember(all_namespaces_path, until);
     }
 
-    /// Returns the time until which the resource must be requested in JSON. `all_namespaces_path` is its path in all namespaces.
+    /// Returns the time until which the resource must be requested in JSON. `all_namespaces_path` is its path in all
+    /// namespaces.
     pub(crate) fn remembers_json(&self, all_namespaces_path: &str) -> Option<Instant> {
         self.inner.json_resources.expiry(all_namespaces_path, self.environment().now())
     }
@@ -265,7 +270,8 @@ impl Connection {
         self.inner.full_list_resources.remember(all_namespaces_path, until);
     }
 
-    /// Returns the time until which relists of the resource must be full. `all_namespaces_path` is its path in all namespaces.
+    /// Returns the time until which relists of the resource must be full. `all_namespaces_path` is its path in all
+    /// namespaces.
     pub(crate) fn remembers_full(&self, all_namespaces_path: &str) -> Option<Instant> {
         self.inner.full_list_resources.expiry(all_namespaces_path, self.environment().now())
     }
@@ -277,13 +283,13 @@ impl Connection {
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.
     ///
-    /// As in client-go, the request's own `Authorization` replaces the configured credentials. Such a request is not sent
-    /// again after a 401.
+    /// As in client-go, the request's own `Authorization` replaces the configured credentials. Such a request is not
+    /// sent again after a 401.
     ///
     /// The request's extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
-    /// [`Placement`](crate::transport::Placement). After a 401 the credentials are renewed once if the configuration has
-    /// a source of new ones, and the request is sent again. Requests below a subresource `proxy` are not sent again: the
-    /// 401 may come from the proxied server, after it has acted.
+    /// [`Placement`](crate::transport::Placement). After a 401 the credentials are renewed once if the configuration
+    /// has a source of new ones, and the request is sent again. Requests below a subresource `proxy` are not sent
+    /// again: the 401 may come from the proxied server, after it has acted.
     ///
     /// The [layers](ConnectionBuilder::layer) of the connection see the request once, and the final response.
     ///

@@ -4,12 +4,12 @@ mod actions;
 mod cache_writer;
 mod command;
 mod commands;
-mod comparison;
 mod deadline_timer;
 mod decoding;
 mod diagnostic_queue;
 mod edits;
 mod log_throttle;
+mod metadata_diff;
 mod object_decoder;
 mod ordering_detector;
 mod publishing;
@@ -29,7 +29,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use steadfast_core::Instant;
 use steadfast_core::decode::{Cacheable, Encoding};
-use steadfast_core::freshness::Condition;
+use steadfast_core::freshness::FreshnessState;
 use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, ListHints, Reflector, RequestId};
 use tokio::sync::{mpsc, watch};
 
@@ -42,9 +42,9 @@ use crate::shared::Shared;
 use crate::transport::ConnectionEvent;
 use cache_writer::CacheWriter;
 pub(crate) use command::Command;
-use comparison::Comparison;
 use deadline_timer::DeadlineTimer;
 use diagnostic_queue::DiagnosticQueue;
+use metadata_diff::MetadataDiff;
 pub(crate) use object_decoder::{ObjectDecoder, Transform};
 use ordering_detector::OrderingDetector;
 use requests::{Parser, Requests};
@@ -80,7 +80,7 @@ pub(crate) struct Driver<K: Send + Sync + 'static> {
     writer: CacheWriter<K>,
     diagnostics: DiagnosticQueue,
     transfer: Transfer,
-    comparison: Option<Comparison>,
+    comparison: Option<MetadataDiff>,
     commands: mpsc::UnboundedReceiver<Command>,
     reachable: watch::Receiver<u64>,
     timer: DeadlineTimer,
@@ -245,11 +245,11 @@ impl<K: Cacheable> Driver<K> {
 
     /// Marks the informer as broken: it ended without being stopped.
     fn mark_broken(&mut self) {
-        let why = "the informer failed: dropping an object panicked";
-        tracing::error!(informer = %self.shared.name, "{why}");
+        let reason = "the informer failed: dropping an object panicked";
+        tracing::error!(informer = %self.shared.name, "{reason}");
         self.shared.lifetime.mark_broken();
         let mut evidence = self.reflector.evidence().clone();
-        evidence.set_condition(self.shared.environment.now(), Condition::Stopped, why);
+        evidence.set_state(self.shared.environment.now(), FreshnessState::Stopped, reason);
         self.shared.publish_state(&evidence);
     }
 
@@ -301,8 +301,8 @@ impl<K: Cacheable> Driver<K> {
                     self.chunk(id, chunk, parser);
                 }
             }
-            Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::Unsettled(id)),
-            Arrival::ConnectionEvent(ConnectionEvent::Leave(false)) => self.step(Input::Settled(id)),
+            Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::ConnectionEnding(id)),
+            Arrival::ConnectionEvent(ConnectionEvent::Leave(false)) => self.step(Input::ConnectionHealthy(id)),
             Arrival::ConnectionEvent(ConnectionEvent::Responsive(responsive)) => {
                 self.step(Input::Responsive(id, responsive));
             }
@@ -408,7 +408,7 @@ impl<K: Cacheable> Driver<K> {
             let until = self.shared.environment.now() + JSON_FALLBACK_DURATION;
             self.request_builder.json_until = Some(until);
             self.request_builder.connection.remember_json(&self.request_builder.all_namespaces_path, until);
-            self.diagnostics.push(Diagnostic::FellBackToJson { why: failure.why.clone() });
+            self.diagnostics.push(Diagnostic::FellBackToJson { reason: failure.message.clone() });
         }
     }
 

@@ -14,7 +14,7 @@ mod calls;
 mod event;
 mod registration;
 
-pub(crate) use all::{Durables, OutboxRows, Rejected};
+pub(crate) use all::{DurableHandlers, OutboxRows, Rejected};
 pub(crate) use calls::{Calls, Durable};
 pub use event::{DurableEvent, DurablePosition, DurableStats};
 pub use registration::{DurableBuilder, DurableRegistration};

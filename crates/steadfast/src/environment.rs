@@ -1,8 +1,8 @@
 //! Interface to the machine: time, threads, randomness and sockets.
 //!
 //! The library accesses the machine only through an [`Environment`]. Production code uses
-//! [`Threads`](crate::environment::threads::Threads). Tests run the same code on one thread in virtual time, over
-//! in-memory sockets.
+//! [`ThreadedEnvironment`](crate::environment::threads::ThreadedEnvironment). Tests run the same code on one thread in
+//! virtual time, over in-memory sockets.
 
 use std::fmt;
 use std::io;

@@ -38,21 +38,21 @@ pub enum InformerError {
     NoNamespace,
     /// An informer cannot be combined with informers of other namespaces.
     #[error(
-        "{resource} cannot be combined with informers of other namespaces, because {why}; pass each namespace once"
+        "{resource} cannot be combined with informers of other namespaces, because {reason}; pass each namespace once"
     )]
     NotCombined {
         /// Resource and scope.
         resource: String,
         /// Cause.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The cache cannot be stored in the requested checkpoint.
-    #[error("{resource} cannot be kept in a checkpoint: {why}")]
+    #[error("{resource} cannot be kept in a checkpoint: {reason}")]
     Checkpoint {
         /// Resource.
         resource: String,
         /// Cause and advice.
-        why: CheckpointUnsupported,
+        reason: CheckpointUnsupported,
     },
     /// The factory was shut down.
     #[error("the informer factory was shut down; create a new one")]
@@ -229,11 +229,19 @@ pub enum WaitError {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state of {key} at version {version} could not be decoded; the next decodable state replaces it")]
 #[non_exhaustive]
-pub struct Unknown {
+pub struct UndecodableObject {
     /// Object.
     pub key: steadfast_core::ObjectKey,
     /// Version that could not be decoded.
     pub version: steadfast_core::ResourceVersion,
 }
 
-debug_as_message!(InformerError, CheckpointUnsupported, HandlerError, NotSynced, WaitError, Unknown, SyncTimeout);
+debug_as_message!(
+    InformerError,
+    CheckpointUnsupported,
+    HandlerError,
+    NotSynced,
+    WaitError,
+    UndecodableObject,
+    SyncTimeout
+);

@@ -305,8 +305,8 @@ impl InformerFactory {
 
     /// Returns the informer that was requested after `stopped` ended, for the same type, resource and scope.
     ///
-    /// Returns `None` while `stopped` runs, and until another caller requests such an informer. This method never starts
-    /// an informer.
+    /// Returns `None` while `stopped` runs, and until another caller requests such an informer. This method never
+    /// starts an informer.
     pub fn successor<K: Cacheable>(&self, stopped: &Informer<K>) -> Option<Informer<K>> {
         if !stopped.shared().is_stopped() {
             return None;
@@ -345,7 +345,7 @@ impl InformerFactory {
                 transform: None,
                 object_limit: OBJECT_LIMIT,
                 protobuf: has_protobuf::<K>(),
-                packed: false,
+                delta_compressed: false,
                 on_demand_from: None,
                 checkpoint: None,
                 secrets_on_disk: SecretsOnDisk::Denied,
@@ -441,8 +441,8 @@ impl InformerFactory {
         self.wait_for_writes_while(writes, deadline, |_, freshness| is_not_doubted(freshness)).await
     }
 
-    /// Waits as [`wait_for_writes`](Self::wait_for_writes) does, for each cache while its identity and its freshness satisfy
-    /// `is_awaited`.
+    /// Waits as [`wait_for_writes`](Self::wait_for_writes) does, for each cache while its identity and its freshness
+    /// satisfy `is_awaited`.
     ///
     /// # Errors
     ///
@@ -543,12 +543,13 @@ impl InformerFactory {
 
 /// Returns true if a cache is fresh, or was fresh at most 30 s ago.
 fn is_not_doubted(freshness: &Freshness) -> bool {
-    freshness.doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
+    freshness.doubt().is_none_or(|doubt| doubt.elapsed <= DOUBTED)
 }
 
 /// Removes a stopped informer from the factory. The store is kept until its last reader is dropped.
 ///
-/// An informer that ended without a call of `stop` stays registered, so that the factory's freshness reports the failure.
+/// An informer that ended without a call of `stop` stays registered, so that the factory's freshness reports the
+/// failure.
 fn forget(factory: &Weak<Inner>, key: &InformerKey, stopped: &Weak<dyn Control>) {
     remove(factory, key, stopped, |running| !running.control.is_broken());
 }
@@ -746,8 +747,8 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// prefix. The size falls to between a tenth and a fifth if the objects are alike, as the pods of a deployment are.
     /// Each write and each read of an object costs some microseconds more. The setting has no effect on decoded
     /// objects.
-    pub fn packed(mut self, packed: bool) -> Self {
-        self.settings.packed = packed;
+    pub fn delta_compressed(mut self, delta_compressed: bool) -> Self {
+        self.settings.delta_compressed = delta_compressed;
         self
     }
 
@@ -760,9 +761,9 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// pod. The same applies to the old object of an update. Decoded objects stay for readers until they are unused for
     /// 15 s, or for 60 s if they were decoded repeatedly.
     ///
-    /// `Some(4096)` suits pods and other large types. With `Some(0)`, all objects are decoded on demand, also those that
-    /// are larger when encoded. Otherwise, objects whose decoded form takes less than twice their encoded length are
-    /// cached decoded. The setting has no effect on `Lazy` objects and on the results of a
+    /// `Some(4096)` suits pods and other large types. With `Some(0)`, all objects are decoded on demand, also those
+    /// that are larger when encoded. Otherwise, objects whose decoded form takes less than twice their encoded length
+    /// are cached decoded. The setting has no effect on `Lazy` objects and on the results of a
     /// [`transform`](Self::transform).
     ///
     /// The [`Deserialize`](serde::Deserialize) implementation of the type must be deterministic. A read panics if an
@@ -772,11 +773,11 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # use steadfast::{InformerError, InformerFactory, Scope};
     /// # fn example(factory: &InformerFactory) -> Result<(), InformerError> {
-    /// let pods = factory.builder::<Pod>(Scope::all()).decode_on_demand_from(Some(4096)).start()?;
+    /// let pods = factory.builder::<Pod>(Scope::all()).decode_on_demand_above(Some(4096)).start()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn decode_on_demand_from(mut self, min_bytes: Option<usize>) -> Self {
+    pub fn decode_on_demand_above(mut self, min_bytes: Option<usize>) -> Self {
         self.settings.on_demand_from = min_bytes;
         self
     }
@@ -855,19 +856,19 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             return Ok(());
         };
         let is_secret = self.collection.group().is_empty() && self.collection.plural() == "secrets";
-        let why = match transform {
+        let reason = match transform {
             Some(_) => CheckpointUnsupported::Transformed,
             None if is_secret && *secrets_on_disk == SecretsOnDisk::Denied => CheckpointUnsupported::Secrets,
             None => return Ok(()),
         };
-        Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
+        Err(InformerError::Checkpoint { resource: self.collection.name().to_owned(), reason })
     }
 
     /// Claims the informer's partition of the checkpoint, if a checkpoint was requested.
     fn claim(&mut self) -> Result<(), InformerError> {
         let connection = &self.factory.inner.connection;
         let claimed = self.storage.claim(connection, &self.collection, &self.scope, self.settings.managed_fields);
-        claimed.map_err(|why| InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
+        claimed.map_err(|reason| InformerError::Checkpoint { resource: self.collection.name().to_owned(), reason })
     }
 
     /// Starts an informer that is not shared through the factory.
@@ -879,7 +880,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
             managed_fields,
             object_limit,
             protobuf,
-            packed,
+            delta_compressed,
             on_demand_from,
             memory_limit,
             ..
@@ -939,7 +940,7 @@ impl<K: Cacheable> InformerBuilder<'_, K> {
         // `Lazy` is always encoded.
         let decoder = match on_demand_from.filter(|_| K::is_costly()) {
             Some(min_bytes) => decoder.on_demand(min_bytes, Arc::new(report)),
-            None if packed => decoder.packed(),
+            None if delta_compressed => decoder.delta_compressed(),
             None => decoder,
         };
         if let Some(dictionary_bytes) = decoder.dictionary_bytes() {

@@ -45,7 +45,7 @@ pub(crate) const PROOF_DELAY: Duration = Duration::from_secs(1);
 /// pods.wait_for_sync(Duration::from_secs(30)).await?;
 ///
 /// let web = pods.lister()?.get("shop", "web-0")?;
-/// // The freshness states whether the cache may be incomplete, since when, and why.
+/// // The freshness states whether the cache may be incomplete, since when, and reason.
 /// println!("web-0 exists: {}; {}", web.is_some(), pods.freshness());
 /// # Ok(())
 /// # }
@@ -423,7 +423,7 @@ impl<K: Cacheable> Informer<K> {
             // Subscribes before the first check, so that a change between the two is not lost.
             let awaited_version =
                 version.filter(|version| !shared.snapshot().version().is_some_and(|at| is_at(at, version)));
-            let milestone = awaited_version.and_then(|version| shared.milestone(version));
+            let version_wait = awaited_version.and_then(|version| shared.version_wait(version));
             // Checks once more after the deadline: the last change may have arrived at the same time.
             if let Some(found) = condition(shared) {
                 return Ok(found);
@@ -435,8 +435,8 @@ impl<K: Cacheable> Informer<K> {
                 return Err(WaitFailure::Expired);
             }
             let progress = async {
-                match milestone {
-                    Some(milestone) => milestone.await,
+                match version_wait {
+                    Some(version_wait) => version_wait.await,
                     None => drop(changes.changed().await),
                 }
             };

@@ -21,7 +21,7 @@ pub(crate) struct InformerSettings {
     /// Maximum size of the cache in bytes.
     pub(crate) memory_limit: Option<usize>,
     /// True if encoded objects are delta-compressed.
-    pub(crate) packed: bool,
+    pub(crate) delta_compressed: bool,
     /// Minimum memory of a decoded object that is cached encoded, in bytes; `None` if all objects are cached decoded.
     pub(crate) on_demand_from: Option<usize>,
     /// Path of the checkpoint file.
@@ -86,7 +86,7 @@ impl InformerSettings {
             &self.reflector,
             &requested.reflector,
             ReflectorSettings {
-                streamed_lists, delta_relists, delta_min_objects, delta_one_in, delta_timeout, page_size, list_stall_timeout, initial_events_timeout, pages_for, poll_every, period,
+                streamed_lists, delta_relists, delta_min_objects, delta_objects_per_difference, delta_timeout, page_size, list_stall_timeout, initial_events_timeout, pages_for, poll_every, period,
                 min_period, max_period, audit_every, stale_after, healthy_after, short_watch,
                 probe_deadline, short_watch_deadline, watch_timeout, relist_jitter, backoff,
             },
@@ -101,8 +101,8 @@ impl InformerSettings {
         if self.memory_limit != requested.memory_limit {
             differences.push(difference("memory_limit", &self.memory_limit, &requested.memory_limit));
         }
-        if self.packed != requested.packed {
-            differences.push(difference("packed", &self.packed, &requested.packed));
+        if self.delta_compressed != requested.delta_compressed {
+            differences.push(difference("packed", &self.delta_compressed, &requested.delta_compressed));
         }
         if self.on_demand_from != requested.on_demand_from {
             let (running, requested) = (&self.on_demand_from, &requested.on_demand_from);

@@ -39,7 +39,7 @@
 //! | reduce memory | [`Lazy`], [`FieldPath`], [`Memory`] |
 //! | list and watch without a cache | [`list`], [`List`], [`watch_from`], [`Changes`], [`WatchEvent`], [`StreamError`] |
 //! | keep caches across restarts | `Checkpoint`, and for handlers that acknowledge `DurableBuilder`, `DurableEvent` (feature `checkpoint`) |
-//! | handle errors | [`InformerError`], [`HandlerError`], [`SyncTimeout`], [`NotSynced`], [`WaitError`], [`Unknown`], [`DecodeError`] |
+//! | handle errors | [`InformerError`], [`HandlerError`], [`SyncTimeout`], [`NotSynced`], [`WaitError`], [`UndecodableObject`], [`DecodeError`] |
 //! | export metrics | [`metrics`] (feature `metrics`) |
 //! | control clock, threads and sockets | [`environment`]: own threads by default, or the current runtime for tests in virtual time |
 //!
@@ -61,9 +61,11 @@
 //! # Guides
 //!
 //! - [Guide](https://github.com/steadfast-rs/steadfast/blob/main/docs/guide.md) for users of client-go and kube-rs
-//! - [Contract](https://github.com/steadfast-rs/steadfast/blob/main/docs/contract.md): the guarantees, which a separate checker verifies
+//! - [Contract](https://github.com/steadfast-rs/steadfast/blob/main/docs/contract.md): the guarantees, which a separate
+//!   checker verifies
 //! - [Operations](https://github.com/steadfast-rs/steadfast/blob/main/docs/operations.md): freshness, metrics, alerts
-//! - [Glossary](https://github.com/steadfast-rs/steadfast/blob/main/docs/glossary.md) of the terms that are specific to this library
+//! - [Glossary](https://github.com/steadfast-rs/steadfast/blob/main/docs/glossary.md) of the terms that are specific to
+//!   this library
 //! - [Examples](https://github.com/steadfast-rs/steadfast/tree/main/examples), which need no cluster
 //!
 //! The crate `steadfast-controller` adds controllers, leader election and an event recorder. The crate
@@ -107,7 +109,6 @@ mod informer_settings;
 mod lister;
 mod memory;
 pub mod metrics;
-mod milestones;
 mod multi_namespace;
 mod owner;
 mod probes;
@@ -125,6 +126,7 @@ mod uncached;
 #[doc(hidden)]
 pub mod unstable;
 mod until;
+mod version_waits;
 mod writes;
 
 /// The Kubernetes types of the informers. The program must enable a version feature of this crate, such as `latest`.
@@ -138,7 +140,8 @@ pub use connection::Connection;
 #[cfg(feature = "checkpoint")]
 pub use durable::{DurableBuilder, DurableEvent, DurablePosition, DurableRegistration, DurableStats};
 pub use error::{
-    CheckpointUnsupported, HandlerError, InformerError, NotSynced, SettingMismatch, SyncTimeout, Unknown, WaitError,
+    CheckpointUnsupported, HandlerError, InformerError, NotSynced, SettingMismatch, SyncTimeout, UndecodableObject,
+    WaitError,
 };
 pub use factory::{InformerBuilder, InformerFactory};
 pub use handler::{AsyncHandler, Call, Handler};

@@ -7,7 +7,7 @@ use steadfast_core::decode::Cacheable;
 use steadfast_core::store::{self, IndexSnapshot, Lookup, Snapshot};
 use steadfast_core::{Entry, Freshness, Object, ObjectKey};
 
-use crate::error::Unknown;
+use crate::error::UndecodableObject;
 use crate::owner::InformerReference;
 
 /// Reads an informer's cache. Cheap to clone.
@@ -44,7 +44,7 @@ impl<K: Cacheable> Lister<K> {
     /// # Errors
     ///
     /// Returns an error if the object's newest state could not be decoded.
-    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, UndecodableObject> {
         let found = self.owner.shared.store.reader().get(Some(namespace), name);
         known_object(found, || ObjectKey::namespaced(namespace, name))
     }
@@ -54,7 +54,7 @@ impl<K: Cacheable> Lister<K> {
     /// # Errors
     ///
     /// Returns an error if the object's newest state could not be decoded.
-    pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, Unknown> {
+    pub fn get_cluster(&self, name: &str) -> Result<Option<Object<K>>, UndecodableObject> {
         let found = self.owner.shared.store.reader().get(None, name);
         known_object(found, || ObjectKey::cluster(name))
     }
@@ -66,7 +66,7 @@ impl<K: Cacheable> Lister<K> {
     /// # Errors
     ///
     /// Returns an error if the object's newest state could not be decoded.
-    pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, Unknown> {
+    pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, UndecodableObject> {
         known_object(self.owner.shared.store.reader().get_by_key(key), || key.clone())
     }
 
@@ -129,11 +129,11 @@ impl<K: Cacheable> Lister<K> {
     }
 }
 
-fn known_object<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<Object<K>>, Unknown> {
+fn known_object<K>(found: Lookup<K>, key: impl FnOnce() -> ObjectKey) -> Result<Option<Object<K>>, UndecodableObject> {
     match found {
         Lookup::Found(object) => Ok(Some(object)),
         Lookup::Absent => Ok(None),
-        Lookup::Unknown { version } => Err(Unknown { key: key(), version }),
+        Lookup::Undecodable { version } => Err(UndecodableObject { key: key(), version }),
     }
 }
 

@@ -36,11 +36,11 @@ impl Memory {
     }
 }
 
-/// Returns the memory in bytes that `objects` take in a cache of the form `K`, without keys and indexes. Returns `None` if
-/// an object cannot be decoded.
+/// Returns the memory in bytes that `objects` take in a cache of the form `K`, without keys and indexes. Returns `None`
+/// if an object cannot be decoded.
 pub(crate) fn cached_bytes<K: Cacheable>(objects: &[Value], packed: bool) -> Option<usize> {
     let decoder = Decoder::new(DecodeOptions::default());
-    let mut decoder = if packed { decoder.packed() } else { decoder };
+    let mut decoder = if packed { decoder.delta_compressed() } else { decoder };
     let mut bytes = 0;
     // The objects are kept until the end: a dictionary without users is dropped, and would not count.
     let mut kept = Vec::new();

@@ -13,7 +13,7 @@ use steadfast_core::event::Event;
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::{Freshness, Object, ObjectKey};
 
-use crate::error::{HandlerError, InformerError, NotSynced, Unknown, WaitError};
+use crate::error::{HandlerError, InformerError, NotSynced, UndecodableObject, WaitError};
 use crate::handler::{AsyncHandler, Handler};
 use crate::informer::Informer;
 use crate::lister::{Index, Lister};
@@ -23,9 +23,9 @@ use crate::writes::Writes;
 
 /// A cache of one resource in several namespaces, with one informer for each. Cheap to clone.
 ///
-/// The program needs permissions in these namespaces only. Each namespace has its own list and watch: a namespace that is
-/// forbidden or stalled delays no other. Its doubt appears in the common [`freshness`](Self::freshness), and a handler
-/// receives the events of the other namespaces.
+/// The program needs permissions in these namespaces only. Each namespace has its own list and watch: a namespace that
+/// is forbidden or stalled delays no other. Its doubt appears in the common [`freshness`](Self::freshness), and a
+/// handler receives the events of the other namespaces.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -41,8 +41,8 @@ use crate::writes::Writes;
 /// # }
 /// ```
 ///
-/// The set of namespaces is fixed. For another set, request another `MultiNamespaceInformer` from the factory: it shares
-/// the informers of the common namespaces, which keep their caches and watches.
+/// The set of namespaces is fixed. For another set, request another `MultiNamespaceInformer` from the factory: it
+/// shares the informers of the common namespaces, which keep their caches and watches.
 pub struct MultiNamespaceInformer<K> {
     /// At least one informer, ordered by namespace.
     informers: Arc<[Informer<K>]>,
@@ -72,9 +72,9 @@ impl<K: Cacheable> MultiNamespaceInformer<K> {
         let mut informers: Vec<_> = informers.into_iter().collect();
         informers.sort_by(|one, other| one.scope().in_namespace().cmp(&other.scope().in_namespace()));
         let Some(first) = informers.first() else { return Err(InformerError::NoNamespace) };
-        let unusable = |informer: &Informer<K>, why| {
+        let unusable = |informer: &Informer<K>, reason| {
             let resource = informer.name().to_owned();
-            Err(InformerError::NotCombined { resource, why })
+            Err(InformerError::NotCombined { resource, reason })
         };
         // Two informers with common objects would deliver each change twice.
         if let Some(all) = informers.iter().find(|informer| informer.scope().in_namespace().is_none()) {
@@ -284,7 +284,7 @@ impl<K: Cacheable> MultiNamespaceLister<K> {
     /// # Errors
     ///
     /// Returns an error if the object's newest state could not be decoded.
-    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, Unknown> {
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Object<K>>, UndecodableObject> {
         self.of(namespace).map_or(Ok(None), |lister| lister.get(namespace, name))
     }
 
@@ -293,7 +293,7 @@ impl<K: Cacheable> MultiNamespaceLister<K> {
     /// # Errors
     ///
     /// Returns an error if the object's newest state could not be decoded.
-    pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, Unknown> {
+    pub fn get_by_key(&self, key: &ObjectKey) -> Result<Option<Object<K>>, UndecodableObject> {
         self.of(key.namespace().unwrap_or_default()).map_or(Ok(None), |lister| lister.get_by_key(key))
     }
 

@@ -94,7 +94,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn probe_board() -> (ProbeBoard, SharedEnvironment, AtomicUsize) {
-        (ProbeBoard::default(), Arc::new(Local::over_tcp(1)), AtomicUsize::new(0))
+        (ProbeBoard::default(), Arc::new(LocalEnvironment::over_tcp(1)), AtomicUsize::new(0))
     }
 
     #[tokio::test(start_paused = true)]

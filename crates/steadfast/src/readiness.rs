@@ -115,7 +115,7 @@ fn severity_rank(state: &Freshness) -> (u8, std::time::Duration) {
         // Stopped. An unknown state must not look better than a known one.
         _ => 6,
     };
-    (rank, state.doubt().map(|doubt| doubt.lasting).unwrap_or_default())
+    (rank, state.doubt().map(|doubt| doubt.elapsed).unwrap_or_default())
 }
 
 #[cfg(test)]

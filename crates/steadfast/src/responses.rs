@@ -159,8 +159,8 @@ impl Inflight {
                     Ok(Some(chunk)) => return Poll::Ready(Arrival::Chunk(chunk)),
                     Err(error) => {
                         *self = Self::Finished;
-                        let why = format!("malformed gzip: {error}; check the proxies on the network path");
-                        return Poll::Ready(Arrival::Failed(Failure::unreadable(why)));
+                        let reason = format!("malformed gzip: {error}; check the proxies on the network path");
+                        return Poll::Ready(Arrival::Failed(Failure::unreadable(reason)));
                     }
                 },
                 Self::Reading { body, events, gunzip } => match body.as_mut().poll_frame(context) {
@@ -171,8 +171,8 @@ impl Inflight {
                     },
                     Poll::Ready(Some(Err(error))) => {
                         *self = Self::Finished;
-                        let why: Arc<str> = error.cause().into();
-                        return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
+                        let reason: Arc<str> = error.cause().into();
+                        return Poll::Ready(Arrival::Failed(Failure::unreachable(reason)));
                     }
                     Poll::Ready(None) => {
                         // A body may end cleanly in the middle of its gzip stream if a proxy truncates it.

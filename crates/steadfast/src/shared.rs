@@ -15,14 +15,14 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, inject};
-use steadfast_core::freshness::{Condition, Evidence};
+use steadfast_core::freshness::{Evidence, FreshnessState};
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::{Footprint, Snapshot, Store};
 use steadfast_core::{Freshness, Object, ResourceVersion};
 use tokio::sync::watch;
 
 use crate::decoded_forms::DecodeReports;
-use crate::durable::Durables;
+use crate::durable::DurableHandlers;
 use crate::environment::SharedEnvironment;
 use crate::handler_filter::HandlerFilter;
 use crate::handler_registry::HandlerRegistry;
@@ -30,9 +30,9 @@ use crate::handler_stats::HandlerStats;
 use crate::memory::Memory;
 use crate::metrics::informer_counters::InformerCounters;
 use crate::metrics::observed::Observation;
-use crate::milestones::{Milestone, Milestones};
 use crate::scope::Scope;
 use crate::subscription::Subscription;
+use crate::version_waits::{VersionReached, VersionWaits};
 pub(crate) use diagnostic_callbacks::DiagnosticCallback;
 use diagnostic_callbacks::DiagnosticCallbacks;
 use lifetime::Lifetime;
@@ -60,12 +60,12 @@ pub(crate) struct Shared<K> {
     /// Counter of publications and state changes.
     changed: watch::Sender<u64>,
     /// Waiters for versions of the cache.
-    milestones: Milestones,
+    version_waits: VersionWaits,
     synced: AtomicBool,
     /// True while handlers wait for the confirmation of a restored cache.
     withheld: AtomicBool,
     /// Durable handlers.
-    pub(crate) durables: Durables<K>,
+    pub(crate) durable_handlers: DurableHandlers<K>,
     pub(crate) diagnostic_callbacks: DiagnosticCallbacks,
     pub(crate) counted: Arc<InformerCounters>,
 }
@@ -95,9 +95,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
             dictionary_bytes: OnceLock::new(),
             decode_reports: Arc::default(),
             changed: watch::Sender::new(0),
-            milestones: Milestones::default(),
+            version_waits: VersionWaits::default(),
             withheld: AtomicBool::new(false),
-            durables: Durables::default(),
+            durable_handlers: DurableHandlers::default(),
             diagnostic_callbacks: DiagnosticCallbacks::default(),
             counted: Arc::default(),
         }
@@ -126,7 +126,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     fn evidence(&self) -> Arc<Evidence> {
         let evidence = self.evidence.load_full();
         match self.lifetime.stopped_at() {
-            Some(since) if evidence.condition != Condition::Stopped => Arc::new(evidence.stopped(since)),
+            Some(since) if evidence.state != FreshnessState::Stopped => Arc::new(evidence.stopped(since)),
             _ => evidence,
         }
     }
@@ -148,7 +148,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         // Only the driver changes this flag, and only the driver calls this method.
         let withheld = self.withheld.load(Ordering::Acquire);
         let (before, delivered_changes) = ((withheld && viewed).then(|| self.snapshot()), changes);
-        let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
+        let all: Vec<_> = if withheld && viewed { initial_objects(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
         // Runs before the lock is taken, because filters are user code.
         let screened = self.screened(changes, viewed);
@@ -177,7 +177,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
         receivers.iter().for_each(Subscription::start);
-        self.durables.start();
+        self.durable_handlers.start();
     }
 
     /// Returns the matching changes for each handler with a filter that has received its initial objects.
@@ -207,7 +207,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn join(&self, handler: &Arc<Subscription<K>>) {
         let Some(screen) = &handler.filter else { return };
         if self.is_visible_to_handlers() {
-            handler.push(screen.pass(first_view(&self.snapshot())), true);
+            handler.push(screen.pass(initial_objects(&self.snapshot())), true);
         }
         screen.join();
         handler.start();
@@ -237,16 +237,16 @@ impl<K: Send + Sync + 'static> Shared<K> {
     ///
     /// The caller must then check the cache. The waiter is woken at the version, or if the version may never be
     /// reached.
-    pub(crate) fn milestone(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
-        self.milestones.enter(version)
+    pub(crate) fn version_wait(&self, version: &ResourceVersion) -> Option<VersionReached<'_>> {
+        self.version_waits.enter(version)
     }
 
     pub(crate) fn notify_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
         let snapshot = self.snapshot();
         match snapshot.version() {
-            Some(version) if !self.is_stopped() => self.milestones.pass(version, snapshot.epoch()),
-            _ => self.milestones.pass_all(),
+            Some(version) if !self.is_stopped() => self.version_waits.pass(version, snapshot.epoch()),
+            _ => self.version_waits.pass_all(),
         }
     }
 
@@ -282,7 +282,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             if self.is_visible_to_handlers() && subscription.filter.is_none() {
                 // Under this lock nothing is published, so the snapshot equals the state delivered to the other
                 // handlers.
-                subscription.push(first_view(&self.snapshot()), true);
+                subscription.push(initial_objects(&self.snapshot()), true);
             }
             handlers.add(|seat| {
                 subscription.set_slot(seat);
@@ -346,8 +346,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 sum.running += handler.runner().stats().running;
             }
         }
-        self.durables.close();
-        sum.running += self.durables.running();
+        self.durable_handlers.close();
+        sum.running += self.durable_handlers.running();
         sum
     }
 
@@ -374,7 +374,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Returns true if the handlers have processed everything that the driver read.
     pub(crate) fn is_drained(&self) -> bool {
-        self.durables.is_idle()
+        self.durable_handlers.is_idle()
             && self.lifetime.has_ended()
             && self.handlers().iter().all(|handler| handler.runner().is_idle())
     }
@@ -385,7 +385,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Returns true if the informer has a handler, durable ones included.
     pub(crate) fn has_handlers(&self) -> bool {
-        self.durables.has_registered() || self.handlers.lock().members().next().is_some()
+        self.durable_handlers.has_registered() || self.handlers.lock().members().next().is_some()
     }
 
     fn handlers(&self) -> Vec<Arc<Subscription<K>>> {
@@ -434,7 +434,7 @@ fn deliver<K: Send + Sync + 'static>(
 
 /// Returns the initial objects for a late handler. A tainted object is delivered in its last readable state, because
 /// its deletion will be delivered too.
-fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
+fn initial_objects<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator<Item = Change<K>> {
     snapshot.iter().filter_map(|entry| {
         let object = entry.last()?.clone();
         Some(Change::of_list(Event::Added { object, initial: true }))

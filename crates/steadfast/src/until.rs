@@ -73,7 +73,7 @@ impl<K: Cacheable> Informer<K> {
             let object = match snapshot.get(key.namespace(), key.name()) {
                 Lookup::Found(object) => Some(object),
                 Lookup::Absent => None,
-                Lookup::Unknown { .. } => return None,
+                Lookup::Undecodable { .. } => return None,
             };
             condition(object.as_deref()).then_some(object)
         };

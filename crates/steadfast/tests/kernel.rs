@@ -16,7 +16,7 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use steadfast::Connection;
 use steadfast::environment::Environment;
-use steadfast::environment::threads::Threads;
+use steadfast::environment::threads::ThreadedEnvironment;
 use steadfast::transport::{Protocol, ResponseBody, TransportError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -63,7 +63,7 @@ fn keepalive_detects_vanished_peer_of_idle_stream() {
 #[test]
 fn tcp_user_timeout_detects_vanished_peer() {
     in_a_network(1, "tcp_user_timeout_detects_vanished_peer", async |network| {
-        let threads = Threads::new().expect("threads");
+        let threads = ThreadedEnvironment::new().expect("threads");
         let peer = network.peer;
         let mut ordinary = TcpStream::connect(peer).await.expect("a connection");
         let mut socket = threads.dial(peer).await.expect("a connection");
@@ -125,7 +125,7 @@ fn connection_to_silent_peer_is_kept() {
 fn limited_bytes_are_not_sent_after_a_cut() {
     let name = "limited_bytes_are_not_sent_after_a_cut";
     in_a_network(4, name, async |network| {
-        let threads = Threads::new().expect("threads");
+        let threads = ThreadedEnvironment::new().expect("threads");
         let limit = Duration::from_millis(2500);
         let mut ordinary = TcpStream::connect(network.peer).await.expect("a connection");
         let mut limited = threads.dial(network.peer).await.expect("a connection");

@@ -40,7 +40,7 @@ const KUBECTL_MANAGER: &str = "kubectl";
 const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Field management of one write to one object.
-pub(crate) struct Tracking<'a> {
+pub(crate) struct FieldManagement<'a> {
     resource: &'a ServedResource,
     part: Part,
     /// Version of the write.
@@ -50,7 +50,7 @@ pub(crate) struct Tracking<'a> {
     now: &'a str,
 }
 
-impl<'a> Tracking<'a> {
+impl<'a> FieldManagement<'a> {
     /// Creates the field management of a write.
     pub(crate) fn new(
         resource: &'a ServedResource,

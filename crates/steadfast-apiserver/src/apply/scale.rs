@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::Tracking;
+use super::FieldManagement;
 use super::field_set::FieldSet;
 use super::managed::{ManagedFields, Manager, Managers, Operation};
 use super::path::Step;
 
-impl Tracking<'_> {
+impl FieldManagement<'_> {
     /// Transfers the ownership of `replicas` to the manager that scaled. As on a real server, `replicas` without an
     /// owner stays without one, and the new entry has no time.
     pub(super) fn rescale(&self, live: &Value, object: &Value, managers: &mut Managers) {

@@ -8,7 +8,7 @@ use super::fields::field_set;
 use super::managed::Managers;
 use super::merge::merged;
 use super::path::path_text;
-use super::{Tracking, validate, yaml};
+use super::{FieldManagement, validate, yaml};
 use crate::merging::types::TypeRef;
 use crate::merging::{as_struct, trim};
 use crate::metadata::MANAGED_FIELDS;
@@ -41,7 +41,7 @@ fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Val
     applied["kind"] = "ConfigMap".into();
     let (resource, manager) = (config_map_resource(), manager(name, force));
     let now = format!("2026-01-01T00:00:{second:02}Z");
-    Tracking::new(&resource, Part::Main, "v1", &manager, &now).apply(live, &applied)
+    FieldManagement::new(&resource, Part::Main, "v1", &manager, &now).apply(live, &applied)
 }
 
 fn named_managers(object: &Value) -> Vec<(String, Value)> {
@@ -252,12 +252,12 @@ fn oldest_updating_managers_are_merged() {
         object["data"][format!("k{number:02}")] = "v".into();
         let manager = manager(&format!("m{number:02}"), false);
         let now = format!("2026-01-01T00:00:{number:02}Z");
-        let tracking = Tracking::new(&resource, Part::Main, "v1", &manager, &now);
+        let field_management = FieldManagement::new(&resource, Part::Main, "v1", &manager, &now);
         if number == 0 {
-            tracking.create(None, &mut object);
+            field_management.create(None, &mut object);
         } else {
             let sent_managers = live.pointer(MANAGED_FIELDS).cloned();
-            tracking.update(&live, sent_managers.as_ref(), None, &mut object);
+            field_management.update(&live, sent_managers.as_ref(), None, &mut object);
         }
         live = object;
     }

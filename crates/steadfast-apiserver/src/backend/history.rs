@@ -52,7 +52,7 @@ impl Backend for HistoryBackend {
         self.store.read(State::compacted)
     }
 
-    fn confirm(&self) -> BoxFuture<'_, Result<(), Status>> {
+    fn confirm_newest_revision(&self) -> BoxFuture<'_, Result<(), Status>> {
         // A frozen store blocks reads that need etcd. Reads from the cache still succeed.
         let until_thawed = self.store.until(|state| state.caches[self.replica].frozen_at.is_none());
         timeout(self.request_timeout, until_thawed).map(|waited| waited.map_err(|_| Status::etcd_timeout())).boxed()
@@ -64,13 +64,13 @@ impl Backend for HistoryBackend {
         key: &'a ObjectKey,
         revision: u64,
     ) -> BoxFuture<'a, Result<Option<Arc<Change>>, Status>> {
-        let found = self.store.read(|state| state.object_at(resource.store(), key, revision).cloned());
+        let found = self.store.read(|state| state.object_at(resource.storage_resource(), key, revision).cloned());
         ready(Ok(found)).boxed()
     }
 
     fn list<'a>(&'a self, query: ListQuery<'a>) -> BoxFuture<'a, Result<ListPage, Status>> {
         let page = self.store.read(|state| {
-            let all = state.objects_at(query.resource.store(), query.namespace, query.start, query.revision);
+            let all = state.objects_at(query.resource.storage_resource(), query.namespace, query.start, query.revision);
             ListPage::select(all, query.limit, query.selector)
         });
         ready(Ok(page)).boxed()
@@ -83,9 +83,9 @@ impl Backend for HistoryBackend {
                 return Err(Status::too_old_resource_version(revision, cache.window_start));
             }
             // The bookmark floor includes changes that exist already, even if this watch does not receive them.
-            let bookmark_floor = state.last_change(resource.store(), cache.applied_revision).max(revision);
+            let bookmark_floor = state.last_change(resource.storage_resource(), cache.applied_revision).max(revision);
             Ok(WatchPosition {
-                after_revision: state.revision_before(resource.store(), revision, repeated),
+                after_revision: state.revision_before(resource.storage_resource(), revision, repeated),
                 bookmark_floor,
             })
         })
@@ -102,7 +102,7 @@ impl Backend for HistoryBackend {
                 Source::Cache => cache.applied_revision,
                 Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
             };
-            let name = query.resource.store();
+            let name = query.resource.storage_resource();
             // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(name);
             let is_same_definition =

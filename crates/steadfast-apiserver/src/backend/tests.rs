@@ -109,7 +109,7 @@ impl Backend for Recording {
         OLDEST_REVISION
     }
 
-    fn confirm(&self) -> BoxFuture<'_, Result<(), Status>> {
+    fn confirm_newest_revision(&self) -> BoxFuture<'_, Result<(), Status>> {
         ready(Ok(())).boxed()
     }
 

@@ -31,11 +31,11 @@ impl Dialer {
     /// Returns `ConnectionRefused` if the replica is stopped or rejects connections, or if it does not exist.
     pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
         let refused_error = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused_error)?.conditions;
+        let active_faults = &self.cluster.replicas.get(replica).ok_or_else(refused_error)?.active_faults;
         // As with TCP, a connection to a black hole neither succeeds nor fails.
-        let is_decided = || conditions.read(|condition| !condition.is_black_hole || !condition.is_reachable());
+        let is_decided = || active_faults.read(|faults| !faults.is_black_hole || !faults.is_reachable());
         self.cluster.changed.until(is_decided).await;
-        if !conditions.is_reachable() {
+        if !active_faults.is_reachable() {
             return Err(refused_error());
         }
         let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);

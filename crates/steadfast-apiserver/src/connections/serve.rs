@@ -29,10 +29,10 @@ pub(super) async fn serve_connection<T: Transport>(
 ) {
     let link = cluster.open_link(replica);
     let mut controlled = ControlledStream::new(transport, Arc::clone(&link), cluster.clock);
-    if cluster.replicas[replica].conditions.read(|condition| condition.accept_and_close) {
+    if cluster.replicas[replica].active_faults.read(|faults| faults.accept_and_close) {
         return;
     }
-    if !cluster.replicas[replica].conditions.is_reachable() {
+    if !cluster.replicas[replica].active_faults.is_reachable() {
         link.reset(cluster.clock.elapsed());
         return;
     }

@@ -1,11 +1,11 @@
 //! Injected faults.
 
-mod conditions;
+mod active_faults;
 mod interception;
 mod log;
 mod rules;
 
-pub(crate) use conditions::{Condition, Conditions};
+pub(crate) use active_faults::{ActiveFaults, ReplicaFaults};
 pub(crate) use interception::Interception;
 pub use interception::{InterceptAction, RequestStage};
 pub(crate) use log::FaultLog;

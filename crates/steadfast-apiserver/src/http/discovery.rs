@@ -50,7 +50,7 @@ pub(super) async fn respond(
         Route::Version => ApiResponse::json(200, &version_document()),
         Route::Ping => ApiResponse::text(200, "ok"),
         Route::Health => {
-            exchange.backend().confirm().await?;
+            exchange.backend().confirm_newest_revision().await?;
             ApiResponse::text(200, "ok")
         }
         Route::OpenApi(path) if path == "v3" => ApiResponse::json(200, &openapi::index(&registry)),

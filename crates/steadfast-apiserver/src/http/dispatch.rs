@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::context::RequestContext;
 use super::exchange::Exchange;
-use super::negotiate::{self, Encoding, Form, Included};
+use super::negotiate::{self, Encoding, Form, IncludeObject};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
 use super::response::ApiResponse;
 use super::route::{ResourcePath, Route};
 use super::streaming::{self, EventSocket};
 use super::target::Target;
-use super::{access, counters, discovery, list, payload, read, reviews, scale, subresources, watch, write};
+use super::{access, discovery, list, namespace_versions, payload, read, reviews, scale, subresources, watch, write};
 use crate::records::Verb;
 use crate::resources;
 use crate::selector::Selector;
@@ -152,7 +152,7 @@ async fn respond_for_target(
     let socket = if query.is_watch() { EventSocket::from_request(&mut request)? } else { None };
     let mut rendering = rendering_for(exchange, &target, path, context.accepted(target.resource.is_custom)?);
     if rendering.form == Form::Table {
-        rendering.included = negotiate::included(query.text("includeObject"))?;
+        rendering.include_object = negotiate::parse_include_object(query.text("includeObject"))?;
     }
     let selector = || Selector::parse(query.text("labelSelector"), query.text("fieldSelector"), &target.resource);
     match context.verb {
@@ -160,7 +160,7 @@ async fn respond_for_target(
             let name = path.name.as_deref().unwrap_or_default();
             read::get(exchange, &target, name, query, &rendering).await
         }
-        Verb::List | Verb::Page | Verb::Probe | Verb::State => {
+        Verb::List | Verb::Page | Verb::Probe | Verb::ListOne => {
             let options = list_options(query, &rendering)?;
             list::list(exchange, &target, &options, &selector()?, rendering).await
         }
@@ -216,20 +216,20 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
 fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Status> {
     let options = ListOptions::parse(query)?;
     let version = options.version.filter(|_| rendering.has_namespace_counters);
-    Ok(ListOptions { version: version.map(counters::revision_of).or(options.version), ..options })
+    Ok(ListOptions { version: version.map(namespace_versions::revision).or(options.version), ..options })
 }
 
 fn rendering_for(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
-    let conditions = &exchange.replica().conditions;
+    let active_faults = &exchange.replica().active_faults;
     let (corrupted_objects, has_namespace_counters) =
-        conditions.read(|condition| (Arc::clone(&condition.corrupted_objects), condition.has_namespace_counters));
+        active_faults.read(|faults| (Arc::clone(&faults.corrupted_objects), faults.has_namespace_counters));
     Rendering {
         form: accepted.0,
         encoding: accepted.1,
         resource: Arc::clone(&target.resource),
         api_version: target.resource.api_version(&path.version),
         clock: exchange.cluster.clock,
-        included: Included::Metadata,
+        include_object: IncludeObject::Metadata,
         includes_columns: true,
         corrupted_objects,
         has_namespace_counters,

@@ -45,7 +45,7 @@ impl Exchange {
         // is repeated.
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let outcome = self.write(&write);
-            if !target.request.verdicts.decide() {
+            if !target.request.rule_results.decide() {
                 return outcome;
             }
             // The next attempt repeats the warnings.
@@ -68,7 +68,7 @@ pub(super) struct FreezeGate {
 
 impl FreezeGate {
     pub(super) async fn wait_until_open(&self) {
-        let conditions = &self.cluster.replicas[self.replica].conditions;
-        self.cluster.changed.until(|| conditions.read(|condition| !condition.is_frozen)).await;
+        let active_faults = &self.cluster.replicas[self.replica].active_faults;
+        self.cluster.changed.until(|| active_faults.read(|faults| !faults.is_frozen)).await;
     }
 }

@@ -12,7 +12,7 @@ use super::exchange::Exchange;
 use super::negotiate::{Encoding, Form};
 use super::options::ListOptions;
 use super::read;
-use super::rendering::{ObjectState, Rendering};
+use super::rendering::{RenderedState, Rendering};
 use super::response::ApiResponse;
 use super::target::Target;
 use super::token::ContinueToken;
@@ -78,7 +78,7 @@ pub(super) fn respond(
     if rendering.form == Form::Table {
         // Tables are rendered as a whole, since the columns precede the rows.
         let objects: Vec<Value> =
-            page.objects.iter().map(|change| rendering.object_of(change, ObjectState::Current)).collect();
+            page.objects.iter().map(|change| rendering.object_of(change, RenderedState::Current)).collect();
         return ApiResponse::json(200, &rendering.table(&page.metadata, &objects));
     }
     let content_type = rendering.encoding.content_type();
@@ -147,7 +147,7 @@ fn head_and_tail(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
     let mut item = Vec::new();
     for change in &page.objects {
         item.clear();
-        protobuf::put_item(&rendering.message(change, ObjectState::Current), &mut item);
+        protobuf::put_item(&rendering.message(change, RenderedState::Current), &mut item);
         length += item.len();
     }
     let head = protobuf::list_head(api_version, &format!("{kind}List"), &page.metadata, length);
@@ -208,7 +208,7 @@ impl ListWriter {
         for change in self.objects.by_ref() {
             if self.rendering.encoding == Encoding::Protobuf {
                 let mut item = Vec::new();
-                protobuf::put_item(&self.rendering.message(&change, ObjectState::Current), &mut item);
+                protobuf::put_item(&self.rendering.message(&change, RenderedState::Current), &mut item);
                 buffer.put_slice(&item);
             } else {
                 if !std::mem::take(&mut self.is_first) {

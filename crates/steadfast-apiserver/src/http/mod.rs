@@ -21,13 +21,13 @@ mod access;
 mod body;
 mod context;
 mod corruption;
-mod counters;
 mod credentials;
 mod discovery;
 mod dispatch;
 mod exchange;
 mod injected;
 mod list;
+mod namespace_versions;
 mod negotiate;
 #[cfg(not(feature = "openapi"))]
 mod no_openapi;

@@ -18,7 +18,7 @@ pub(super) enum Form {
 
 /// Part of the objects in the rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Included {
+pub(super) enum IncludeObject {
     /// Nothing.
     None,
     /// Metadata. This is the default.
@@ -28,11 +28,11 @@ pub(super) enum Included {
 }
 
 /// Parses `includeObject`.
-pub(super) fn included(option: &str) -> Result<Included, Status> {
+pub(super) fn parse_include_object(option: &str) -> Result<IncludeObject, Status> {
     match option {
-        "" | "Metadata" => Ok(Included::Metadata),
-        "None" => Ok(Included::None),
-        "Object" => Ok(Included::Object),
+        "" | "Metadata" => Ok(IncludeObject::Metadata),
+        "None" => Ok(IncludeObject::None),
+        "Object" => Ok(IncludeObject::Object),
         other => Err(Status::bad_request(format_args!("unrecognized includeObject value: \"{other}\""))),
     }
 }

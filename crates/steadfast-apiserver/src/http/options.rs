@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::route::percent_decode;
 use crate::cause::Cause;
 use crate::status::Status;
-use crate::storage::Strictness;
+use crate::storage::FieldValidation;
 
 /// Parameters of a query.
 #[derive(Clone, Debug, Default)]
@@ -68,11 +68,11 @@ impl Query {
 
 impl Query {
     /// Returns the treatment of unknown fields.
-    pub(super) fn strictness(&self, options: &str) -> Result<Strictness, Status> {
+    pub(super) fn field_validation(&self, options: &str) -> Result<FieldValidation, Status> {
         match self.text("fieldValidation") {
-            "" | "Warn" => Ok(Strictness::Warn),
-            "Ignore" => Ok(Strictness::Ignore),
-            "Strict" => Ok(Strictness::Strict),
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
             other => {
                 let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned);
                 let cause = Cause::not_supported("fieldValidation", &other.into(), &supported);

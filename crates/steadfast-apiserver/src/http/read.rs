@@ -16,7 +16,7 @@ use crate::storage::ObjectKey;
 /// Returns a revision that includes all previous writes. The cache serves the read if it catches up in time.
 async fn consistent_revision(exchange: &Exchange) -> Result<u64, Status> {
     let backend = exchange.backend();
-    backend.confirm().await?;
+    backend.confirm_newest_revision().await?;
     let newest = backend.newest_revision();
     // With rare progress notifications, only this request advances the version in bookmarks.
     exchange.replica().requested_revision.fetch_max(newest, Ordering::Relaxed);
@@ -31,7 +31,7 @@ async fn consistent_revision(exchange: &Exchange) -> Result<u64, Status> {
 async fn wait_until_reached(exchange: &Exchange, revision: u64) -> bool {
     let (cluster, backend) = (&exchange.cluster, exchange.backend());
     let until_reached = cluster.changed.until(|| backend.cached_revision() >= revision);
-    timeout(cluster.settings.freshness_wait, until_reached).await.is_ok()
+    timeout(cluster.settings.cache_catch_up_timeout, until_reached).await.is_ok()
 }
 
 /// Returns the revision of a cache that has reached a version. Returns `504` if the cache does not reach the version in
@@ -46,12 +46,12 @@ pub(super) async fn revision_not_older_than(exchange: &Exchange, version: u64) -
 /// Returns `version` if the history still contains this revision. Waits once for a future version.
 async fn exact_revision(exchange: &Exchange, version: u64) -> Result<u64, Status> {
     let backend = exchange.backend();
-    backend.confirm().await?;
+    backend.confirm_newest_revision().await?;
     let oldest = backend.oldest_revision();
     // A future version results in a timeout with a cause in its details, not in 410.
     if version > backend.newest_revision() {
         // A future version may become current within the wait.
-        tokio::time::sleep(exchange.cluster.settings.freshness_wait).await;
+        tokio::time::sleep(exchange.cluster.settings.cache_catch_up_timeout).await;
         let newest = backend.newest_revision();
         if version > newest {
             return Err(Status::too_large_resource_version(version, newest));
@@ -76,7 +76,7 @@ pub(super) async fn list_revision(
             return consistent_revision(exchange).await;
         };
         // Injected fault: the token expires early.
-        if exchange.replica().conditions.token_has_expired() {
+        if exchange.replica().active_faults.take_token_expiry() {
             return Err(expired_token(token));
         }
         return match exact_revision(exchange, revision).await {
@@ -122,7 +122,7 @@ pub(super) async fn get(
     let backend = exchange.backend();
     let revision = match query.text("resourceVersion") {
         "" => {
-            backend.confirm().await?;
+            backend.confirm_newest_revision().await?;
             backend.newest_revision()
         }
         "0" => backend.cached_revision(),
@@ -136,6 +136,6 @@ pub(super) async fn get(
     let found = backend.object(&target.resource, &key, revision).await?;
     let change = found.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let mut buffer = bytes::BytesMut::new();
-    rendering.put_object(&mut buffer, &change, super::rendering::ObjectState::Current);
+    rendering.put_object(&mut buffer, &change, super::rendering::RenderedState::Current);
     Ok(ApiResponse::bytes(200, buffer.freeze()).with_content_type(rendering.encoding.content_type()))
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value, json};
 
-use super::counters;
-use super::negotiate::{Encoding, Form, Included};
+use super::namespace_versions;
+use super::negotiate::{Encoding, Form, IncludeObject};
 use super::tables;
 use crate::clock::Clock;
 use crate::encode;
@@ -26,7 +26,7 @@ pub(super) struct Rendering {
     pub(super) api_version: String,
     pub(super) clock: Clock,
     /// Part of the objects in the rows of a table.
-    pub(super) included: Included,
+    pub(super) include_object: IncludeObject,
     /// True if tables include their column definitions. In a watch, only the first table includes them.
     pub(super) includes_columns: bool,
     /// Objects whose content is corrupted.
@@ -37,7 +37,7 @@ pub(super) struct Rendering {
 
 /// State of an object to render: the state after the change, or the last state of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectState {
+pub(super) enum RenderedState {
     Current,
     Deleted,
 }
@@ -46,15 +46,15 @@ impl Rendering {
     /// Writes an item of a list in JSON.
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
-            Form::Object if self.resource.is_custom => self.put_object(buffer, change, ObjectState::Current),
+            Form::Object if self.resource.is_custom => self.put_object(buffer, change, RenderedState::Current),
             // Items of built-in lists lack `kind` and `apiVersion`, as on the real server.
-            Form::Object => encode::put_typed_item(buffer, &self.fields(change, ObjectState::Current)),
-            Form::Metadata | Form::Table => self.put_object(buffer, change, ObjectState::Current),
+            Form::Object => encode::put_typed_item(buffer, &self.fields(change, RenderedState::Current)),
+            Form::Metadata | Form::Table => self.put_object(buffer, change, RenderedState::Current),
         }
     }
 
     /// Writes a single object, or the object of an event.
-    pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, state: ObjectState) {
+    pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, state: RenderedState) {
         if self.encoding == Encoding::Protobuf {
             return buffer.put_slice(&self.enveloped(&self.message(change, state)));
         }
@@ -78,8 +78,8 @@ impl Rendering {
     }
 
     /// Encodes a value outside of the history, such as the result of a dry run.
-    pub(super) fn value(&self, object: &Arc<Value>) -> Bytes {
-        let object = &*self.resource.view(object, self.version());
+    pub(super) fn encode(&self, object: &Arc<Value>) -> Bytes {
+        let object = &*self.resource.view(object, self.version_name());
         if self.encoding == Encoding::Protobuf {
             return self.enveloped(&self.message_of(object)).into();
         }
@@ -148,7 +148,7 @@ impl Rendering {
     }
 
     /// Returns the message of an object, without its envelope.
-    pub(super) fn message(&self, change: &Change, state: ObjectState) -> Bytes {
+    pub(super) fn message(&self, change: &Change, state: RenderedState) -> Bytes {
         let is_corrupted = self.form == Form::Object && self.corruption_of(change).is_some();
         // The cached encoding fits only the stored form. Faults and conversions need another
         // encoding.
@@ -165,8 +165,8 @@ impl Rendering {
             );
         }
         match state {
-            ObjectState::Current => change.message(&self.api_version, &self.resource.kind),
-            ObjectState::Deleted => change.deleted_message(&self.api_version, &self.resource.kind),
+            RenderedState::Current => change.message(&self.api_version, &self.resource.kind),
+            RenderedState::Deleted => change.deleted_message(&self.api_version, &self.resource.kind),
         }
     }
 
@@ -189,15 +189,15 @@ impl Rendering {
 
     /// Returns a table of objects.
     pub(super) fn table(&self, list_metadata: &Value, objects: &[Value]) -> Value {
-        let definitions = || tables::definitions(&self.resource, self.version());
+        let definitions = || tables::definitions(&self.resource, self.version_name());
         let rows: Vec<Value> = objects
             .iter()
             .map(|object| {
-                let cells = tables::cells(&self.resource, self.version(), object, &self.clock);
-                match self.included {
-                    Included::Metadata => json!({"cells": cells, "object": partial_object(object)}),
-                    Included::Object => json!({"cells": cells, "object": self.with_type(object)}),
-                    Included::None => json!({"cells": cells, "object": null}),
+                let cells = tables::cells(&self.resource, self.version_name(), object, &self.clock);
+                match self.include_object {
+                    IncludeObject::Metadata => json!({"cells": cells, "object": partial_object(object)}),
+                    IncludeObject::Object => json!({"cells": cells, "object": self.with_type(object)}),
+                    IncludeObject::None => json!({"cells": cells, "object": null}),
                 }
             })
             .collect();
@@ -217,7 +217,7 @@ impl Rendering {
         object
     }
 
-    fn fields(&self, change: &Change, state: ObjectState) -> Bytes {
+    fn fields(&self, change: &Change, state: RenderedState) -> Bytes {
         if let Some(corruption) = self.corruption_of(change) {
             return encode::fields(&corrupted_object(&self.object_of(change, state), corruption), None);
         }
@@ -225,38 +225,39 @@ impl Rendering {
             return encode::fields(&self.object_of(change, state), None);
         }
         match state {
-            ObjectState::Current => change.fields(),
-            ObjectState::Deleted => change.deleted_fields(),
+            RenderedState::Current => change.fields(),
+            RenderedState::Deleted => change.deleted_fields(),
         }
     }
 
-    fn version(&self) -> &str {
+    fn version_name(&self) -> &str {
         self.api_version.rsplit('/').next().unwrap_or_default()
     }
 
     /// Returns whether the stored object can be sent unchanged, without conversion or defaults.
     fn can_send_stored_form(&self, change: &Change) -> bool {
         let Some(definition) = &self.resource.definition else {
-            return !self.resource.is_converted(self.version());
+            return !self.resource.is_converted(self.version_name());
         };
         // An updated definition may read the stored object in another way. Definitions are compared by address, so each
         // update counts, even an update that reads the object in the same way.
         let is_same_definition =
             change.definition.as_ref().is_some_and(|stored_with| Arc::ptr_eq(stored_with, definition));
-        is_same_definition && self.version() == definition.storage()
+        is_same_definition && self.version_name() == definition.storage()
     }
 
     /// Returns the object of a change: the state after the change, or the state before it with the change's revision.
-    pub(super) fn object_of(&self, change: &Change, state: ObjectState) -> Value {
-        let view = |stored: &Arc<Value>| Arc::unwrap_or_clone(self.resource.view(stored, self.version()));
+    pub(super) fn object_of(&self, change: &Change, state: RenderedState) -> Value {
+        let view = |stored: &Arc<Value>| Arc::unwrap_or_clone(self.resource.view(stored, self.version_name()));
         let mut object = match state {
-            ObjectState::Current => change.object.as_ref().map(view).unwrap_or_default(),
-            ObjectState::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
+            RenderedState::Current => change.object.as_ref().map(view).unwrap_or_default(),
+            RenderedState::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
         };
         if self.has_namespace_counters {
-            let version = counters::object_version(change.namespace.as_deref().unwrap_or_default(), change.revision);
+            let version =
+                namespace_versions::object_version(change.namespace.as_deref().unwrap_or_default(), change.revision);
             metadata::set(&mut object, "resourceVersion", Some(version.to_string().into()));
-        } else if state == ObjectState::Deleted {
+        } else if state == RenderedState::Deleted {
             // A deletion event contains the last object at the revision of the deletion.
             metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
         }
@@ -265,7 +266,8 @@ impl Rendering {
 
     /// Returns the version of a collection at `revision`.
     pub(super) fn version_of_collection(&self, revision: u64) -> String {
-        let version = if self.has_namespace_counters { counters::collection_version(revision) } else { revision };
+        let version =
+            if self.has_namespace_counters { namespace_versions::collection_version(revision) } else { revision };
         version.to_string()
     }
 }

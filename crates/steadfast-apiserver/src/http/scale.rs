@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::exchange::Exchange;
 use super::negotiate::Form;
-use super::rendering::ObjectState;
+use super::rendering::RenderedState;
 use super::rendering::Rendering;
 use super::response::ApiResponse;
 use super::write::WriteRequest;
@@ -14,7 +14,7 @@ use crate::metadata;
 use crate::records::Verb;
 use crate::resources::GroupResource;
 use crate::status::Status;
-use crate::storage::{ObjectKey, Patch, Update, WriteTarget, scale_of};
+use crate::storage::{Modification, ObjectKey, Patch, WriteTarget, scale_of};
 
 /// Reads or changes the number of replicas of an object.
 pub(super) async fn respond(
@@ -24,7 +24,7 @@ pub(super) async fn respond(
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {
     // Reads and writes of `scale` use the stored object, so a frozen store blocks both.
-    exchange.backend().confirm().await?;
+    exchange.backend().confirm_newest_revision().await?;
     let target = write.write_target(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
     let result = read_or_write(exchange, verb, write, &target, rendering).await;
     Ok(ApiResponse::with_warnings(result, &target.request.warnings))
@@ -43,14 +43,14 @@ async fn read_or_write(
             let backend = exchange.backend();
             let found = backend.object(&target.resource, &key, backend.newest_revision()).await?;
             let change = found.ok_or_else(|| Status::not_found(&target.resource.name, &target.name))?;
-            scale_of(&target.resource, target.version(), &rendering.object_of(&change, ObjectState::Current))?
+            scale_of(&target.resource, target.version(), &rendering.object_of(&change, RenderedState::Current))?
         }
         Verb::Update => {
-            let update = Update::Replace(write.object()?);
+            let update = Modification::Replace(write.object()?);
             exchange.write_with_rules(target, |state| state.rescale(target, &update))?
         }
         Verb::Patch => {
-            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
+            let update = Modification::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
             exchange.write_with_rules(target, |state| state.rescale(target, &update))?
         }
         _ if target.resource.is_custom => {

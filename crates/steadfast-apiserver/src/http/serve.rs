@@ -36,9 +36,9 @@ pub(crate) async fn serve(
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
     // A frozen replica holds the request before any effect on the storage.
     exchange.freeze_gate().wait_until_open().await;
-    let conditions = &exchange.cluster.replicas[link.replica].conditions;
+    let active_faults = &exchange.cluster.replicas[link.replica].active_faults;
     // The values are copied, because the conditions must not be locked during the wait.
-    let (delay, piece_bytes) = conditions.read(|condition| (condition.delay, condition.piece_bytes));
+    let (delay, max_chunk_bytes) = active_faults.read(|faults| (faults.delay, faults.max_chunk_bytes));
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;
     }
@@ -67,9 +67,9 @@ pub(crate) async fn serve(
     if is_head {
         response = response.without_body();
     }
-    if piece_bytes > 0 {
+    if max_chunk_bytes > 0 {
         // The body is split after all other changes, so that the chunks are parts of the final body.
-        response = split_body(response, piece_bytes);
+        response = split_body(response, max_chunk_bytes);
     }
     response.into_response(entry)
 }

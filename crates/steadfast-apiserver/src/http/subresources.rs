@@ -15,7 +15,7 @@ use super::route::ResourcePath;
 use super::target::Target;
 use crate::clock::Clock;
 use crate::status::Status;
-use crate::storage::{Deletion, ObjectKey, Patch, RequestProperties, Update, WriteTarget};
+use crate::storage::{Deletion, Modification, ObjectKey, Patch, RequestProperties, WriteTarget};
 use crate::write_scope::Part;
 
 /// Lifetime of a token without `expirationSeconds`, as on a real server.
@@ -139,7 +139,7 @@ fn bind(exchange: &Exchange, write_target: &WriteTarget, binding: &Value) -> Res
             // The status is a conflict, because the scheduler must choose again with a fresh cache.
             return Err(Status::conflict(&write_target.resource.name, &write_target.name, &detail));
         }
-        state.update(write_target, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
+        state.update(write_target, &Modification::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
     })?;
     Ok(ApiResponse::object(201, &success_status()))
 }

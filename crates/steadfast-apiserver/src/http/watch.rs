@@ -17,7 +17,7 @@ use super::exchange::Exchange;
 use super::negotiate::Encoding;
 use super::options::{ListOptions, invalid};
 use super::read;
-use super::rendering::{ObjectState, Rendering};
+use super::rendering::{RenderedState, Rendering};
 use super::response::ApiResponse;
 use super::target::Target;
 use crate::backend::{ChangeBatch, ChangesQuery, ListQuery, WatchPosition};
@@ -131,8 +131,8 @@ async fn determine_start(
     let backend = exchange.backend();
     let (rejects_streamed_lists, ignores_streamed_lists, repeat) = exchange
         .replica()
-        .conditions
-        .read(|condition| (condition.refuse_streamed_lists, condition.ignore_streamed_lists, condition.repeat_events));
+        .active_faults
+        .read(|faults| (faults.refuse_streamed_lists, faults.ignore_streamed_lists, faults.repeat_events));
     if options.send_initial_events == Some(true) && rejects_streamed_lists {
         let detail = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
         return Err(WatchRejection::Plain(invalid("sendInitialEvents", detail)));
@@ -145,7 +145,7 @@ async fn determine_start(
     if requested_initial_events == Some(true) {
         let version = match options.version {
             None => {
-                backend.confirm().await.map_err(WatchRejection::Plain)?;
+                backend.confirm_newest_revision().await.map_err(WatchRejection::Plain)?;
                 backend.newest_revision()
             }
             Some(version) => version,
@@ -157,7 +157,7 @@ async fn determine_start(
     match options.version {
         // An unset version is a consistent read, followed by the changes.
         None if requested_initial_events.is_none() => {
-            backend.confirm().await.map_err(WatchRejection::Plain)?;
+            backend.confirm_newest_revision().await.map_err(WatchRejection::Plain)?;
             from_objects(exchange, target, selector, Source::Etcd, backend.newest_revision(), announces_end).await
         }
         // Version `0` accepts the state of the cache at any age.
@@ -276,9 +276,8 @@ impl WatchStream {
             // The client read the previous chunk before requesting another.
             self.last_read_at = Instant::now();
             let mut buffer = BytesMut::new();
-            self.rendering.corrupted_objects = self.cluster.replicas[self.replica]
-                .conditions
-                .read(|condition| Arc::clone(&condition.corrupted_objects));
+            self.rendering.corrupted_objects =
+                self.cluster.replicas[self.replica].active_faults.read(|faults| Arc::clone(&faults.corrupted_objects));
             for change in &pending.changes {
                 self.put_event(&mut buffer, change);
                 self.last_sent = change.revision;
@@ -302,8 +301,7 @@ impl WatchStream {
     }
 
     fn is_blocked(&self) -> bool {
-        self.control.is_stalled()
-            || self.cluster.replicas[self.replica].conditions.read(|condition| condition.is_frozen)
+        self.control.is_stalled() || self.cluster.replicas[self.replica].active_faults.read(|faults| faults.is_frozen)
     }
 
     /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
@@ -330,15 +328,15 @@ impl WatchStream {
         while buffer.len() < CHUNK_BYTES
             && let Some(change) = self.initial_objects.pop_front()
         {
-            self.put_line(&mut buffer, "ADDED", &change, ObjectState::Current);
+            self.put_line(&mut buffer, "ADDED", &change, RenderedState::Current);
         }
         if self.initial_objects.is_empty() {
             // All initial objects are sent, which ends the full transfer.
             self.transfer = None;
             if std::mem::take(&mut self.announce_end) {
-                let conditions = &self.cluster.replicas[self.replica].conditions;
-                let (is_silent, unannotated) = conditions
-                    .read(|condition| (condition.no_initial_events_end, condition.unannotated_initial_events_end));
+                let active_faults = &self.cluster.replicas[self.replica].active_faults;
+                let (is_silent, unannotated) =
+                    active_faults.read(|faults| (faults.no_initial_events_end, faults.unannotated_initial_events_end));
                 if self.allow_bookmarks && !is_silent {
                     self.put_bookmark(&mut buffer, self.cursor, !unannotated);
                 }
@@ -368,14 +366,14 @@ impl WatchStream {
         // The event depends on the selector before and after the change: for a client, an object that leaves the
         // selector is deleted.
         match (is_selected(change.previous.as_ref()), is_selected(change.object.as_ref())) {
-            (false, true) => self.put_line(buffer, "ADDED", change, ObjectState::Current),
-            (true, true) => self.put_line(buffer, "MODIFIED", change, ObjectState::Current),
-            (true, false) => self.put_line(buffer, "DELETED", change, ObjectState::Deleted),
+            (false, true) => self.put_line(buffer, "ADDED", change, RenderedState::Current),
+            (true, true) => self.put_line(buffer, "MODIFIED", change, RenderedState::Current),
+            (true, false) => self.put_line(buffer, "DELETED", change, RenderedState::Deleted),
             (false, false) => {}
         }
     }
 
-    fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, state: ObjectState) {
+    fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, state: RenderedState) {
         // Every event is written as a whole, so that chunks contain complete events only.
         self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, state));
         self.rendering.includes_columns = false;
@@ -388,14 +386,14 @@ impl WatchStream {
         }
         self.schedule_bookmark(now);
         // The schedule also advances if the bookmark is not sent.
-        let is_silent = self.cluster.replicas[self.replica].conditions.read(|condition| condition.no_bookmarks);
+        let is_silent = self.cluster.replicas[self.replica].active_faults.read(|faults| faults.no_bookmarks);
         !is_silent && self.bookmark_revision() > self.bookmark_floor
     }
 
     /// Returns the revision for a bookmark.
     fn bookmark_revision(&self) -> u64 {
         let replica = &self.cluster.replicas[self.replica];
-        if replica.conditions.read(|condition| condition.rare_progress) {
+        if replica.active_faults.read(|faults| faults.rare_progress) {
             return self.last_sent.max(self.cursor.min(replica.requested_revision.load(Ordering::Relaxed)));
         }
         self.cursor

@@ -17,7 +17,7 @@ use crate::apply;
 use crate::records::Verb;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Outcome, Patch, Update, WriteTarget};
+use crate::storage::{Modification, Patch, WriteOutcome, WriteTarget};
 
 pub(super) use request::WriteRequest;
 
@@ -35,7 +35,7 @@ pub(super) async fn write(
         _ => None,
     })?;
     // Writes need etcd. While etcd is frozen, a write ends in a timeout.
-    exchange.backend().confirm().await?;
+    exchange.backend().confirm_newest_revision().await?;
     let warnings = target.request.warnings.clone();
     Ok(ApiResponse::with_warnings(perform_write(exchange, verb, write, target, rendering), &warnings))
 }
@@ -68,7 +68,7 @@ fn perform_write(
             Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
-            let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
+            let update = Modification::Patch(Patch::parse(write.content_type, &write.body, target.resource.is_custom)?);
             let outcome = exchange.write_with_rules(&target, |state| state.update(&target, &update))?;
             Ok(object_response(200, rendering, outcome.object()))
         }
@@ -80,7 +80,7 @@ fn perform_write(
             let mut response = deletion_response(&target, &outcome, rendering);
             // As on a real server, the code is 202 if the object still exists and the request sets `orphanDependents`
             // to false. Such a client waits for the deletion of the dependents.
-            if matches!(outcome, Outcome::Stored(_)) && options.deletes_dependents {
+            if matches!(outcome, WriteOutcome::Stored(_)) && options.deletes_dependents {
                 response.code = 202;
             }
             Ok(response)
@@ -111,7 +111,7 @@ async fn delete_selected(
     selector: &Selector,
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
-    exchange.backend().confirm().await?;
+    exchange.backend().confirm_newest_revision().await?;
     // The response contains the objects before their deletion, read like a page with an exact version.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };
@@ -133,7 +133,7 @@ async fn delete_selected(
 }
 
 /// Creates the response of a deletion: usually a `Status`; the object for a few kinds, and if the object still exists.
-fn deletion_response(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> ApiResponse {
+fn deletion_response(target: &WriteTarget, outcome: &WriteOutcome, rendering: &Rendering) -> ApiResponse {
     let resource = &target.resource.name;
     let returns_object = match resource.group() {
         "" => matches!(
@@ -151,7 +151,7 @@ fn deletion_response(target: &WriteTarget, outcome: &Outcome, rendering: &Render
         "storage.k8s.io" => true,
         _ => false,
     };
-    if returns_object || matches!(outcome, Outcome::Stored(_)) {
+    if returns_object || matches!(outcome, WriteOutcome::Stored(_)) {
         return object_response(200, rendering, outcome.object());
     }
     let mut details = crate::status::object_details(resource, &target.name);
@@ -164,5 +164,5 @@ fn deletion_response(target: &WriteTarget, outcome: &Outcome, rendering: &Render
 
 /// Creates the response with an object in the requested form and encoding.
 fn object_response(code: u16, rendering: &Rendering, object: &Arc<Value>) -> ApiResponse {
-    ApiResponse::bytes(code, rendering.value(object)).with_content_type(rendering.encoding.content_type())
+    ApiResponse::bytes(code, rendering.encode(object)).with_content_type(rendering.encoding.content_type())
 }

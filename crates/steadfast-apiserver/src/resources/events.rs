@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::GroupResource;
 
 /// Collection that both API groups share.
-pub(super) static STORE: LazyLock<GroupResource> = LazyLock::new(|| GroupResource::new("", "events"));
+pub(super) static RESOURCE: LazyLock<GroupResource> = LazyLock::new(|| GroupResource::new("", "events"));
 
 /// Fields with another name in `events.k8s.io/v1`; the name in `v1` comes first.
 const NAMES: &[(&str, &str)] = &[
@@ -23,12 +23,12 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Converts an event of `v1` to `events.k8s.io/v1`.
-pub(super) fn to_new(event: &Value) -> Value {
+pub(super) fn to_events_v1(event: &Value) -> Value {
     renamed(event, "events.k8s.io/v1", |field| NAMES.iter().find(|(old, _)| *old == field).map(|(_, new)| *new))
 }
 
 /// Converts an event of `events.k8s.io/v1` to `v1`.
-pub(super) fn to_core(event: &Value) -> Value {
+pub(super) fn to_core_v1(event: &Value) -> Value {
     renamed(event, "v1", core_name)
 }
 
@@ -57,7 +57,7 @@ fn renamed(event: &Value, api_version: &str, name: impl Fn(&str) -> Option<&'sta
 mod tests {
     use serde_json::json;
 
-    use super::{core_path, to_core, to_new};
+    use super::{core_path, to_core_v1, to_events_v1};
 
     #[test]
     fn event_conversion_round_trips() {
@@ -70,7 +70,7 @@ mod tests {
             "deprecatedCount": 2, "regarding": {"name": "p"}, "reason": "Begun", "reportingController": "c",
             "reportingInstance": "c-1",
         });
-        assert_eq!((to_new(&core), to_core(&new)), (new, core));
+        assert_eq!((to_events_v1(&core), to_core_v1(&new)), (new, core));
         assert_eq!((core_path("regarding.name"), core_path("reason")), ("involvedObject.name".into(), "reason".into()));
     }
 }

@@ -85,9 +85,9 @@ impl ServedResource {
     }
 
     /// Returns the collection of the objects, which two groups may share.
-    pub(crate) fn store(&self) -> &GroupResource {
+    pub(crate) fn storage_resource(&self) -> &GroupResource {
         let is_new_event = !self.is_custom && self.name.group() == "events.k8s.io" && self.name.resource() == "events";
-        if is_new_event { &events::STORE } else { &self.name }
+        if is_new_event { &events::RESOURCE } else { &self.name }
     }
 
     /// Returns whether the built-in kind has two versions with different fields.
@@ -97,7 +97,7 @@ impl ServedResource {
 
     /// Returns whether objects are stored in the form of another group with other field names.
     pub(crate) fn is_stored_as_another(&self) -> bool {
-        *self.store() != self.name
+        *self.storage_resource() != self.name
     }
 
     /// Returns the path of a selectable field in a stored object.
@@ -113,7 +113,7 @@ impl ServedResource {
     /// Converts an object of a version to its stored form.
     pub(crate) fn to_store(&self, mut object: Value, version: &str) -> Value {
         if self.is_stored_as_another() {
-            return events::to_core(&object);
+            return events::to_core_v1(&object);
         }
         if self.is_converted(version) {
             return autoscaling::to_v2(object);
@@ -127,7 +127,7 @@ impl ServedResource {
     /// Converts a stored object to a version. Shares the object if no conversion is needed.
     pub(crate) fn view(&self, stored: &Arc<Value>, version: &str) -> Arc<Value> {
         if self.is_stored_as_another() {
-            return Arc::new(events::to_new(stored));
+            return Arc::new(events::to_events_v1(stored));
         }
         if self.is_converted(version) {
             return Arc::new(autoscaling::to_v1(stored));

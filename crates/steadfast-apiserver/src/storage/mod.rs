@@ -16,7 +16,8 @@ pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
 pub(crate) use terminating::TerminatingNamespaces;
 pub(crate) use writes::{
-    Deletion, Dependents, Outcome, RequestProperties, Strictness, Update, Verdicts, Warnings, WriteTarget, scale_of,
+    Deletion, Dependents, FieldValidation, Modification, RequestProperties, RuleResults, Warnings, WriteOutcome,
+    WriteTarget, scale_of,
 };
 
 use crate::signal::Signal;

@@ -21,10 +21,12 @@ mod kinds;
 #[cfg(not(feature = "crd"))]
 mod no_definitions;
 #[cfg(not(feature = "crd"))]
-mod no_schemas;
+mod no_rule_results;
 #[cfg(not(feature = "crd"))]
-mod no_verdicts;
+mod no_schemas;
 mod request;
+#[cfg(feature = "crd")]
+mod rule_results;
 mod rules;
 mod scale;
 mod scale_fields;
@@ -34,22 +36,20 @@ mod services;
 mod typed;
 mod unknown;
 mod validation;
-#[cfg(feature = "crd")]
-mod verdicts;
 mod without_effect;
 
 #[cfg(not(feature = "crd"))]
 use no_definitions as definitions;
 #[cfg(not(feature = "crd"))]
-use no_schemas as schemas;
+use no_rule_results as rule_results;
 #[cfg(not(feature = "crd"))]
-use no_verdicts as verdicts;
+use no_schemas as schemas;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use dependents::Dependents;
-pub(crate) use request::{Outcome, RequestProperties, Strictness, Update, Warnings, WriteTarget};
+pub(crate) use request::{FieldValidation, Modification, RequestProperties, Warnings, WriteOutcome, WriteTarget};
+pub(crate) use rule_results::RuleResults;
 pub(crate) use scale::scale_of;
-pub(crate) use verdicts::Verdicts;
 
 use kinds::{holds_contents, is_created_by_updates, is_definition};
 
@@ -104,7 +104,7 @@ impl State {
         without_effect::warn(target, &object);
         // Validation comes first: an invalid object whose name exists reports its own errors, as on the real server.
         let key = ObjectKey::new(&target.namespace, &name);
-        if let Some(existing) = self.latest(target.store(), &key) {
+        if let Some(existing) = self.latest(target.storage_resource(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);
             if existing.object.as_deref().is_some_and(metadata::is_terminating) {
                 status.message = format!("object is being deleted: {}", status.message);
@@ -112,9 +112,9 @@ impl State {
             return Err(status);
         }
         defaults::on_write(target.group_resource(), &name, &mut object);
-        if let Some(tracking) = target.tracking(&self.clock.timestamp()).filter(|_| !is_applied) {
-            tracking.trim(&mut object);
-            tracking.create(status, &mut object);
+        if let Some(field_management) = target.field_management(&self.clock.timestamp()).filter(|_| !is_applied) {
+            field_management.trim(&mut object);
+            field_management.create(status, &mut object);
         }
         if is_definition(target.group_resource()) && object.pointer("/status/conditions").is_none() {
             object["status"]["conditions"] = Value::Null;
@@ -134,7 +134,7 @@ impl State {
         if target.is_dry_run {
             return Ok(Arc::new(object));
         }
-        let change = self.append(target.store(), key, Some(object), None);
+        let change = self.append(target.storage_resource(), key, Some(object), None);
         let mut stored = change.object.clone().unwrap_or_default();
         if is_definition(target.group_resource()) {
             let established = self.mark_established(target, &change.name, &stored)?;
@@ -153,10 +153,10 @@ impl State {
         target: &WriteTarget,
         mut object: Value,
     ) -> Result<(Arc<Value>, bool), Status> {
-        let is_missing = self.latest(target.store(), &target.key()).is_none();
+        let is_missing = self.latest(target.storage_resource(), &target.key()).is_none();
         if !is_missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
             // An existing object, a subresource or another kind takes the ordinary path.
-            return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
+            return Ok((self.update(target, &Modification::Replace(object))?.into_object(), false));
         }
         validation::complete_identity(&mut object, target)?;
         fields::check_types(target, &object, false)?;
@@ -188,21 +188,21 @@ impl State {
     /// Applies an object, or creates it. Returns the object, and whether it was created.
     pub(crate) fn apply(&mut self, target: &WriteTarget, applied: &Value) -> Result<(Arc<Value>, bool), Status> {
         let resource = target.group_resource();
-        let existing = self.latest(target.store(), &target.key()).and_then(|change| change.object.clone());
+        let existing = self.latest(target.storage_resource(), &target.key()).and_then(|change| change.object.clone());
         if existing.is_none() && target.part == Part::Status {
             return Err(Status::not_found(resource, &target.name));
         }
         // The stored version may differ from the version of the request.
         let existing = existing.map(|stored| target.resource.view(&stored, target.version()));
         let now = &self.clock.timestamp();
-        let Some(tracking) = target.tracking(now) else {
+        let Some(field_management) = target.field_management(now) else {
             return Err(Status::bad_request("an apply requires a field manager; set fieldManager"));
         };
-        let object = tracking.apply(existing.as_deref(), applied)?;
+        let object = field_management.apply(existing.as_deref(), applied)?;
         unknown::check_applied(target)?;
         fields::check_applied(target, applied, &object)?;
         if existing.is_some() {
-            return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
+            return Ok((self.update(target, &Modification::Applied(object))?.into_object(), false));
         }
         let uid = metadata::text(&object, "uid");
         if !uid.is_empty() {
@@ -220,17 +220,17 @@ impl State {
     }
 
     /// Changes an object.
-    pub(crate) fn update(&mut self, target: &WriteTarget, update: &Update) -> Result<Outcome, Status> {
+    pub(crate) fn update(&mut self, target: &WriteTarget, update: &Modification) -> Result<WriteOutcome, Status> {
         let resource = target.group_resource().clone();
         let key = target.key();
         // An object with a wrong kind, namespace or name is rejected before the lookup of the existing object.
         let sent_object = prepare_sent_object(target, update)?;
-        let Some(stored) = self.latest(target.store(), &key).and_then(|change| change.object.clone()) else {
+        let Some(stored) = self.latest(target.storage_resource(), &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
         let existing = target.resource.view(&stored, target.version());
         let (mut desired, managed) = match (sent_object, update) {
-            (None, Update::Patch(patch)) => apply_patch(target, patch, &existing)?,
+            (None, Modification::Patch(patch)) => apply_patch(target, patch, &existing)?,
             (sent_object, _) => sent_object.unwrap_or_default(),
         };
         // The preconditions are checked against the state that this write replaces. The lock of the store makes the
@@ -276,15 +276,15 @@ impl State {
         validation::reject(target, &target.name, &causes)?;
         rules::warn_of_finalizers(target, Some(&existing), &object);
         defaults::on_write(&resource, &target.name, &mut object);
-        if let Update::Applied(_) = update {
+        if let Modification::Applied(_) = update {
             metadata::set(&mut object, "managedFields", managed);
-        } else if let Some(tracking) = target.tracking(&self.clock.timestamp()) {
+        } else if let Some(field_management) = target.field_management(&self.clock.timestamp()) {
             // Field management compares the object as sent, with the metadata after normalization.
             let tracked_object = tracked_object.map(|mut tracked_object| {
                 tracked_object["metadata"] = object["metadata"].clone();
                 tracked_object
             });
-            tracking.update(&existing, managed.as_ref(), tracked_object.as_ref(), &mut object);
+            field_management.update(&existing, managed.as_ref(), tracked_object.as_ref(), &mut object);
         }
         // An update that omits these fields keeps them, but they lose their manager.
         for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
@@ -297,23 +297,23 @@ impl State {
         let object = target.resource.to_store(object, target.version());
         // As on the real server, an update without a difference keeps the version and causes no event.
         if object == *stored {
-            return Ok(Outcome::Stored(stored));
+            return Ok(WriteOutcome::Stored(stored));
         }
         if target.is_dry_run {
-            return Ok(Outcome::Stored(Arc::new(object)));
+            return Ok(WriteOutcome::Stored(Arc::new(object)));
         }
         // The update removed the last finalizer, which completes the pending deletion.
         if metadata::is_terminating(&existing) && !metadata::has_finalizers(&object) && !holds_contents(&resource) {
-            self.remove(target.store(), &key, stored);
-            return Ok(Outcome::Deleted(Arc::new(object)));
+            self.remove(target.storage_resource(), &key, stored);
+            return Ok(WriteOutcome::Deleted(Arc::new(object)));
         }
-        let change = self.append(target.store(), key, Some(object), Some(stored));
+        let change = self.append(target.storage_resource(), key, Some(object), Some(stored));
         // Without finalizers, the object still remains until its contents are deleted.
         if metadata::is_terminating(&existing) && holds_contents(&resource) {
             // The update may have removed the last finalizer of a namespace without contents.
             self.remove_empty_containers();
         }
-        Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
+        Ok(WriteOutcome::Stored(change.object.clone().unwrap_or_default()))
     }
 
     /// Rejects new objects of a definition that is being deleted.
@@ -387,18 +387,18 @@ impl State {
         // The second change uses the status part, so that the specification cannot change.
         set_status(&mut object, Some(definitions::established_status(definition, &self.clock.timestamp())));
         let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
-        self.update(&target, &Update::Replace(object)).map(Outcome::into_object)
+        self.update(&target, &Modification::Replace(object)).map(WriteOutcome::into_object)
     }
 }
 
 /// Returns the object of the update, if the update contains one, and its managers.
-fn prepare_sent_object(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
-    let (Update::Replace(object) | Update::Applied(object)) = update else { return Ok(None) };
+fn prepare_sent_object(target: &WriteTarget, update: &Modification) -> Result<Option<(Value, Option<Value>)>, Status> {
+    let (Modification::Replace(object) | Modification::Applied(object)) = update else { return Ok(None) };
     let mut object = object.clone();
     validation::complete_identity(&mut object, target)?;
     // An empty list of managers is dropped from the metadata, but resets the existing managers.
     let managed = object.pointer(metadata::MANAGED_FIELDS).cloned();
-    if let Update::Applied(_) = update {
+    if let Modification::Applied(_) = update {
         fields::prepare_applied(target, &mut object);
     } else {
         prepare(target, &mut object)?;
@@ -428,11 +428,16 @@ fn apply_patch(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<
 }
 
 /// Checks the version and the UID in the update against the existing object.
-fn check_preconditions(target: &WriteTarget, update: &Update, existing: &Value, desired: &Value) -> Result<(), Status> {
-    if !matches!(update, Update::Applied(_)) {
+fn check_preconditions(
+    target: &WriteTarget,
+    update: &Modification,
+    existing: &Value,
+    desired: &Value,
+) -> Result<(), Status> {
+    if !matches!(update, Modification::Applied(_)) {
         validation::check_version_present(target, desired)?;
     }
-    if let Update::Replace(_) = update {
+    if let Modification::Replace(_) = update {
         validation::check_uid(target, existing, desired)?;
     }
     validation::check_version(target, existing, desired)

@@ -380,7 +380,7 @@ async fn delay_applies_to_responses() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_watch_is_closed() {
-    let server = ApiServer::builder().in_memory().slow_watch(100, Duration::from_secs(5)).start().await.unwrap();
+    let server = ApiServer::builder().in_memory().slow_watch_limits(100, Duration::from_secs(5)).start().await.unwrap();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.create(&config_map("a")).unwrap();

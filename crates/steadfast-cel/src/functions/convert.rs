@@ -163,5 +163,5 @@ fn duration<'a>(value: &CelValue<'a>, _: &mut Meter) -> CallResult<'a> {
 /// Returns the nanoseconds until the next second if `timestamp` advances with the clock, and `None` if it is constant.
 fn next_second(timestamp: &CelTimestamp) -> Option<i128> {
     let elapsed = timestamp.instant.as_nanosecond().rem_euclid(1_000_000_000);
-    (timestamp.rate != 0).then_some(1_000_000_000 - elapsed)
+    (timestamp.clock_rate != 0).then_some(1_000_000_000 - elapsed)
 }

@@ -44,7 +44,7 @@ fn timestamp_part(
         "getMilliseconds" => (i64::from(local.millisecond()), MILLISECOND_NANOS),
         _ => return Ok(None),
     };
-    if timestamp.rate != 0 {
+    if timestamp.clock_rate != 0 {
         // Offsets are whole minutes, so a local hour or day can start in the middle of an hour of UTC. The re-check at
         // the next minute covers these parts.
         let unit = if unit == HOUR_NANOS { MINUTE_NANOS } else { unit };
@@ -63,12 +63,12 @@ fn duration_part(name: &str, duration: CelDuration, meter: &mut Meter) -> Option
         "getMilliseconds" => (nanos % SECOND_NANOS / MILLISECOND_NANOS, MILLISECOND_NANOS),
         _ => return None,
     };
-    let speed = i128::from(duration.rate.unsigned_abs());
+    let speed = i128::from(duration.clock_rate.unsigned_abs());
     if speed != 0 {
         // The rate decides the direction: a growing duration passes the next unit, and a shrinking duration leaves the
         // current one.
         let nanos_to_change =
-            if duration.rate > 0 { unit - nanos.rem_euclid(unit) } else { nanos.rem_euclid(unit) + 1 };
+            if duration.clock_rate > 0 { unit - nanos.rem_euclid(unit) } else { nanos.rem_euclid(unit) + 1 };
         meter.recheck_after(Some((nanos_to_change + speed - 1) / speed));
     }
     i64::try_from(part).ok()

@@ -9,7 +9,7 @@ use steadfast_audit::AuditEndpoint;
 use tokio::time::sleep;
 
 use crate::cli::AuditArgs;
-use crate::connect::{self, connect_edited, settings};
+use crate::connect::{self, config_with_flags, connect_edited};
 use crate::console;
 use crate::failure::Failure;
 use crate::server_address::{direct_to, host_and_port, resolve, url_of};
@@ -23,7 +23,7 @@ const RESOLVE_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Connects to each endpoint of the command line, or else to each address of the server's name.
 pub(super) async fn connect(args: &AuditArgs) -> Result<Vec<AuditEndpoint>, Failure> {
     let connection_args = args.connection.clone();
-    let read = tokio::task::spawn_blocking(move || settings(&connection_args));
+    let read = tokio::task::spawn_blocking(move || config_with_flags(&connection_args));
     let (config, _) = read.await.map_err(Failure::run)??;
     if args.endpoints.is_empty() && proxy_name(&config).is_some() {
         // The proxy resolves the name, so the addresses are not visible from here.
@@ -43,7 +43,8 @@ pub(super) async fn connect(args: &AuditArgs) -> Result<Vec<AuditEndpoint>, Fail
     Ok(connected)
 }
 
-/// Returns the name of an endpoint in findings and metrics. A URL may contain credentials, so only host and port are shown.
+/// Returns the name of an endpoint in findings and metrics. A URL may contain credentials, so only host and port are
+/// shown.
 fn name(url: &Uri) -> String {
     match host_and_port(url) {
         (host, port) if host.contains(':') => format!("[{host}]:{port}"),

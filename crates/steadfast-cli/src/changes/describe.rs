@@ -26,7 +26,7 @@ use super::diff::{Change, Detail, diff};
 use super::kind::Kind;
 use super::manager;
 use super::noise::is_noise;
-use super::phrases::{Phrase, Phrases, Tone, transition};
+use super::phrases::{DescriptionBuilder, HealthEffect, Phrase, transition};
 use super::secrets::Redaction;
 use super::value_text::short;
 
@@ -103,7 +103,7 @@ pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value
     let redacted =
         |object| redaction.as_ref().map_or(Cow::Borrowed(object), |redaction| Cow::Owned(redaction.object(object)));
     let (old, new) = (redacted(old), redacted(new));
-    let mut phrases = Phrases::new(&old, &new, &changes);
+    let mut phrases = DescriptionBuilder::new(&old, &new, &changes);
     metadata::describe_lifecycle(&mut phrases);
     describe_kind(kind, &mut phrases);
     for column in columns {
@@ -114,7 +114,7 @@ pub(crate) fn describe(kind: &Kind, columns: &[Column], old: &Value, new: &Value
     Description { phrases: phrases.finish(), noise_count, managers }
 }
 
-fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
+fn describe_kind(kind: &Kind, phrases: &mut DescriptionBuilder<'_>) {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => pod::describe(phrases),
         ("", "Node") => node::describe(phrases),
@@ -143,10 +143,10 @@ fn describe_kind(kind: &Kind, phrases: &mut Phrases<'_>) {
     }
 }
 
-fn describe_column(column: &Column, phrases: &mut Phrases<'_>) {
+fn describe_column(column: &Column, phrases: &mut DescriptionBuilder<'_>) {
     let (old, new) = (column.value(phrases.old), column.value(phrases.new));
     if old != new && !phrases.take_changes(&column.pattern).is_empty() {
         let text = transition(&column.name, &short(old), &short(new));
-        phrases.say(Tone::Neutral, text);
+        phrases.add(HealthEffect::Neutral, text);
     }
 }

@@ -13,13 +13,13 @@ use super::value_text::short;
 
 /// Meaning of a phrase, for its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub(crate) enum HealthEffect {
     /// Neither good nor bad.
     Neutral,
     /// The object became healthier.
-    Good,
+    Improved,
     /// The object became less healthy.
-    Bad,
+    Degraded,
 }
 
 /// Part of a description.
@@ -28,11 +28,11 @@ pub(crate) struct Phrase {
     /// Text without characters that a terminal interprets.
     pub(crate) text: String,
     /// Meaning.
-    pub(crate) tone: Tone,
+    pub(crate) effect: HealthEffect,
 }
 
 /// Collector of the phrases about one change.
-pub(crate) struct Phrases<'a> {
+pub(crate) struct DescriptionBuilder<'a> {
     /// Previous state.
     pub(crate) old: &'a Value,
     /// Current state.
@@ -43,7 +43,7 @@ pub(crate) struct Phrases<'a> {
     minor: Vec<Phrase>,
 }
 
-impl<'a> Phrases<'a> {
+impl<'a> DescriptionBuilder<'a> {
     /// Creates an empty collector for `changes` from `old` to `new`.
     pub(crate) fn new(old: &'a Value, new: &'a Value, changes: &'a [Change<'a>]) -> Self {
         let described = vec![false; changes.len()];
@@ -51,17 +51,17 @@ impl<'a> Phrases<'a> {
     }
 
     /// Adds a phrase.
-    pub(crate) fn say(&mut self, tone: Tone, text: impl AsRef<str>) {
-        self.major.push(Phrase { text: escape(text.as_ref()).into_owned(), tone });
+    pub(crate) fn add(&mut self, effect: HealthEffect, text: impl AsRef<str>) {
+        self.major.push(Phrase { text: escape(text.as_ref()).into_owned(), effect });
     }
 
     /// Adds a phrase that is printed only if no other phrase exists.
-    pub(crate) fn say_minor(&mut self, text: impl AsRef<str>) {
-        self.minor.push(Phrase { text: escape(text.as_ref()).into_owned(), tone: Tone::Neutral });
+    pub(crate) fn add_fallback(&mut self, text: impl AsRef<str>) {
+        self.minor.push(Phrase { text: escape(text.as_ref()).into_owned(), effect: HealthEffect::Neutral });
     }
 
     /// Marks changes below `pattern` as described; returns whether such changes exist.
-    pub(crate) fn take_changed(&mut self, pattern: &str) -> bool {
+    pub(crate) fn consume_changed(&mut self, pattern: &str) -> bool {
         let mut is_changed = false;
         for (change, described) in self.changes.iter().zip(&mut self.described) {
             if change.path.starts_with(pattern) {
@@ -99,27 +99,27 @@ impl<'a> Phrases<'a> {
     }
 
     /// Adds `label old→new` if the value at `pattern` changed.
-    pub(crate) fn say_field_change(&mut self, label: &str, pattern: &str) {
-        if self.take_changed(pattern) {
+    pub(crate) fn add_field_change(&mut self, label: &str, pattern: &str) {
+        if self.consume_changed(pattern) {
             let (old, new) = (at(self.old, pattern), at(self.new, pattern));
-            self.say(Tone::Neutral, transition(label, &short(old), &short(new)));
+            self.add(HealthEffect::Neutral, transition(label, &short(old), &short(new)));
         }
     }
 
     /// Adds `label old→new` for a number that is 0 if it is missing.
-    pub(crate) fn say_count_change(&mut self, label: &str, pattern: &str, tone: Tone) {
-        if self.take_changed(pattern) {
+    pub(crate) fn add_count_change(&mut self, label: &str, pattern: &str, effect: HealthEffect) {
+        if self.consume_changed(pattern) {
             let (old, new) = (number(self.old, pattern), number(self.new, pattern));
             if old != new {
-                self.say(tone, format!("{label} {old}→{new}"));
+                self.add(effect, format!("{label} {old}→{new}"));
             }
         }
     }
 
     /// Adds `label +added −removed` for two sets. Does nothing if the sets are equal.
-    pub(crate) fn say_set_change(&mut self, label: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
+    pub(crate) fn add_set_change(&mut self, label: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) {
         if let Some(text) = difference(label, old, new) {
-            self.say(Tone::Neutral, text);
+            self.add(HealthEffect::Neutral, text);
         }
     }
 
@@ -128,8 +128,8 @@ impl<'a> Phrases<'a> {
         !self.major.is_empty()
     }
 
-    /// Returns the phrases. Changes that no phrase describes follow, with their paths; if there is no phrase at all, all
-    /// changes follow.
+    /// Returns the phrases. Changes that no phrase describes follow, with their paths; if there is no phrase at all,
+    /// all changes follow.
     pub(crate) fn finish(mut self) -> Vec<Phrase> {
         if self.major.is_empty() {
             self.major.append(&mut self.minor);
@@ -138,7 +138,7 @@ impl<'a> Phrases<'a> {
         let undescribed = self.changes.iter().zip(&self.described).filter(|(_, described)| shows_all || !**described);
         let undescribed: Vec<String> = undescribed.map(|(change, _)| by_path(change)).collect();
         for text in undescribed {
-            self.say(Tone::Neutral, text);
+            self.add(HealthEffect::Neutral, text);
         }
         self.major
     }

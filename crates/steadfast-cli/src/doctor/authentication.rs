@@ -8,7 +8,7 @@ use steadfast::kube::config::AuthInfo;
 
 use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, post_json};
+use super::requests::{RequestError, post_json};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "authentication";
@@ -40,7 +40,7 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
 }
 
 /// Returns the user of the credentials, which is requested once.
-async fn user_review(context: &CheckContext) -> &Result<Value, CheckError> {
+async fn user_review(context: &CheckContext) -> &Result<Value, RequestError> {
     let request = async || {
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         post_json(&context.connection, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast::unstable::catalog::ServedResource;
 
 use super::finding::Finding;
-use super::requests::CheckError;
+use super::requests::RequestError;
 use super::watch_sample::WatchSample;
 
 /// Name of the check.
@@ -16,13 +16,13 @@ const MIN_SAMPLE: Duration = Duration::from_secs(5);
 
 /// Evaluates the short watches.
 pub(super) fn findings(
-    samples: &[(ServedResource, Result<WatchSample, CheckError>)],
+    samples: &[(ServedResource, Result<WatchSample, RequestError>)],
     sample: Duration,
 ) -> Vec<Finding> {
-    samples.iter().map(|(resource, result)| judge(resource, result, sample)).collect()
+    samples.iter().map(|(resource, result)| evaluate(resource, result, sample)).collect()
 }
 
-fn judge(resource: &ServedResource, result: &Result<WatchSample, CheckError>, length: Duration) -> Finding {
+fn evaluate(resource: &ServedResource, result: &Result<WatchSample, RequestError>, length: Duration) -> Finding {
     let watched = match result {
         Ok(watched) => watched,
         Err(error) => return Finding::not_checked(CHECK, resource, error),
@@ -72,7 +72,7 @@ mod tests {
     fn missing_bookmark_needs_newer_version() {
         let pods = default_resources(None).remove(0);
         let length = Duration::from_secs(10);
-        let severity = |sample: WatchSample, length| judge(&pods, &Ok(sample), length).severity;
+        let severity = |sample: WatchSample, length| evaluate(&pods, &Ok(sample), length).severity;
         let quiet = WatchSample { duration: length, ..WatchSample::default() };
         let advanced = WatchSample { has_advanced: true, ..quiet.clone() };
         let marked = WatchSample { bookmarks: vec![Duration::from_secs(8)], ..quiet.clone() };

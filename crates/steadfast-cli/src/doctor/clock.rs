@@ -24,7 +24,7 @@ pub(super) fn check(context: &CheckContext) -> Vec<Finding> {
         Some((rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?, version.sent, version.received))
     });
     vec![match date {
-        Some((date, sent, received)) => judge(server, skew(date, sent, received)),
+        Some((date, sent, received)) => evaluate(server, skew(date, sent, received)),
         None => Finding::not_checked(CHECK, server, "the response has no header Date"),
     }]
 }
@@ -43,7 +43,7 @@ fn skew(date: Timestamp, sent: Timestamp, received: Timestamp) -> SignedDuration
     }
 }
 
-fn judge(server: &str, skew: SignedDuration) -> Finding {
+fn evaluate(server: &str, skew: SignedDuration) -> Finding {
     let seconds = skew.abs().as_secs_f64();
     let direction = if skew.is_negative() { "behind" } else { "ahead of" };
     let message = format!("the clock of the server is {seconds:.0} s {direction} the clock of this machine");
@@ -75,7 +75,7 @@ mod tests {
         for (seconds, severity) in
             [(0, FindingSeverity::Ok), (-5, FindingSeverity::Warning), (60, FindingSeverity::Failure)]
         {
-            assert_eq!(judge("s", SignedDuration::from_secs(seconds)).severity, severity);
+            assert_eq!(evaluate("s", SignedDuration::from_secs(seconds)).severity, severity);
         }
     }
 }

@@ -10,7 +10,7 @@ use steadfast::kube::Config;
 use steadfast::unstable::catalog::ServedResource;
 use tokio::sync::OnceCell;
 
-use super::requests::{CheckError, Reply};
+use super::requests::{Reply, RequestError};
 use crate::server_address::host_and_port;
 
 /// Everything that a check needs.
@@ -28,7 +28,7 @@ pub(super) struct CheckContext {
     /// Response to `GET /version`, and the times before and after. `None` before the first response.
     pub(super) version: Option<VersionReply>,
     /// Response to the review of the user, which several checks need.
-    pub(super) user_review: Arc<OnceCell<Result<Value, CheckError>>>,
+    pub(super) user_review: Arc<OnceCell<Result<Value, RequestError>>>,
 }
 
 /// Response to the first request, with the local times around it.

@@ -9,7 +9,7 @@ use steadfast::unstable::percent_encoded;
 
 use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, get, get_json};
+use super::requests::{RequestError, get, get_json};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "conversion webhooks";
@@ -39,7 +39,7 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
         let server = context.connection.server();
         return vec![Finding::ok(CHECK, server, "no custom resource has a conversion webhook")];
     }
-    let lists = stream::iter(converted).map(|version| async move { of_version(context, &version).await });
+    let lists = stream::iter(converted).map(|version| async move { check_version(context, &version).await });
     findings.extend(lists.buffered(MAX_CONCURRENT_LISTS).collect::<Vec<_>>().await);
     findings
 }
@@ -105,7 +105,7 @@ fn versions(definition: &Value) -> Vec<ConvertedVersion> {
     versions.collect()
 }
 
-async fn of_version(context: &CheckContext, version: &ConvertedVersion) -> Finding {
+async fn check_version(context: &CheckContext, version: &ConvertedVersion) -> Finding {
     let ConvertedVersion { definition, path, version, webhook } = version;
     let subject = format!("{definition} {version}");
     let remedy = format!(
@@ -121,7 +121,7 @@ async fn of_version(context: &CheckContext, version: &ConvertedVersion) -> Findi
             remedy,
         ),
         Ok(time) => Finding::ok(CHECK, subject, format!("one object was listed in {:.0} ms", time.as_secs_f64() * 1e3)),
-        Err(error @ (CheckError::Deadline(_) | CheckError::Status(500.., _))) => {
+        Err(error @ (RequestError::Deadline(_) | RequestError::Status(500.., _))) => {
             Finding::failure(CHECK, subject, format!("one object cannot be listed: {error}"), EFFECT, remedy)
         }
         Err(error) => Finding::not_checked(CHECK, subject, error),

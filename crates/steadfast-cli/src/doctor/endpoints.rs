@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::context::CheckContext;
 use super::finding::Finding;
 use super::history::current_version;
-use super::requests::{CheckError, get, get_json};
+use super::requests::{RequestError, get, get_json};
 use super::streamed_lists::NO_OBJECT;
 use crate::server_address::{direct_to, resolve, url_of};
 
@@ -107,7 +107,7 @@ async fn compare(context: &CheckContext, resource: &ServedResource, address: Soc
             let reached = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
             Finding::ok(CHECK, address, format!("has reached version {version} of {resource} (its version: {reached})"))
         }
-        Err(error @ (CheckError::Deadline(_) | CheckError::Status(504, _))) => Finding::failure(
+        Err(error @ (RequestError::Deadline(_) | RequestError::Status(504, _))) => Finding::failure(
             CHECK,
             address,
             format!("this API server has not reached version {version} of {resource}, which another one has: {error}"),

@@ -9,7 +9,7 @@ use steadfast::unstable::catalog::ServedResource;
 
 use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, get_json, stream_error, watch};
+use super::requests::{RequestError, get_json, stream_error, watch};
 use crate::changes::text::plural;
 
 /// Name of the check.
@@ -29,10 +29,10 @@ const REMEDY: &str = "check whether the API servers restart often; raise --defau
 
 /// Tries watches of the first resource from older versions.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
-    vec![of_resource(context, context.first_resource()).await]
+    vec![check_resource(context, context.first_resource()).await]
 }
 
-async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Finding {
+async fn check_resource(context: &CheckContext, resource: &ServedResource) -> Finding {
     let path = context.path(resource);
     let current = match current_version(context, resource).await {
         Ok(version) => version.parse().ok(),
@@ -53,11 +53,11 @@ async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Findi
             Err(error) => return Finding::not_checked(CHECK, resource, error),
         }
     }
-    judge(resource, working, expired).with_data(json!({"current": current, "works": working, "expired": expired}))
+    evaluate(resource, working, expired).with_data(json!({"current": current, "works": working, "expired": expired}))
 }
 
 /// Judges the largest working and the smallest expired distance.
-fn judge(resource: &ServedResource, working: Option<u64>, expired: Option<u64>) -> Finding {
+fn evaluate(resource: &ServedResource, working: Option<u64>, expired: Option<u64>) -> Finding {
     match (working, expired) {
         (None, _) => Finding::failure(
             CHECK,
@@ -85,15 +85,15 @@ fn judge(resource: &ServedResource, working: Option<u64>, expired: Option<u64>) 
 }
 
 /// Returns the current version of the resource, by a consistent read.
-pub(super) async fn current_version(context: &CheckContext, resource: &ServedResource) -> Result<String, CheckError> {
+pub(super) async fn current_version(context: &CheckContext, resource: &ServedResource) -> Result<String, RequestError> {
     let list = get_json(&context.connection, &format!("{}?limit=1", context.path(resource))).await?;
     let version = list.pointer("/metadata/resourceVersion").and_then(|version| version.as_str());
     let version = version.filter(|version| !version.is_empty());
-    version.map(str::to_owned).ok_or_else(|| CheckError::Unreadable("the list has no resourceVersion".to_owned()))
+    version.map(str::to_owned).ok_or_else(|| RequestError::Unreadable("the list has no resourceVersion".to_owned()))
 }
 
 /// Returns whether a watch can start at `version`. Reads only the first record.
-async fn can_start(context: &CheckContext, path: &str, version: u64) -> Result<bool, CheckError> {
+async fn can_start(context: &CheckContext, path: &str, version: u64) -> Result<bool, RequestError> {
     let path = format!("{path}?watch=1&resourceVersion={version}&timeoutSeconds=1");
     let mut rejected = None;
     let ended = watch(&context.connection, &path, RECORD_DEADLINE, |record| {
@@ -122,7 +122,7 @@ mod tests {
             (Some(10), None, FindingSeverity::Ok),
             (Some(100), Some(1_000), FindingSeverity::Ok),
         ] {
-            assert_eq!(judge(&pods, working, expired).severity, severity, "{working:?} {expired:?}");
+            assert_eq!(evaluate(&pods, working, expired).severity, severity, "{working:?} {expired:?}");
         }
     }
 }

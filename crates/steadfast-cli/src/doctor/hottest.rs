@@ -6,7 +6,7 @@ use serde_json::json;
 use steadfast::unstable::catalog::ServedResource;
 
 use super::finding::Finding;
-use super::requests::CheckError;
+use super::requests::RequestError;
 use super::watch_sample::{ObjectChanges, WatchSample};
 
 /// Name of the check.
@@ -22,18 +22,18 @@ const MIN_OBSERVED_CHANGES: usize = 5;
 const MAX_REPORTED_OBJECTS: usize = 5;
 
 /// Evaluates the short watches.
-pub(super) fn findings(samples: &[(ServedResource, Result<WatchSample, CheckError>)]) -> Vec<Finding> {
+pub(super) fn findings(samples: &[(ServedResource, Result<WatchSample, RequestError>)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (resource, result) in samples {
         match result {
-            Ok(sample) => findings.extend(of_resource(resource, sample)),
+            Ok(sample) => findings.extend(check_resource(resource, sample)),
             Err(error) => findings.push(Finding::not_checked(CHECK, resource, error)),
         }
     }
     findings
 }
 
-fn of_resource(resource: &ServedResource, sample: &WatchSample) -> Vec<Finding> {
+fn check_resource(resource: &ServedResource, sample: &WatchSample) -> Vec<Finding> {
     let mut hottest: Vec<(&String, &ObjectChanges)> = sample.objects.iter().collect();
     hottest.sort_by_key(|(_, object)| std::cmp::Reverse(object.changes));
     hottest.truncate(MAX_REPORTED_OBJECTS);
@@ -89,7 +89,7 @@ mod tests {
         let object = |changes: usize| ObjectChanges { changes, managers: [("flipper".to_owned(), changes)].into() };
         let mut sample = WatchSample { events: 14, duration: Duration::from_secs(10), ..WatchSample::default() };
         sample.objects = [("default/hot".to_owned(), object(12)), ("default/calm".to_owned(), object(2))].into();
-        let findings = of_resource(&pods, &sample);
+        let findings = check_resource(&pods, &sample);
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert_eq!(findings[0].message, "84 changes per minute, most of default/hot (flipper)");
         assert_eq!(findings[1].severity, FindingSeverity::Warning);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use steadfast::unstable::catalog::ServedResource;
 
 use super::context::CheckContext;
-use super::requests::{CheckError, REQUEST_DEADLINE, get};
+use super::requests::{REQUEST_DEADLINE, RequestError, get};
 
 /// Numbers of objects in a page. The next smaller page is requested if the response is too large.
 const PAGE_SIZES: [usize; 3] = [100, 10, 1];
@@ -25,23 +25,23 @@ pub(super) struct ListSample {
 }
 
 /// Results by resource.
-pub(super) type ListSamples = Vec<(ServedResource, Result<ListSample, CheckError>)>;
+pub(super) type ListSamples = Vec<(ServedResource, Result<ListSample, RequestError>)>;
 
 /// Requests a page of each resource.
 pub(super) async fn collect(context: &CheckContext) -> ListSamples {
     let lists = stream::iter(context.resources.clone()).map(|resource| async move {
-        let sample = of_resource(context, &resource).await;
+        let sample = sample_resource(context, &resource).await;
         (resource, sample)
     });
     lists.buffered(MAX_CONCURRENT_LISTS).collect().await
 }
 
-async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Result<ListSample, CheckError> {
-    let mut ended = Err(CheckError::TooLarge);
+async fn sample_resource(context: &CheckContext, resource: &ServedResource) -> Result<ListSample, RequestError> {
+    let mut ended = Err(RequestError::TooLarge);
     for size in PAGE_SIZES {
         let path = format!("{}?limit={size}", context.path(resource));
         ended = get(&context.connection, &path, REQUEST_DEADLINE).await;
-        if !matches!(ended, Err(CheckError::TooLarge)) {
+        if !matches!(ended, Err(RequestError::TooLarge)) {
             break;
         }
     }

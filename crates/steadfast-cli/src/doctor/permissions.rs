@@ -8,7 +8,7 @@ use steadfast::unstable::catalog::ServedResource;
 use super::authentication::user_name;
 use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, post_json};
+use super::requests::{RequestError, post_json};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "permissions";
@@ -23,7 +23,7 @@ const MAX_CONCURRENT_REVIEWS: usize = 8;
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let questions = context.resources.len() * VERBS.len();
     // Results arrive in the order of the questions.
-    let results: Vec<Result<bool, CheckError>> = stream::iter(0..questions)
+    let results: Vec<Result<bool, RequestError>> = stream::iter(0..questions)
         .map(|number| review(context, &context.resources[number / VERBS.len()], VERBS[number % VERBS.len()]))
         .buffered(MAX_CONCURRENT_REVIEWS)
         .collect()
@@ -31,10 +31,10 @@ pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
     let denied = results.iter().any(|result| matches!(result, Ok(false)));
     let user = if denied { user_name(context).await } else { None };
     let of_resources = context.resources.iter().zip(results.chunks(VERBS.len()));
-    of_resources.map(|(resource, results)| judge(context, resource, results, user.as_deref())).collect()
+    of_resources.map(|(resource, results)| evaluate(context, resource, results, user.as_deref())).collect()
 }
 
-async fn review(context: &CheckContext, resource: &ServedResource, verb: &str) -> Result<bool, CheckError> {
+async fn review(context: &CheckContext, resource: &ServedResource, verb: &str) -> Result<bool, RequestError> {
     let served = &resource.api_resource;
     let mut attributes = json!({"group": served.group, "resource": served.plural, "verb": verb});
     if let Some(namespace) = context.namespace.as_deref().filter(|_| resource.namespaced) {
@@ -49,10 +49,10 @@ async fn review(context: &CheckContext, resource: &ServedResource, verb: &str) -
     Ok(response.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or_default())
 }
 
-fn judge(
+fn evaluate(
     context: &CheckContext,
     resource: &ServedResource,
-    results: &[Result<bool, CheckError>],
+    results: &[Result<bool, RequestError>],
     user: Option<&str>,
 ) -> Finding {
     let scope = match context.namespace.as_deref().filter(|_| resource.namespaced) {

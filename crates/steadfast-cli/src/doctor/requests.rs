@@ -21,7 +21,7 @@ pub(super) const MAX_BODY_BYTES: usize = 8 << 20;
 
 /// Reason why a request has no usable response.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum CheckError {
+pub(super) enum RequestError {
     /// No response, or an interrupted one.
     NoResponse(String),
     /// No complete response before the deadline.
@@ -34,7 +34,7 @@ pub(super) enum CheckError {
     Unreadable(String),
 }
 
-impl CheckError {
+impl RequestError {
     /// Returns the HTTP status of a rejected request.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
@@ -49,7 +49,7 @@ impl CheckError {
     }
 }
 
-impl std::fmt::Display for CheckError {
+impl std::fmt::Display for RequestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoResponse(reason) => f.write_str(reason),
@@ -73,45 +73,45 @@ pub(super) struct Reply {
 
 impl Reply {
     /// Returns the body of a successful response.
-    pub(super) fn json(&self) -> Result<Value, CheckError> {
+    pub(super) fn json(&self) -> Result<Value, RequestError> {
         if !self.status.is_success() {
             return Err(rejection(self.status, &self.body));
         }
-        serde_json::from_slice(&self.body).map_err(|error| CheckError::Unreadable(error.to_string()))
+        serde_json::from_slice(&self.body).map_err(|error| RequestError::Unreadable(error.to_string()))
     }
 }
 
 /// Returns the error of a response with the unsuccessful `status`.
-fn rejection(status: StatusCode, body: &[u8]) -> CheckError {
+fn rejection(status: StatusCode, body: &[u8]) -> RequestError {
     // API servers explain a rejection in a `Status`. A proxy may send HTML, which does not help.
     let explanation: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = explanation["message"].as_str().or(status.canonical_reason()).unwrap_or_default();
-    CheckError::Status(status.as_u16(), message.to_owned())
+    RequestError::Status(status.as_u16(), message.to_owned())
 }
 
 /// Returns the error of an `ERROR` record of a watch; `None` for another record.
-pub(super) fn stream_error(record: &Value) -> Option<CheckError> {
+pub(super) fn stream_error(record: &Value) -> Option<RequestError> {
     if record["type"] != "ERROR" {
         return None;
     }
     let status = &record["object"];
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
     let message = status["message"].as_str().unwrap_or_default();
-    Some(CheckError::Status(code, message.to_owned()))
+    Some(RequestError::Status(code, message.to_owned()))
 }
 
 /// Sends `GET path` and reads the response.
-pub(super) async fn get(connection: &Connection, path: &str, deadline: Duration) -> Result<Reply, CheckError> {
+pub(super) async fn get(connection: &Connection, path: &str, deadline: Duration) -> Result<Reply, RequestError> {
     send(connection, Method::GET, path, Vec::new(), deadline).await
 }
 
 /// Sends `GET path` with the ordinary deadline, and returns the JSON of a successful response.
-pub(super) async fn get_json(connection: &Connection, path: &str) -> Result<Value, CheckError> {
+pub(super) async fn get_json(connection: &Connection, path: &str) -> Result<Value, RequestError> {
     get(connection, path, REQUEST_DEADLINE).await?.json()
 }
 
 /// Posts `object` to `path`, and returns the JSON of a successful response.
-pub(super) async fn post_json(connection: &Connection, path: &str, object: &Value) -> Result<Value, CheckError> {
+pub(super) async fn post_json(connection: &Connection, path: &str, object: &Value) -> Result<Value, RequestError> {
     send(connection, Method::POST, path, object.to_string().into_bytes(), REQUEST_DEADLINE).await?.json()
 }
 
@@ -121,7 +121,7 @@ async fn send(
     path: &str,
     body: Vec<u8>,
     deadline: Duration,
-) -> Result<Reply, CheckError> {
+) -> Result<Reply, RequestError> {
     let started = Instant::now();
     let exchange = async {
         let response = connection.send(request(method, path, body, deadline)?).await.map_err(not_sent)?;
@@ -129,33 +129,33 @@ async fn send(
         let body = read_body(body).await?;
         Ok(Reply { status: head.status, headers: head.headers, body, elapsed: started.elapsed() })
     };
-    timeout(deadline, exchange).await.unwrap_or(Err(CheckError::Deadline(deadline)))
+    timeout(deadline, exchange).await.unwrap_or(Err(RequestError::Deadline(deadline)))
 }
 
 /// Reads a body of at most [`MAX_BODY_BYTES`].
-async fn read_body(body: ResponseBody) -> Result<Bytes, CheckError> {
+async fn read_body(body: ResponseBody) -> Result<Bytes, RequestError> {
     match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(CheckError::TooLarge),
+        Err(error) if error.is::<LengthLimitError>() => Err(RequestError::TooLarge),
         Err(error) => {
             let cause = error.downcast_ref::<TransportError>().map(TransportError::cause);
-            Err(CheckError::NoResponse(cause.unwrap_or_else(|| error.to_string())))
+            Err(RequestError::NoResponse(cause.unwrap_or_else(|| error.to_string())))
         }
     }
 }
 
-fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Result<Request<Body>, CheckError> {
+fn request(method: Method, path: &str, body: Vec<u8>, deadline: Duration) -> Result<Request<Body>, RequestError> {
     let request = Request::builder().method(method).uri(path).header("accept", "application/json");
     let request = request.header("content-type", "application/json");
     // A watch may be silent, so its body has no deadline of progress. The deadline of the check expires first.
     let deadlines = Deadlines { headers: Some(deadline * 2), progress: None };
-    request.extension(deadlines).body(Body::from(body)).map_err(|error| CheckError::NoResponse(error.to_string()))
+    request.extension(deadlines).body(Body::from(body)).map_err(|error| RequestError::NoResponse(error.to_string()))
 }
 
 /// Returns the cause of a transport error without its advice about repeated writes. The checks create no stored
 /// objects, so a repeated request is harmless.
-fn not_sent(error: SendError) -> CheckError {
-    CheckError::NoResponse(match error {
+fn not_sent(error: SendError) -> RequestError {
+    RequestError::NoResponse(match error {
         SendError::Transport(error) => error.cause(),
         other => other.to_string(),
     })
@@ -168,11 +168,11 @@ pub(super) async fn watch(
     path: &str,
     limit: Duration,
     mut read: impl FnMut(Value) -> ControlFlow<()> + Send,
-) -> Result<(), CheckError> {
+) -> Result<(), RequestError> {
     let opened = timeout(REQUEST_DEADLINE, async {
         connection.send(request(Method::GET, path, Vec::new(), REQUEST_DEADLINE)?).await.map_err(not_sent)
     });
-    let response = opened.await.unwrap_or(Err(CheckError::Deadline(REQUEST_DEADLINE)))?;
+    let response = opened.await.unwrap_or(Err(RequestError::Deadline(REQUEST_DEADLINE)))?;
     let (head, mut body) = response.into_parts();
     if !head.status.is_success() {
         // Without a complete body, a rejection still has its status.
@@ -182,7 +182,9 @@ pub(super) async fn watch(
     let records = async {
         let mut pending = Vec::new();
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| CheckError::NoResponse(error.cause()))?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|error| RequestError::NoResponse(error.cause()))?.into_data() else {
+                continue;
+            };
             if take_records(&mut pending, &data, &mut read)?.is_break() {
                 break;
             }
@@ -197,14 +199,14 @@ fn take_records(
     pending: &mut Vec<u8>,
     data: &Bytes,
     read: &mut impl FnMut(Value) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, CheckError> {
+) -> Result<ControlFlow<()>, RequestError> {
     for part in data.split_inclusive(|byte| *byte == b'\n') {
         pending.extend_from_slice(part);
         if pending.len() > MAX_BODY_BYTES {
-            return Err(CheckError::TooLarge);
+            return Err(RequestError::TooLarge);
         }
         if part.ends_with(b"\n") {
-            let record = serde_json::from_slice(pending).map_err(|error| CheckError::Unreadable(error.to_string()));
+            let record = serde_json::from_slice(pending).map_err(|error| RequestError::Unreadable(error.to_string()));
             pending.clear();
             if read(record?).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -230,6 +232,6 @@ mod tests {
         }
         assert_eq!(seen, [Some(1), Some(2), Some(3)]);
         let broken = take_records(&mut Vec::new(), &Bytes::from("<html>\n"), &mut |_| ControlFlow::Continue(()));
-        assert!(matches!(broken, Err(CheckError::Unreadable(_))));
+        assert!(matches!(broken, Err(RequestError::Unreadable(_))));
     }
 }

@@ -20,7 +20,7 @@ const LARGE_CACHE_BYTES: usize = 1 << 30;
 /// Evaluates the pages of objects.
 pub(super) fn findings(samples: &ListSamples) -> Vec<Finding> {
     let of_sample = |(resource, sample): &(ServedResource, Result<ListSample, _>)| match sample {
-        Ok(sample) => of_resource(resource, sample),
+        Ok(sample) => check_resource(resource, sample),
         Err(error) => Finding::not_checked(CHECK, resource, error),
     };
     samples.iter().map(of_sample).collect()
@@ -35,7 +35,7 @@ struct CacheEstimate {
     metadata: usize,
 }
 
-fn of_resource(resource: &ServedResource, sample: &ListSample) -> Finding {
+fn check_resource(resource: &ServedResource, sample: &ListSample) -> Finding {
     let sampled = sample.objects.len();
     let Some(count) = sample.count else {
         return Finding::not_checked(
@@ -103,11 +103,12 @@ fn estimate(resource: &ServedResource, sample: &ListSample, count: usize) -> Opt
 
 /// Memory of an object as its type in `k8s-openapi`, in percent of its memory as `DynamicObject`.
 ///
-/// Measured with pods; a test compares both. The program does not decode the types themselves, since their code would be a
-/// fifth of it.
+/// Measured with pods; a test compares both. The program does not decode the types themselves, since their code would
+/// be a fifth of it.
 const TYPED_PERCENT: usize = 55;
 
-/// Returns the memory of decoded objects that take `dynamic` bytes as `DynamicObject`, the form for kinds without a type.
+/// Returns the memory of decoded objects that take `dynamic` bytes as `DynamicObject`, the form for kinds without a
+/// type.
 fn decoded(resource: &ServedResource, dynamic: usize) -> usize {
     let group = &resource.api_resource.group;
     let is_built_in = !group.contains('.') || group.ends_with(".k8s.io");
@@ -210,9 +211,9 @@ mod tests {
     #[test]
     fn large_cache_is_reported_with_other_forms() {
         let sample = ListSample { objects: vec![pod("a")], count: Some(1_000_000) };
-        let finding = of_resource(&pods(), &sample);
+        let finding = check_resource(&pods(), &sample);
         assert!(finding.remedy.is_some_and(|remedy| remedy.contains("Lazy<K>")));
         let uncounted = ListSample { count: None, ..sample };
-        assert!(of_resource(&pods(), &uncounted).message.contains("does not report the number"));
+        assert!(check_resource(&pods(), &uncounted).message.contains("does not report the number"));
     }
 }

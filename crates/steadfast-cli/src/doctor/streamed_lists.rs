@@ -8,7 +8,7 @@ use steadfast::unstable::catalog::ServedResource;
 
 use super::context::CheckContext;
 use super::finding::Finding;
-use super::requests::{CheckError, stream_error, watch};
+use super::requests::{RequestError, stream_error, watch};
 
 /// Name of the check.
 pub(super) const CHECK: &str = "streamed lists";
@@ -24,10 +24,10 @@ const EFFECT: &str =
 
 /// Requests an empty streamed list of the first resource.
 pub(super) async fn check(context: &CheckContext) -> Vec<Finding> {
-    vec![of_resource(context, context.first_resource()).await]
+    vec![check_resource(context, context.first_resource()).await]
 }
 
-async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Finding {
+async fn check_resource(context: &CheckContext, resource: &ServedResource) -> Finding {
     let path = format!(
         "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5\
          &fieldSelector=metadata.name%3D{NO_OBJECT}",
@@ -59,7 +59,7 @@ async fn of_resource(context: &CheckContext, resource: &ServedResource) -> Findi
                 "use Kubernetes 1.34 or later; check whether a proxy removes the parameter sendInitialEvents",
             ),
         },
-        Err(CheckError::Status(400 | 422, reason)) => rejected(&reason),
+        Err(RequestError::Status(400 | 422, reason)) => rejected(&reason),
         Err(error) => Finding::not_checked(CHECK, resource, error),
     }
 }
@@ -74,7 +74,7 @@ enum Marker {
 
 impl Marker {
     fn of(record: &Value) -> Self {
-        if let Some(CheckError::Status(_, reason)) = stream_error(record) {
+        if let Some(RequestError::Status(_, reason)) = stream_error(record) {
             return Self::Rejected(reason);
         }
         let is_end = record.pointer("/object/metadata/annotations/k8s.io~1initial-events-end").is_some();

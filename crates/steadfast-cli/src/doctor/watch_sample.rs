@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::context::CheckContext;
 use super::history::current_version;
-use super::requests::{CheckError, stream_error, watch};
+use super::requests::{RequestError, stream_error, watch};
 use crate::changes::manager;
 
 /// Additional time for a watch to end after its timeout.
@@ -46,12 +46,12 @@ pub(super) struct ObjectChanges {
 }
 
 /// Watches all resources concurrently for the duration of the sample.
-pub(super) async fn collect(context: &CheckContext) -> Vec<(ServedResource, Result<WatchSample, CheckError>)> {
+pub(super) async fn collect(context: &CheckContext) -> Vec<(ServedResource, Result<WatchSample, RequestError>)> {
     let samples = context.resources.iter().map(async |resource| (resource.clone(), sample(context, resource).await));
     join_all(samples).await
 }
 
-async fn sample(context: &CheckContext, resource: &ServedResource) -> Result<WatchSample, CheckError> {
+async fn sample(context: &CheckContext, resource: &ServedResource) -> Result<WatchSample, RequestError> {
     // A watch without a version would start with all objects.
     let version = current_version(context, resource).await?;
     let seconds = context.sample.as_secs().max(1);
@@ -80,7 +80,7 @@ async fn sample(context: &CheckContext, resource: &ServedResource) -> Result<Wat
 
 impl WatchSample {
     fn record(&mut self, record: &Value, at: Duration) {
-        if let Some(CheckError::Status(_, message)) = stream_error(record) {
+        if let Some(RequestError::Status(_, message)) = stream_error(record) {
             self.error = Some(message);
         } else if record["type"] == "BOOKMARK" {
             self.bookmarks.push(at);

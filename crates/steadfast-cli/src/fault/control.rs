@@ -34,13 +34,13 @@ const MAX_BODY_BYTES: usize = 4096;
 const MAX_RESPONSE_BYTES: u64 = 1024 * 1024;
 
 /// The faults of a server, and a record of the active ones.
-pub(crate) struct Switchboard {
+pub(crate) struct FaultController {
     faults: Faults,
     replicas: usize,
     active: Mutex<Vec<(String, FaultSpec)>>,
 }
 
-impl Switchboard {
+impl FaultController {
     pub(crate) fn new(faults: Faults, replicas: usize) -> Self {
         Self { faults, replicas, active: Mutex::default() }
     }
@@ -69,8 +69,8 @@ impl Switchboard {
     }
 }
 
-/// Serves `switchboard` on a free port of 127.0.0.1 until the program ends; returns the address.
-pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<SocketAddr, Failure> {
+/// Serves `fault_controller` on a free port of 127.0.0.1 until the program ends; returns the address.
+pub(crate) async fn serve(fault_controller: Arc<FaultController>, token: &str) -> Result<SocketAddr, Failure> {
     let serve_error = |error| Failure::run(format!("the control endpoint for faults cannot be served: {error}"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(serve_error)?;
     let address = listener.local_addr().map_err(serve_error)?;
@@ -84,18 +84,18 @@ pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<
             };
             tokio::spawn(timeout(
                 REQUEST_TIMEOUT,
-                converse(stream, switchboard.clone(), expected_authorization.clone()),
+                converse(stream, fault_controller.clone(), expected_authorization.clone()),
             ));
         }
     });
     Ok(address)
 }
 
-async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected_authorization: Arc<str>) {
+async fn converse(stream: TcpStream, fault_controller: Arc<FaultController>, expected_authorization: Arc<str>) {
     let respond = service_fn(move |request: Request<Incoming>| {
-        let (switchboard, expected_authorization) = (switchboard.clone(), expected_authorization.clone());
+        let (fault_controller, expected_authorization) = (fault_controller.clone(), expected_authorization.clone());
         async move {
-            let (status, text) = respond(request, &switchboard, &expected_authorization).await;
+            let (status, text) = respond(request, &fault_controller, &expected_authorization).await;
             let mut response = Response::new(Full::new(Bytes::from(text)));
             *response.status_mut() = status;
             Ok::<_, Infallible>(response)
@@ -110,7 +110,7 @@ async fn converse(stream: TcpStream, switchboard: Arc<Switchboard>, expected_aut
 
 async fn respond(
     request: Request<Incoming>,
-    switchboard: &Switchboard,
+    fault_controller: &FaultController,
     expected_authorization: &str,
 ) -> (StatusCode, String) {
     let authorization = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
@@ -119,7 +119,7 @@ async fn respond(
         return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".to_owned());
     }
     match *request.method() {
-        Method::GET => (StatusCode::OK, switchboard.active()),
+        Method::GET => (StatusCode::OK, fault_controller.active()),
         Method::POST => {
             let Ok(body) = Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await else {
                 return (
@@ -127,7 +127,7 @@ async fn respond(
                     format!("the body cannot be read, or exceeds {MAX_BODY_BYTES} bytes\n"),
                 );
             };
-            match switchboard.switch(String::from_utf8_lossy(&body.to_bytes()).trim()) {
+            match fault_controller.switch(String::from_utf8_lossy(&body.to_bytes()).trim()) {
                 Ok(()) => (StatusCode::OK, String::new()),
                 Err(reason) => (StatusCode::BAD_REQUEST, format!("{reason}\n")),
             }

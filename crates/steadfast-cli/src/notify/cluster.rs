@@ -14,12 +14,14 @@ use parking_lot::{Mutex, MutexGuard};
 use steadfast::unstable::catalog::{Catalog, ServedResource, fetch_catalog};
 use steadfast::{Checkpoint, Connection};
 use steadfast_notify::{
-    Engine, MirrorFeed, Plan, StateFolder, Supervised, Supervisor, WatchSpec, config, forget_watermarks,
+    ClusterInformers, Engine, MirrorFeed, Plan, StateFolder, Supervised, Supervisor, config, forget_watermarks,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections::{MissingResource, ResolvedSource, connection, reject_invalid_selectors, resolve, watch_spec};
+use super::connections::{
+    MissingResource, ResolvedSource, cluster_informers, connection, reject_invalid_selectors, resolve,
+};
 use super::follow::{WatchedSource, view_sources, watch_sources};
 use crate::connect::{RequestFailure, classify};
 use crate::console;
@@ -154,7 +156,7 @@ struct ClusterData {
 #[derive(Clone)]
 struct ClusterLink {
     connection: Connection,
-    watch_spec: WatchSpec,
+    cluster_informers: ClusterInformers,
 }
 
 /// State of a cluster, for reports.
@@ -214,8 +216,8 @@ impl Cluster {
     }
 
     /// Returns the informers with their watch settings, or `None` before the first connection.
-    pub(super) fn watch_spec(&self) -> Option<WatchSpec> {
-        self.data().link.as_ref().map(|link| link.watch_spec.clone())
+    pub(super) fn cluster_informers(&self) -> Option<ClusterInformers> {
+        self.data().link.as_ref().map(|link| link.cluster_informers.clone())
     }
 
     /// Calls `visit` with all watched sources, and with the names of the rules that are incomplete.
@@ -308,16 +310,16 @@ impl Cluster {
         };
         let problem = |reason: String| plan.problem_with_cluster(&self.name, reason).to_string();
         let connection = connection.map_err(|reason| problem(reason.to_string()))?;
-        let mut watch_spec = watch_spec(&connection, &self.config);
+        let mut cluster_informers = cluster_informers(&connection, &self.config);
         if let Some(state) = &self.state {
             let file = state.checkpoint_of(&self.name, &self.config);
             // Opening reads and validates the whole file.
             let opened = tokio::task::spawn_blocking(move || Checkpoint::open(file)).await;
             let opened = opened.map_err(|error| error.to_string())?;
-            watch_spec.checkpoint = Some(opened.map_err(|error| error.to_string())?);
-            watch_spec.watermark_folder = Some(state.watermark_folder().to_owned());
+            cluster_informers.checkpoint = Some(opened.map_err(|error| error.to_string())?);
+            cluster_informers.watermark_folder = Some(state.watermark_folder().to_owned());
         }
-        Ok(ClusterLink { connection, watch_spec })
+        Ok(ClusterLink { connection, cluster_informers })
     }
 
     async fn discover(&self, link: &ClusterLink) -> Result<Arc<Catalog>, String> {
@@ -370,8 +372,8 @@ impl Cluster {
         // `follow` consumes the old list. The lock hides the empty list from reports.
         let previous_sources = std::mem::take(&mut data.watched_sources);
         let (watched_sources, failed) =
-            watch_sources(plan, &link.watch_spec, &self.shared_parts.engine, previous_sources, sources);
-        if let Some(folder) = &link.watch_spec.watermark_folder {
+            watch_sources(plan, &link.cluster_informers, &self.shared_parts.engine, previous_sources, sources);
+        if let Some(folder) = &link.cluster_informers.watermark_folder {
             forget_watermarks(folder, plan);
         }
         for (source, reason) in failed {
@@ -384,7 +386,7 @@ impl Cluster {
                 plan.rule(&missing.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
             };
             let reason = missing.iter().find(feeds_mirror).map(|missing| missing.problem.description.clone());
-            feed.set(&self.name, view_sources(plan, mirror, &link.watch_spec, &sources), reason);
+            feed.set(&self.name, view_sources(plan, mirror, &link.cluster_informers, &sources), reason);
         }
         data.watched_sources = watched_sources;
         data.is_attached = true;

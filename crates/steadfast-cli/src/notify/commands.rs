@@ -14,7 +14,7 @@ use steadfast_notify::explain::{NotCovered, explain as explain_rule};
 use steadfast_notify::rule::CompiledRule;
 use steadfast_notify::sink::MessageStream;
 use steadfast_notify::sink::stdout::JsonLines;
-use steadfast_notify::{Lookups, Plan, RuleSource, config, look_up};
+use steadfast_notify::{LookupSnapshot, Plan, RuleSource, config, lookup_snapshot};
 
 use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connect_all, resolve};
 use crate::connect::{RequestFailure, classify};
@@ -128,7 +128,7 @@ async fn lookups(
     rule: &CompiledRule,
     connected_cluster: &ConnectedCluster,
     subject: &EventSubject,
-) -> Result<Option<Arc<Lookups>>, Failure> {
+) -> Result<Option<Arc<LookupSnapshot>>, Failure> {
     let (resolved, _) = resolve(plan, &subject.cluster, |name| connected_cluster.catalog.find(name));
     // A rule for several namespaces has one source per namespace, and each source looks up objects of its own
     // namespace.
@@ -138,7 +138,7 @@ async fn lookups(
     };
     let source = resolved.into_iter().map(|resolved| resolved.source).find(is_of_object);
     let Some(source) = source else { return Ok(None) };
-    look_up(&connected_cluster.watch_spec, &subject.cluster, &source.lookups, CONNECT_TIMEOUT)
+    lookup_snapshot(&connected_cluster.cluster_informers, &subject.cluster, &source.lookups, CONNECT_TIMEOUT)
         .await
         .map_err(Failure::run)
 }

@@ -14,7 +14,7 @@ use steadfast::unstable::catalog::{Catalog, NotFound, ServedResource};
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_notify::config::{ClusterConfig, RuleConfig};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{LookupResource, Plan, RuleSource, WatchSpec};
+use steadfast_notify::{ClusterInformers, LookupResource, Plan, RuleSource};
 use tokio::time::timeout;
 
 use crate::connect::connect;
@@ -33,7 +33,7 @@ const SELECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct ConnectedCluster {
     pub(super) connection: Connection,
     pub(super) catalog: Catalog,
-    pub(super) watch_spec: WatchSpec,
+    pub(super) cluster_informers: ClusterInformers,
 }
 
 /// The connected clusters of a configuration, by name.
@@ -54,8 +54,8 @@ pub(super) async fn connect_all(plan: &Plan, fleet: Option<&Fleet>) -> Result<Co
         let connection =
             connection.map_err(|reason| Failure::config(plan.problem_with_cluster(name, reason.to_string())))?;
         let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
-        let watch_spec = watch_spec(&connection, cluster);
-        connected_clusters.insert(name.clone(), ConnectedCluster { connection, catalog, watch_spec });
+        let cluster_informers = cluster_informers(&connection, cluster);
+        connected_clusters.insert(name.clone(), ConnectedCluster { connection, catalog, cluster_informers });
     }
     Ok(connected_clusters)
 }
@@ -68,8 +68,8 @@ pub(super) async fn connect_possible(plan: &Plan) -> (ConnectedClusters, Vec<(St
         let attempt = async {
             let connection = connection(plan, cluster, None).await?;
             let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
-            let watch_spec = watch_spec(&connection, cluster);
-            Ok(ConnectedCluster { connection, catalog, watch_spec })
+            let cluster_informers = cluster_informers(&connection, cluster);
+            Ok(ConnectedCluster { connection, catalog, cluster_informers })
         };
         (name.clone(), attempt.await)
     });
@@ -103,10 +103,10 @@ pub(super) async fn connection(
 }
 
 /// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
-pub(super) fn watch_spec(connection: &Connection, cluster: &ClusterConfig) -> WatchSpec {
+pub(super) fn cluster_informers(connection: &Connection, cluster: &ClusterConfig) -> ClusterInformers {
     // Two connections may belong to clusters with equal names, before and after a reload.
     static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(0);
-    WatchSpec {
+    ClusterInformers {
         connection_id: NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed),
         factory: InformerFactory::new(connection),
         checkpoint: None,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::{
-    Engine, MirrorView, MirrorViewSource, Plan, RuleSource, RuleSubscription, WatchSpec, forget_unlisted, position_name,
+    ClusterInformers, Engine, MirrorView, MirrorViewSource, Plan, RuleSource, RuleSubscription, forget_unlisted,
+    position_name,
 };
 
 use super::connections::ConnectedClusters;
@@ -59,11 +60,11 @@ pub(super) fn forget_rules(watched_sources: &[WatchedSource], incomplete: &[&str
     }
 }
 
-/// Watches all of `sources` on `watch_spec`. Sources that `before` already watches continue without interruption; all
-/// other sources of `before` end. Also returns the sources that cannot be watched, with the errors.
+/// Watches all of `sources` on `cluster_informers`. Sources that `before` already watches continue without
+/// interruption; all other sources of `before` end. Also returns the sources that cannot be watched, with the errors.
 pub(super) fn watch_sources(
     plan: &Plan,
-    watch_spec: &WatchSpec,
+    cluster_informers: &ClusterInformers,
     engine: &Engine,
     mut previous: Vec<WatchedSource>,
     sources: impl IntoIterator<Item = RuleSource>,
@@ -77,7 +78,7 @@ pub(super) fn watch_sources(
         if let Some(mut existing) = existing {
             // Moves the handlers into the new subscription, so that unchanged streams keep their positions.
             let subscriptions = std::mem::take(&mut existing.subscriptions);
-            match RuleSubscription::start(watch_spec, &source, &streams, subscriptions, engine) {
+            match RuleSubscription::start(cluster_informers, &source, &streams, subscriptions, engine) {
                 Ok(subscriptions) => watched_sources.push(WatchedSource { subscriptions, ..existing }),
                 Err(reason) => failed.push((source, reason)),
             }
@@ -86,8 +87,8 @@ pub(super) fn watch_sources(
         // An informer that several rules share reports its diagnostics once.
         let is_first = !previous.iter().chain(&watched_sources).any(|other| other.watches(&source));
         let report_line = is_first.then(|| Arc::new(console::report) as Arc<_>);
-        let started = source.informer(watch_spec, report_line).and_then(|informer| {
-            let subscriptions = RuleSubscription::start(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
+        let started = source.informer(cluster_informers, report_line).and_then(|informer| {
+            let subscriptions = RuleSubscription::start(cluster_informers, &source, &streams, BTreeMap::new(), engine)?;
             Ok(WatchedSource { source: source.clone(), informer, subscriptions })
         });
         match started {
@@ -98,17 +99,21 @@ pub(super) fn watch_sources(
     (watched_sources, failed)
 }
 
-/// Returns the sources of `mirror` among `sources`, which are all on `watch_spec`.
+/// Returns the sources of `mirror` among `sources`, which are all on `cluster_informers`.
 pub(super) fn view_sources(
     plan: &Plan,
     mirror: &str,
-    watch_spec: &WatchSpec,
+    cluster_informers: &ClusterInformers,
     sources: &[RuleSource],
 ) -> Vec<MirrorViewSource> {
     let feeds = sources.iter().filter_map(|source| {
         let rule = plan.rule(&source.rule)?;
         let is_fed = rule.config.to.iter().any(|sink| sink == mirror);
-        is_fed.then(|| MirrorViewSource { watch_spec: watch_spec.clone(), source: source.clone(), rule: rule.clone() })
+        is_fed.then(|| MirrorViewSource {
+            cluster_informers: cluster_informers.clone(),
+            source: source.clone(),
+            rule: rule.clone(),
+        })
     });
     feeds.collect()
 }
@@ -126,8 +131,8 @@ pub(super) fn views(
             continue;
         };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view =
-                MirrorView::start(&connected_cluster.watch_spec, source.clone(), rule.clone()).map_err(Failure::run)?;
+            let view = MirrorView::start(&connected_cluster.cluster_informers, source.clone(), rule.clone())
+                .map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

@@ -52,7 +52,7 @@ impl FreshnessReporter {
                 (Some(doubt), Some((since, is_reported))) => {
                     if !*is_reported && now.duration_since(*since) >= MIN_REPORTED_DOUBT {
                         *is_reported = true;
-                        console::report(format_args!("! {source_name}: {}: {}", freshness.name(), doubt.why));
+                        console::report(format_args!("! {source_name}: {}: {}", freshness.name(), doubt.reason));
                     }
                 }
             }

@@ -60,7 +60,7 @@ impl SourceReport {
     /// Returns the state of the cache and the reason; `None` if the cache is synced and fresh.
     fn doubt(&self) -> Option<(&'static str, String)> {
         let freshness = self.informer.freshness();
-        let reason = freshness.doubt().map(|doubt| doubt.why.to_string());
+        let reason = freshness.doubt().map(|doubt| doubt.reason.to_string());
         // A cache before its first list may have no doubt yet, but its contents are incomplete.
         let reason = reason.or_else(|| (!self.informer.has_synced()).then(|| "it was not listed yet".to_owned()))?;
         Some((freshness.name(), reason))

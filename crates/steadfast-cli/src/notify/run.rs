@@ -276,11 +276,14 @@ impl NotifyProgram {
         };
         let delivered = async {
             // Handlers deliver their pending events, and settled positions are written to the checkpoint.
-            let watch_specs = clusters.iter().filter_map(|cluster| cluster.watch_spec());
+            let watch_specs = clusters.iter().filter_map(|cluster| cluster.cluster_informers());
             // The leader delivers the pending messages of a standby.
             let is_standby = engine.replication().gate().permit().is_none();
             let drain = if is_standby { Duration::ZERO } else { drain };
-            join_all(watch_specs.map(async |watch_spec| watch_spec.factory.shutdown_drained(drain).await)).await;
+            join_all(
+                watch_specs.map(async |cluster_informers| cluster_informers.factory.shutdown_drained(drain).await),
+            )
+            .await;
             engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
         let drained = async {

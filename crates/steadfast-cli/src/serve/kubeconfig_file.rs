@@ -47,12 +47,12 @@ impl KubeconfigFile {
     }
 
     /// Removes the entries, and also a file created for them.
-    pub(crate) fn withdraw(mut self) -> Result<(), Failure> {
+    pub(crate) fn remove(mut self) -> Result<(), Failure> {
         self.remove_entries().map_err(|reason| update_failure(&self.file, &reason))
     }
 
     fn remove_entries(&mut self) -> Result<(), UpdateError<MergeError>> {
-        // `take` limits the removal to once, since both `withdraw` and `drop` call this function.
+        // `take` limits the removal to once, since both `remove` and `drop` call this function.
         if !std::mem::take(&mut self.is_merged) || self.folder.is_some() || !self.file.exists() {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl KubeconfigFile {
 
 impl Drop for KubeconfigFile {
     fn drop(&mut self) {
-        // Errors are ignored here: `withdraw` reports them.
+        // Errors are ignored here: `remove` reports them.
         let _ = self.remove_entries();
         if let Some(folder) = &self.folder {
             let _ = fs::remove_dir_all(folder);

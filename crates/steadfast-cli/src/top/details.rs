@@ -10,7 +10,7 @@ use super::row::RowKey;
 use super::tab::Tab;
 use crate::changes::describe::Content;
 use crate::changes::kind::Kind;
-use crate::changes::phrases::{Phrase, Tone};
+use crate::changes::phrases::{HealthEffect, Phrase};
 use crate::changes::text::escape;
 use crate::watch::object_format::yaml;
 
@@ -74,23 +74,23 @@ impl DetailsPage {
 impl PageLine {
     /// Creates a line of one part, and escapes its text.
     pub(super) fn plain(text: &str) -> Self {
-        Self::toned(Tone::Neutral, text)
+        Self::with_effect(HealthEffect::Neutral, text)
     }
 
     /// Creates a line of one part with a tone, and escapes its text.
-    pub(super) fn toned(tone: Tone, text: &str) -> Self {
-        Self { time: None, parts: vec![Phrase { text: escape(text).into_owned(), tone }] }
+    pub(super) fn with_effect(effect: HealthEffect, text: &str) -> Self {
+        Self { time: None, parts: vec![Phrase { text: escape(text).into_owned(), effect }] }
     }
 
     fn change(change: DescribedChange) -> Self {
-        let mut parts = vec![Phrase { text: format!("{} ", change.symbol), tone: Tone::Neutral }];
+        let mut parts = vec![Phrase { text: format!("{} ", change.symbol), effect: HealthEffect::Neutral }];
         for (index, phrase) in change.phrases.into_iter().enumerate() {
             if index > 0 {
-                parts.push(Phrase { text: ", ".to_owned(), tone: Tone::Neutral });
+                parts.push(Phrase { text: ", ".to_owned(), effect: HealthEffect::Neutral });
             }
             parts.push(phrase);
         }
-        parts.push(Phrase { text: escape(&change.state).into_owned(), tone: Tone::Neutral });
+        parts.push(Phrase { text: escape(&change.state).into_owned(), effect: HealthEffect::Neutral });
         Self { time: Some(change.time), parts }
     }
 }
@@ -138,8 +138,8 @@ impl Details {
         }
         let Some(row) = tab.table.row(&self.key) else {
             let note = "the object was deleted; this is its last state";
-            if self.yaml.first() != Some(&PageLine::toned(Tone::Bad, note)) {
-                self.yaml.insert(0, PageLine::toned(Tone::Bad, note));
+            if self.yaml.first() != Some(&PageLine::with_effect(HealthEffect::Degraded, note)) {
+                self.yaml.insert(0, PageLine::with_effect(HealthEffect::Degraded, note));
             }
             return;
         };
@@ -148,7 +148,10 @@ impl Details {
         let printable = redaction.map_or_else(|| object.clone(), |redaction| redaction.object(&object));
         let mut lines: Vec<PageLine> = yaml(&printable).lines().take(MAX_LINES).map(PageLine::plain).collect();
         if lines.len() == MAX_LINES {
-            lines.push(PageLine::toned(Tone::Bad, "the object has more lines; `steadfast watch -o yaml` prints all"));
+            lines.push(PageLine::with_effect(
+                HealthEffect::Degraded,
+                "the object has more lines; `steadfast watch -o yaml` prints all",
+            ));
         }
         self.yaml = lines;
     }

@@ -13,7 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::details::{MAX_LINES, PageLine};
 use super::row::RowKey;
 use crate::changes::kind::Kind;
-use crate::changes::phrases::{Tone, event_time};
+use crate::changes::phrases::{HealthEffect, event_time};
 use crate::changes::state::state;
 use crate::discovery::event_resource;
 use crate::log_lines::next_line;
@@ -87,7 +87,7 @@ pub(super) fn load_events(connection: Connection, key: RowKey, kind: Kind, sende
                 lines.push(PageLine::plain(if is_fresh { "no events" } else { "waiting for events" }));
             }
             if freshness.doubt().is_some() {
-                lines.insert(0, PageLine::toned(Tone::Bad, &freshness.to_string()));
+                lines.insert(0, PageLine::with_effect(HealthEffect::Degraded, &freshness.to_string()));
             }
             if !sender.send(PageUpdate::Replace(lines)).await || changed.changed().await.is_err() {
                 return;
@@ -104,15 +104,16 @@ fn event_lines(events: &[Value]) -> Vec<PageLine> {
         .iter()
         .map(|event| {
             let is_warning = event.get("type").and_then(Value::as_str) == Some("Warning");
-            let tone = if is_warning { Tone::Bad } else { Tone::Neutral };
-            PageLine { time: event_time(event), ..PageLine::toned(tone, &state(&kind, &[], event)) }
+            let effect = if is_warning { HealthEffect::Degraded } else { HealthEffect::Neutral };
+            PageLine { time: event_time(event), ..PageLine::with_effect(effect, &state(&kind, &[], event)) }
         })
         .collect();
     lines.sort_by_key(|line| std::cmp::Reverse(line.time));
     lines
 }
 
-/// Starts the page of the logs of a pod: all containers, each line with the name of its container if the pod has several.
+/// Starts the page of the logs of a pod: all containers, each line with the name of its container if the pod has
+/// several.
 pub(super) fn load_logs(connection: Connection, key: RowKey, pod: Value, sender: PageSender) -> PageTask {
     let task = tokio::spawn(async move {
         let containers: Vec<String> = ["/spec/initContainers", "/spec/containers"]
@@ -175,7 +176,7 @@ fn log_line(prefix: &str, line: &[u8]) -> PageUpdate {
 }
 
 fn failure(text: &str) -> PageUpdate {
-    PageUpdate::Append(PageLine::toned(Tone::Bad, text))
+    PageUpdate::Append(PageLine::with_effect(HealthEffect::Degraded, text))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Connects the model with the cluster and the terminal: keys and changes enter the model, and its effects are executed.
+//! Connects the model with the cluster and the terminal: keys and changes enter the model, and its effects are
+//! executed.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -21,7 +22,7 @@ use super::opening::{OpenedTab, Opener, WatchedTab};
 use super::pages::{NumberedUpdate, PageSender, PageTask, PageUpdate, load_events, load_logs};
 use super::row::Row;
 use super::screen;
-use super::source::Source;
+use super::tab_informer::TabInformer;
 use super::view::{self, context::ViewContext};
 use crate::clock::Clock;
 use crate::failure::Failure;
@@ -53,7 +54,7 @@ pub(super) struct Session {
     model: Model,
     watched: Vec<WatchedTab>,
     /// Informers by the number of their tab; `None` until the tab is shown.
-    sources: Vec<Option<Source>>,
+    sources: Vec<Option<TabInformer>>,
     cells: RefCell<CellCache>,
     changed: Arc<Notify>,
     /// Task of the current page; dropped if another page is shown.
@@ -173,7 +174,7 @@ impl Session {
             return;
         }
         let WatchedTab { api_resource, schema, scope } = &self.watched[number];
-        match Source::start(&self.factory, schema, api_resource, scope.clone(), self.changed.clone()) {
+        match TabInformer::start(&self.factory, schema, api_resource, scope.clone(), self.changed.clone()) {
             Ok(source) => self.sources[number] = Some(source),
             Err(failure) => self.model.message = Some(failure.to_string()),
         }

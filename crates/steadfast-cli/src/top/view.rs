@@ -11,7 +11,7 @@ use steadfast::Freshness;
 use super::details::{PAGES, PageLine};
 use super::model::{Model, Purpose};
 use super::tab::Tab;
-use crate::changes::phrases::Tone;
+use crate::changes::phrases::HealthEffect;
 use crate::changes::text::{escape, shorten, width};
 use crate::watch::status_line::one_unit;
 use context::ViewContext;
@@ -152,10 +152,10 @@ fn page_line(line: &PageLine, context: &ViewContext<'_>, columns: usize) -> Line
     for part in &line.parts {
         let text = shorten(&part.text, remaining).into_owned();
         remaining = remaining.saturating_sub(width(&text));
-        let style = match part.tone {
-            Tone::Neutral => Style::new(),
-            Tone::Good => context.style(Color::Green),
-            Tone::Bad => context.style(Color::Red),
+        let style = match part.effect {
+            HealthEffect::Neutral => Style::new(),
+            HealthEffect::Improved => context.style(Color::Green),
+            HealthEffect::Degraded => context.style(Color::Red),
         };
         spans.push(Span::styled(text, style));
     }

@@ -100,7 +100,7 @@ impl DoubtOutput {
             let Some(line) = self.style.freshness(&self.subject, &transition, missed) else { continue };
             let printer = self.printer.clone();
             // Printing blocks while the reader is slow.
-            if tokio::task::spawn_blocking(move || printer.print_aside(line)).await.is_err() {
+            if tokio::task::spawn_blocking(move || printer.print_uncounted(line)).await.is_err() {
                 return;
             }
         }
@@ -160,8 +160,8 @@ impl DoubtTracker {
             return Some(DoubtReport { line, transition: Transition { state: "Fresh", reason: None, doubt_seconds } });
         };
         // The doubt may have started before this check.
-        let since = *self.since.get_or_insert(now - doubt.lasting);
-        let report_key = (freshness.name(), doubt.why.to_string());
+        let since = *self.since.get_or_insert(now - doubt.elapsed);
+        let report_key = (freshness.name(), doubt.reason.to_string());
         // A stopped informer means that the program ends, which is not a doubt.
         if now - since < MIN_REPORTED_DOUBT
             || self.last_report.as_ref() == Some(&report_key)
@@ -172,7 +172,7 @@ impl DoubtTracker {
         let transition = Transition {
             state: state(freshness),
             reason: Some(report_key.1.clone()),
-            doubt_seconds: doubt.lasting.as_secs_f64(),
+            doubt_seconds: doubt.elapsed.as_secs_f64(),
         };
         self.last_report = Some(report_key);
         Some(DoubtReport { line: freshness.to_string(), transition })

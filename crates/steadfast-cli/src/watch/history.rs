@@ -99,7 +99,7 @@ impl History {
         // Printing blocks while the reader is slow.
         let outcome = tokio::task::spawn_blocking(move || {
             for line in lines {
-                printer.print_aside(line);
+                printer.print_uncounted(line);
             }
             for (gate, replayed) in gates {
                 gate.open(replayed);

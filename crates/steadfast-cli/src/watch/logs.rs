@@ -104,8 +104,15 @@ impl PodLogs {
         thread::spawn(move || {
             while let Some((name, item)) = items.blocking_recv() {
                 match item {
-                    LogItem::Line { time, text, left_out } => {
-                        printer.print_aside(log_line(&style, context.as_deref(), &name, time, &text, left_out));
+                    LogItem::Line { time, text, truncated_bytes } => {
+                        printer.print_uncounted(log_line(
+                            &style,
+                            context.as_deref(),
+                            &name,
+                            time,
+                            &text,
+                            truncated_bytes,
+                        ));
                     }
                     LogItem::Note(note) => {
                         console::report(format_args!("# {}: {}", escape(&name.to_string()), escape(&note)));
@@ -202,7 +209,7 @@ fn log_line(
     name: &ContainerName,
     time: Option<Timestamp>,
     text: &str,
-    left_out: u64,
+    truncated_bytes: u64,
 ) -> String {
     let time = time.unwrap_or_else(Timestamp::now);
     match &style.format {
@@ -216,7 +223,7 @@ fn log_line(
             uid: &name.uid,
             container: &name.container,
             text,
-            left_out_bytes: (left_out > 0).then_some(left_out),
+            left_out_bytes: (truncated_bytes > 0).then_some(truncated_bytes),
         }),
         Format::Text { clock, color, .. } => {
             let mut line = TextLine::default();
@@ -224,8 +231,8 @@ fn log_line(
             line.add_dim(&context.into_iter().chain(["│ pods"]).collect::<Vec<_>>().join(" "));
             line.add_dim(&format!("{name} │"));
             line.add(None, &without_colors(text));
-            if left_out > 0 {
-                line.add_dim(&format!("… ({left_out} more bytes)"));
+            if truncated_bytes > 0 {
+                line.add_dim(&format!("… ({truncated_bytes} more bytes)"));
             }
             // The line is not shortened to the terminal width, because a log message often ends with the cause of an
             // error.

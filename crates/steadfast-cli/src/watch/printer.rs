@@ -64,7 +64,7 @@ impl Printer {
     }
 
     /// Prints a line that does not count toward `--until`.
-    pub(crate) fn print_aside(&self, text: String) {
+    pub(crate) fn print_uncounted(&self, text: String) {
         let _ = self.lines.send(OutputItem::Line { text, is_counted: false });
     }
 

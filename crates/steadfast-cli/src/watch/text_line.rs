@@ -1,6 +1,6 @@
 //! Text line of one event: time, symbol, resource, object, changed fields, and field manager.
 
-use crate::changes::phrases::{Phrase, Tone};
+use crate::changes::phrases::{HealthEffect, Phrase};
 use crate::changes::text::{escape, shorten, width};
 use std::fmt::Write as _;
 
@@ -47,10 +47,10 @@ impl TextLine {
     pub(super) fn add_phrases(&mut self, phrases: &[Phrase]) {
         for (index, phrase) in phrases.iter().take(MAX_PHRASES).enumerate() {
             self.separate(if index == 0 { " " } else { ", " });
-            let color = match phrase.tone {
-                Tone::Neutral => None,
-                Tone::Good => Some(GREEN),
-                Tone::Bad => Some(RED),
+            let color = match phrase.effect {
+                HealthEffect::Neutral => None,
+                HealthEffect::Improved => Some(GREEN),
+                HealthEffect::Degraded => Some(RED),
             };
             self.push(color, &phrase.text);
         }
@@ -120,8 +120,11 @@ mod tests {
         let mut line = TextLine::default();
         line.add(None, "10:45:51.988Z");
         line.add(Some(YELLOW), "~ deployments.apps default/web");
-        let phrase = |tone, text: &str| Phrase { text: text.to_owned(), tone };
-        line.add_phrases(&[phrase(Tone::Neutral, "replicas 3→5"), phrase(Tone::Good, "Ready False→True")]);
+        let phrase = |effect, text: &str| Phrase { text: text.to_owned(), effect };
+        line.add_phrases(&[
+            phrase(HealthEffect::Neutral, "replicas 3→5"),
+            phrase(HealthEffect::Improved, "Ready False→True"),
+        ]);
         line.add_dim("by kubectl");
         line
     }

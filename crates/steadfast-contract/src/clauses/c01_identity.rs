@@ -4,19 +4,19 @@
 //! UID. Two stays of one UID may be delivered as one only if the comparison with a complete list spans the gap between
 //! them. No client can detect such a gap.
 
-use crate::case::{Call, Case, Handler};
 use crate::clause::Clause;
 use crate::objects::HandlerEvent;
+use crate::parsed_trace::{Call, Handler, ParsedTrace};
 use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for handler in &case.handlers {
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for handler in &parsed.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
             if let Some(description) =
-                check_sequence(call).or_else(|| check_scope(call)).or_else(|| check_merge(case, handler, call))
+                check_sequence(call).or_else(|| check_scope(call)).or_else(|| check_merge(parsed, handler, call))
             {
-                violations.push(case.call_violation(Clause::C1, handler, call, description));
+                violations.push(parsed.call_violation(Clause::C1, handler, call, description));
             }
         }
     }
@@ -57,18 +57,18 @@ fn check_scope(call: &Call<'_>) -> Option<String> {
 }
 
 /// Detects two stays delivered as one without a list that spans the gap.
-fn check_merge(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
-    let informer = case.informer_of(handler);
+fn check_merge(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+    let informer = parsed.informer_of(handler);
     // The object may have left in an undecodable state, on which the filter cannot be evaluated.
     if informer.is_filtered_by_handlers && informer.ever_tainted.contains(call.key()) {
         return None;
     }
-    let timeline = case.timeline(informer, call.key());
+    let timeline = parsed.timeline(informer, call.key());
     let (Some(previous), TimelinePosition::At(index)) = (call.last_delivered.as_ref()?.index, call.timeline_position)
     else {
         return None;
     };
-    let gap = case.unspanned_gap(informer, timeline, (previous, index), call.start.at)?;
+    let gap = parsed.unspanned_gap(informer, timeline, (previous, index), call.start.at)?;
     let exit_version = timeline.stays[gap].end.map_or("?".into(), |end| timeline.states[end].wire_version.clone());
     let return_version = &timeline.states[timeline.stays[gap + 1].first].wire_version;
     Some(format!(

@@ -6,35 +6,35 @@
 //! evidence. `Deleted` is valid only if nothing but a deletion ends a stay, `Replaced` only if another UID has the
 //! name. Otherwise the reason is `DeletedOrLeft`.
 
-use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
 use crate::objects::{Certainty, HandlerEvent, ObjectVersionRef, Reason};
+use crate::parsed_trace::{Call, Handler, LossKind, ParsedTrace};
 use crate::scope::ExitRule;
 use crate::view::{Timeline, TimelinePosition};
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for handler in &case.handlers {
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for handler in &parsed.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
             let HandlerEvent::Deleted { last, version, certainty, reason } = call.event else { continue };
             // C1 checks the deletion of an object that was not added.
             if call.last_delivered.as_ref().is_none_or(|last_delivered| last_delivered.uid != last.uid) {
                 continue;
             }
-            let timeline = case.timeline(case.informer_of(handler), call.key());
+            let timeline = parsed.timeline(parsed.informer_of(handler), call.key());
             let messages = [
-                check_end(case, handler, timeline, call, *certainty, version.as_deref()),
-                check_last_object(case, handler, timeline, call, *certainty, last),
-                check_reason(case, handler, timeline, call, *reason),
+                check_end(parsed, handler, timeline, call, *certainty, version.as_deref()),
+                check_last_object(parsed, handler, timeline, call, *certainty, last),
+                check_reason(parsed, handler, timeline, call, *reason),
             ];
             for description in messages.into_iter().flatten() {
                 let description = format!("{}: {description}", call.event);
-                violations.push(case.call_violation(Clause::C2, handler, call, description));
+                violations.push(parsed.call_violation(Clause::C2, handler, call, description));
             }
         }
-        for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::Stay) {
-            let times = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            violations.push(case.handler_violation(
+        for loss in parsed.losses(handler).iter().filter(|loss| loss.kind == LossKind::Stay) {
+            let times = (loss.at, parsed.settled.map(|settled| settled.at).unwrap_or_default());
+            violations.push(parsed.handler_violation(
                 Clause::C2,
                 handler,
                 Some(loss.key),
@@ -47,7 +47,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 
 /// Detects the deletion of an object that still exists, or a deletion at another version.
 fn check_end(
-    case: &Case<'_>,
+    parsed: &ParsedTrace<'_>,
     handler: &Handler<'_>,
     timeline: &Timeline<'_>,
     call: &Call<'_>,
@@ -55,7 +55,7 @@ fn check_end(
     version: Option<&str>,
 ) -> Option<String> {
     let end = call.exit_state.map(|index| &timeline.states[index]);
-    let end = end.filter(|end| end.at <= case.latest_reflected(call.start.at));
+    let end = end.filter(|end| end.at <= parsed.latest_reflected(call.start.at));
     let Some(end) = end else {
         // C3 reports an unknown last state.
         return call.is_in_scope().then(|| "the object still existed and was in scope".to_owned());
@@ -66,12 +66,12 @@ fn check_end(
         numeric_version.filter(|version| certainty == Certainty::Observed && *version != end.wire_version)?;
     // The object may have left the filter in an undecodable state. The stay then continues until the next decodable
     // state, or until the deletion.
-    let informer = case.informer_of(handler);
+    let informer = parsed.informer_of(handler);
     if informer.is_filtered_by_handlers && informer.ever_tainted.contains(call.key()) {
         let later_states = timeline.states.iter().skip(call.exit_state? + 1).take_while(|state| state.stay.is_none());
         let mut same_object = later_states.take_while(|state| state.uid == end.uid);
         if same_object
-            .any(|state| state.wire_version == reported_version && state.at <= case.latest_reflected(call.start.at))
+            .any(|state| state.wire_version == reported_version && state.at <= parsed.latest_reflected(call.start.at))
         {
             return None;
         }
@@ -81,7 +81,7 @@ fn check_end(
 
 /// Detects a `last` that is not the last object that matched.
 fn check_last_object(
-    case: &Case<'_>,
+    parsed: &ParsedTrace<'_>,
     handler: &Handler<'_>,
     timeline: &Timeline<'_>,
     call: &Call<'_>,
@@ -95,7 +95,7 @@ fn check_last_object(
         TimelinePosition::At(_) => {
             // No client has received a state that a list skipped, that did not decode, or that a lossy server never
             // sent.
-            let is_unknown = case.loses_events() || case.informer_of(handler).ever_tainted.contains(call.key());
+            let is_unknown = parsed.loses_events() || parsed.informer_of(handler).ever_tainted.contains(call.key());
             if certainty == Certainty::Inferred || is_unknown {
                 return None;
             }
@@ -108,19 +108,19 @@ fn check_last_object(
 
 /// Detects a false reason.
 fn check_reason(
-    case: &Case<'_>,
+    parsed: &ParsedTrace<'_>,
     handler: &Handler<'_>,
     timeline: &Timeline<'_>,
     call: &Call<'_>,
     reason: Reason,
 ) -> Option<String> {
-    match (reason, case.view(case.informer_of(handler)).exit_rule) {
+    match (reason, parsed.view(parsed.informer_of(handler)).exit_rule) {
         (Reason::Deleted, ExitRule::ByChange) => Some("with a selector, the object may have left instead".to_owned()),
         (Reason::DeletedOrLeft, ExitRule::Never) => Some("without a selector, an object cannot leave".to_owned()),
         (Reason::Replaced, _) => {
             // Another object may have taken the name at any time between the end of the stay and the call.
             let end = call.exit_state?;
-            let latest = case.latest_reflected(call.start.at);
+            let latest = parsed.latest_reflected(call.start.at);
             let is_replaced = timeline.states[end..]
                 .iter()
                 .any(|state| state.object.is_some() && state.uid != call.event.object().uid && state.at <= latest);

@@ -7,30 +7,31 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
 use crate::objects::{Certainty, HandlerEvent, digest};
+use crate::parsed_trace::{Call, Handler, LossKind, ParsedTrace};
 use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for handler in &case.handlers {
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for handler in &parsed.handlers {
         for call in &handler.calls {
             let mut messages = vec![check_retry(handler, call)];
             if !call.is_retry {
                 messages.extend([
-                    check_version(case, handler, call),
-                    check_deletion(case, handler, call),
-                    check_content(case, handler, call),
+                    check_version(parsed, handler, call),
+                    check_deletion(parsed, handler, call),
+                    check_content(parsed, handler, call),
                 ]);
             }
             let messages = messages.into_iter().flatten().map(|description| format!("{}: {description}", call.event));
-            violations.extend(messages.map(|description| case.call_violation(Clause::C3, handler, call, description)));
+            violations
+                .extend(messages.map(|description| parsed.call_violation(Clause::C3, handler, call, description)));
         }
-        check_panics(case, handler, violations);
-        for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::LastState) {
-            let times = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            violations.push(case.handler_violation(
+        check_panics(parsed, handler, violations);
+        for loss in parsed.losses(handler).iter().filter(|loss| loss.kind == LossKind::LastState) {
+            let times = (loss.at, parsed.settled.map(|settled| settled.at).unwrap_or_default());
+            violations.push(parsed.handler_violation(
                 Clause::C3,
                 handler,
                 Some(loss.key),
@@ -42,7 +43,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 }
 
 /// Detects a version that does not increase, or that the history lacks.
-fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+fn check_version(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     if let TimelinePosition::Missing = call.timeline_position {
         return Some("the history has no such state of the object".to_owned());
     }
@@ -66,7 +67,7 @@ fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
                 };
                 // After it has announced a new epoch, a client cannot determine whether the version still denotes the
                 // same state.
-                let mut epochs = case.informer_of(handler).epoch_announcements.iter();
+                let mut epochs = parsed.informer_of(handler).epoch_announcements.iter();
                 let is_repeated =
                     is_repeated || epochs.any(|epoch| last_delivered.at <= epoch.at && epoch.index <= call.start.index);
                 return (!is_repeated).then(|| "the same version again, not marked as a retry".to_owned());
@@ -78,7 +79,7 @@ fn check_version(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
 }
 
 /// Detects a deletion whose version contradicts its certainty.
-fn check_deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+fn check_deletion(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let HandlerEvent::Deleted { last, version, certainty, .. } = call.event else { return None };
     match (certainty, version) {
         (Certainty::Inferred, None) => None,
@@ -86,18 +87,18 @@ fn check_deletion(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Op
         (Certainty::Observed, None) => Some("an observed deletion has a version of its own".to_owned()),
         (Certainty::Observed, Some(version)) => {
             let numbers = version.parse::<u64>().ok().zip(last.version.parse::<u64>().ok());
-            let (version, last) = numbers.filter(|_| case.informer_of(handler).has_ordered_versions)?;
+            let (version, last) = numbers.filter(|_| parsed.informer_of(handler).has_ordered_versions)?;
             (version <= last).then(|| "the deletion's version is not higher than the object's".to_owned())
         }
     }
 }
 
 /// Detects content that does not belong to its version.
-fn check_content(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+fn check_content(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let (delivered, TimelinePosition::At(index)) = (call.event.object().digest?, call.timeline_position) else {
         return None;
     };
-    let state = &case.timeline(case.informer_of(handler), call.key()).states[index];
+    let state = &parsed.timeline(parsed.informer_of(handler), call.key()).states[index];
     let actual = digest(state.object?);
     (actual != delivered).then(|| format!("the content is not that of v{}", state.wire_version))
 }
@@ -119,26 +120,28 @@ fn check_retry(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
 }
 
 /// Detects skipped events without a panic, and panics that were neither retried nor counted as skipped.
-fn check_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
+fn check_panics(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
     let panic_skips = handler.calls.iter().filter(|call| call.has_panicked());
     let panic_skips: BTreeSet<_> = panic_skips.filter_map(|call| call.skipped_at).collect();
     for (position, object) in &handler.skips {
         if !panic_skips.contains(position) {
             let description = format!("{object} was skipped, although no call for it had panicked");
             let times = (handler.registered.at, position.at);
-            violations.push(case.handler_violation(Clause::C3, handler, Some(&object.key), times, description));
+            violations.push(parsed.handler_violation(Clause::C3, handler, Some(&object.key), times, description));
         }
     }
     // A removed or stopped handler reports undelivered events, which cover its panics.
-    let Some(settled) = case.settled.filter(|_| handler.undelivered == 0 && handler.removed.is_none()) else { return };
-    if case.informer_of(handler).is_stopped_by(settled) {
+    let Some(settled) = parsed.settled.filter(|_| handler.undelivered == 0 && handler.removed.is_none()) else {
+        return;
+    };
+    if parsed.informer_of(handler).is_stopped_by(settled) {
         return;
     }
     for call in &handler.calls {
         let Some(end) = call.end.filter(|end| end.has_panicked) else { continue };
         if call.next_for_name.is_none() && call.skipped_at.is_none() {
             let description = format!("{} panicked, and was neither retried nor counted as skipped", call.event);
-            violations.push(case.handler_violation(
+            violations.push(parsed.handler_violation(
                 Clause::C3,
                 handler,
                 Some(call.key()),

@@ -5,23 +5,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::case::{Case, Handler, Informer};
 use crate::clause::Clause;
 use crate::objects::{HandlerEvent, Key};
+use crate::parsed_trace::{Handler, Informer, ParsedTrace};
 use crate::view::TimelinePosition;
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for handler in &case.handlers {
-        check_handler(case, handler, violations);
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for handler in &parsed.handlers {
+        check_handler(parsed, handler, violations);
     }
-    for informer in &case.informers {
-        check_store(case, informer, violations);
+    for informer in &parsed.informers {
+        check_store(parsed, informer, violations);
     }
 }
 
-fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
-    let informer = case.informer_of(handler);
+fn check_handler(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
+    let informer = parsed.informer_of(handler);
     for call in handler.calls.iter().filter(|call| !call.is_retry) {
         let last_delivered =
             call.last_delivered.as_ref().filter(|last_delivered| last_delivered.uid == call.event.object().uid);
@@ -38,37 +38,37 @@ fn check_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Vi
             }
             (event, TimelinePosition::At(index)) => {
                 let Some(previous) = last_delivered.and_then(|last_delivered| last_delivered.index) else { continue };
-                let timeline = case.timeline(informer, call.key());
-                if !case.enters_unannounced_epoch(informer, timeline, previous, index, call.start.at) {
+                let timeline = parsed.timeline(informer, call.key());
+                if !parsed.enters_unannounced_epoch(informer, timeline, previous, index, call.start.at) {
                     continue;
                 }
                 format!("{event} is of a new epoch that was not announced")
             }
             _ => continue,
         };
-        violations.push(case.call_violation(Clause::C4, handler, call, description));
+        violations.push(parsed.call_violation(Clause::C4, handler, call, description));
     }
 }
 
 /// Checks the reads of each name. Each read must match a state that is not older than the state of the previous read.
-fn check_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
+fn check_store(parsed: &ParsedTrace<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     // Opaque versions have no order, so an older state cannot be recognized.
     if !informer.has_ordered_versions {
         return;
     }
     let mut last_states: BTreeMap<&Key, (usize, Duration)> = BTreeMap::new();
-    let reads = case.reads(informer);
+    let reads = parsed.reads(informer);
     for read in &reads {
         let at = read.position.at;
-        let timeline = case.timeline(informer, read.key);
+        let timeline = parsed.timeline(informer, read.key);
         let (previous, since) = *last_states.entry(read.key).or_insert((0, informer.declared.at));
         // `None` means that the recorder did not read the cache.
-        let description = match timeline.find_content(&read.content, previous, case.latest_reflected(at)) {
+        let description = match timeline.find_content(&read.content, previous, parsed.latest_reflected(at)) {
             None => continue,
             Some(TimelinePosition::At(index)) => {
                 // The position moves only forward: a later read of an older state is then a violation.
                 last_states.insert(read.key, (index, at));
-                if !case.enters_unannounced_epoch(informer, timeline, previous, index, at) {
+                if !parsed.enters_unannounced_epoch(informer, timeline, previous, index, at) {
                     continue;
                 }
                 format!("the cache held {}, of a new epoch that was not announced", read.content)

@@ -2,13 +2,13 @@
 //!
 //! An object counts as delivered as soon as the call has started, even if the call never returned.
 
-use crate::case::Case;
 use crate::clause::Clause;
 use crate::objects::HandlerEvent;
+use crate::parsed_trace::ParsedTrace;
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for handler in &case.handlers {
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for handler in &parsed.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
             // C1 checks the update of an object that was not added.
             let (HandlerEvent::Updated { old, .. }, Some(last_delivered)) = (call.event, &call.last_delivered) else {
@@ -27,7 +27,7 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
             } else {
                 continue;
             };
-            violations.push(case.call_violation(Clause::C5, handler, call, description));
+            violations.push(parsed.call_violation(Clause::C5, handler, call, description));
         }
     }
 }

@@ -6,35 +6,35 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::case::{Case, Handler, QueueSample};
 use crate::clause::Clause;
+use crate::parsed_trace::{Handler, ParsedTrace, QueueSample};
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for handler in &case.handlers {
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for handler in &parsed.handlers {
         let mut calls = handler.calls.iter().peekable();
         let mut delivered = BTreeSet::new();
-        let entry_times = entry_times(case, handler);
+        let entry_times = entry_times(parsed, handler);
         for sample in &handler.queue_samples {
             while let Some(call) = calls.next_if(|call| call.start <= sample.position) {
                 delivered.insert((call.key(), &call.event.object().uid));
             }
             // The number of live objects cannot exceed the number of names that have entered the scope up to this
             // instant.
-            let names = entry_times.partition_point(|at| *at <= case.latest_reflected(sample.position.at));
+            let names = entry_times.partition_point(|at| *at <= parsed.latest_reflected(sample.position.at));
             if let Some(description) =
                 check_sample(sample).or_else(|| check_counts(sample, delivered.len() + handler.concurrency, names))
             {
                 let times = (handler.registered.at, sample.position.at);
-                violations.push(case.handler_violation(Clause::C8, handler, None, times, description));
+                violations.push(parsed.handler_violation(Clause::C8, handler, None, times, description));
             }
         }
     }
 }
 
 /// Returns the times at which each name first entered the scope, in order.
-fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
-    let timelines = case.view(case.informer_of(handler)).timelines.values();
+fn entry_times(parsed: &ParsedTrace<'_>, handler: &Handler<'_>) -> Vec<Duration> {
+    let timelines = parsed.view(parsed.informer_of(handler)).timelines.values();
     let mut entry_times: Vec<_> =
         timelines.filter_map(|timeline| Some(timeline.states[timeline.stays.first()?.first].at)).collect();
     entry_times.sort();

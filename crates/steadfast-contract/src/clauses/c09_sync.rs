@@ -7,29 +7,29 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Call, Case, Handler, Informer, TracePosition};
 use crate::clause::Clause;
 use crate::objects::{HandlerEvent, Key};
+use crate::parsed_trace::{Call, Handler, Informer, ParsedTrace, TracePosition};
 use crate::view::{State, Stay, Timeline, TimelinePosition};
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for informer in &case.informers {
-        check_informer(case, informer, violations);
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for informer in &parsed.informers {
+        check_informer(parsed, informer, violations);
     }
-    for handler in &case.handlers {
+    for handler in &parsed.handlers {
         for call in handler.calls.iter().filter(|call| !call.is_retry) {
-            if let Some(description) = check_initial(case, handler, call) {
-                violations.push(case.call_violation(Clause::C9, handler, call, description));
+            if let Some(description) = check_initial(parsed, handler, call) {
+                violations.push(parsed.call_violation(Clause::C9, handler, call, description));
             }
         }
         if let Some(synced) = handler.synced {
-            check_registration(case, handler, synced, violations);
+            check_registration(parsed, handler, synced, violations);
         }
     }
 }
 
-fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
+fn check_informer(parsed: &ParsedTrace<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     let Some(synced) = informer.synced else { return };
     if let Some(first) = informer.first_list().filter(|first| first.position > synced) {
         let description = "synced was reported before the first list was in the cache".to_owned();
@@ -37,15 +37,16 @@ fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec
     }
     // C4 checks that later reads never return an older state than the first read.
     let mut checked = BTreeSet::new();
-    let reads = case.reads(informer);
+    let reads = parsed.reads(informer);
     for read in reads.iter().filter(|read| read.position > synced) {
         // Only the first read after the sync is checked, because later changes may replace the listed state.
         if !checked.insert(read.key) {
             continue;
         }
-        let timeline = case.timeline(informer, read.key);
-        let (from, at) = (oldest_listed_state(case, informer, timeline), read.position.at);
-        if let Some(TimelinePosition::Before(_)) = timeline.find_content(&read.content, from, case.latest_reflected(at))
+        let timeline = parsed.timeline(informer, read.key);
+        let (from, at) = (oldest_listed_state(parsed, informer, timeline), read.position.at);
+        if let Some(TimelinePosition::Before(_)) =
+            timeline.find_content(&read.content, from, parsed.latest_reflected(at))
         {
             let description =
                 format!("the cache held {} after the sync: the first list had a later state", read.content);
@@ -56,20 +57,20 @@ fn check_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec
 }
 
 /// Returns the version of the first list, if its version and its epoch are known.
-fn first_list_version(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
+fn first_list_version(parsed: &ParsedTrace<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
     let first = informer.first_list()?;
-    let epoch = case.epoch_at(informer.declared.at);
+    let epoch = parsed.epoch_at(informer.declared.at);
     // A restore between the start and the list makes the epoch of the list's version ambiguous.
-    let epoch = Some(epoch).filter(|epoch| *epoch == case.epoch_at(case.latest_reflected(first.position.at)));
+    let epoch = Some(epoch).filter(|epoch| *epoch == parsed.epoch_at(parsed.latest_reflected(first.position.at)));
     epoch.zip(first.to_version.filter(|_| informer.has_ordered_versions)?.parse().ok())
 }
 
 /// Returns the oldest state of a name that the first list can contain.
-fn oldest_listed_state(case: &Case<'_>, informer: &Informer<'_>, timeline: &Timeline<'_>) -> usize {
-    match first_list_version(case, informer) {
+fn oldest_listed_state(parsed: &ParsedTrace<'_>, informer: &Informer<'_>, timeline: &Timeline<'_>) -> usize {
+    match first_list_version(parsed, informer) {
         Some((epoch, version)) => timeline.index_at_version(epoch, version),
         // A list may come from a lagging replica, but its lag is at most `bounds.lag`.
-        None => match informer.declared.at.checked_sub(case.bounds.lag + case.bounds.slack) {
+        None => match informer.declared.at.checked_sub(parsed.bounds.lag + parsed.bounds.slack) {
             Some(earliest) => timeline.index_at_time(earliest),
             None => 0,
         },
@@ -77,7 +78,7 @@ fn oldest_listed_state(case: &Case<'_>, informer: &Informer<'_>, timeline: &Time
 }
 
 /// Detects a false `initial`.
-fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
+fn check_initial(parsed: &ParsedTrace<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let (HandlerEvent::Added { initial, .. }, TimelinePosition::At(index)) = (call.event, call.timeline_position)
     else {
         return None;
@@ -86,16 +87,16 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     if *initial && handler.synced.is_some_and(|synced| synced < call.start) {
         return Some(format!("{} after the registration had synced", call.event));
     }
-    let informer = case.informer_of(handler);
-    let timeline = case.timeline(informer, call.key());
+    let informer = parsed.informer_of(handler);
+    let timeline = parsed.timeline(informer, call.key());
     let stay = timeline.states[index].stay?;
     let list_position = informer.first_list().map(|list| list.position).or(informer.synced);
     // A handler that was registered after the list has the cache's content as its initial list.
     let is_late = list_position.is_some_and(|list_position| list_position < handler.registered);
-    let list_version = first_list_version(case, informer);
+    let list_version = first_list_version(parsed, informer);
     if !initial {
         // A state that exists again after a restore is not part of the list, even if it equals a listed state.
-        let next_occurrence = timeline.find(call.event.object(), index + 1, case.latest_reflected(call.start.at));
+        let next_occurrence = timeline.find(call.event.object(), index + 1, parsed.latest_reflected(call.start.at));
         let (epoch, version) = list_version.filter(|_| !matches!(next_occurrence, TimelinePosition::At(_)))?;
         let listed_stay = timeline.states[timeline.index_at_version(epoch, version)].stay;
         let was_listed = listed_stay == Some(stay) && !informer.ever_tainted.contains(call.key());
@@ -105,12 +106,12 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     }
     let belongs_to_list = |entry: &State<'_>| match list_version.filter(|_| !is_late) {
         Some(list_version) => (entry.epoch, entry.version) <= list_version || entry.is_restored,
-        None => !is_late || entry.at <= case.latest_reflected(handler.registered.at),
+        None => !is_late || entry.at <= parsed.latest_reflected(handler.registered.at),
     };
     // If a relist merged two stays, the start of the earlier stay counts.
     let is_merged = |earlier: &&Stay| {
         timeline.states[earlier.first].uid == call.event.object().uid
-            && case.unspanned_gap(informer, timeline, (earlier.last, index), call.start.at).is_none()
+            && parsed.unspanned_gap(informer, timeline, (earlier.last, index), call.start.at).is_none()
     };
     let mut entries = timeline.stays[..=stay].iter().filter(is_merged).map(|stay| &timeline.states[stay.first]);
     (!entries.any(belongs_to_list)).then(|| {
@@ -119,12 +120,17 @@ fn check_initial(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Opt
     })
 }
 
-fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosition, violations: &mut Vec<Violation>) {
-    let informer = case.informer_of(handler);
+fn check_registration(
+    parsed: &ParsedTrace<'_>,
+    handler: &Handler<'_>,
+    synced: TracePosition,
+    violations: &mut Vec<Violation>,
+) {
+    let informer = parsed.informer_of(handler);
     let times = (handler.registered.at, synced.at);
     if informer.synced.is_none_or(|informer_synced| informer_synced > synced) {
         let description = "the registration was reported as synced before its informer was".to_owned();
-        violations.push(case.handler_violation(Clause::C9, handler, None, times, description));
+        violations.push(parsed.handler_violation(Clause::C9, handler, None, times, description));
     }
     // The calls are sorted by their start.
     let calls_before_sync: Vec<_> = handler.calls.iter().take_while(|call| call.start < synced).collect();
@@ -132,19 +138,19 @@ fn check_registration(case: &Case<'_>, handler: &Handler<'_>, synced: TracePosit
         if matches!(call.event, HandlerEvent::Added { initial: true, .. }) && !is_finished(handler, call, synced) {
             let description = format!("the registration was reported as synced while {} was still running", call.event);
             let times = (call.start.at, synced.at);
-            violations.push(case.handler_violation(Clause::C9, handler, Some(call.key()), times, description));
+            violations.push(parsed.handler_violation(Clause::C9, handler, Some(call.key()), times, description));
         }
     }
     let delivered: BTreeSet<&Key> = calls_before_sync.iter().map(|call| call.key()).collect();
-    let Some((epoch, version)) = first_list_version(case, informer) else { return };
-    for (key, timeline) in &case.view(informer).timelines {
+    let Some((epoch, version)) = first_list_version(parsed, informer) else { return };
+    for (key, timeline) in &parsed.view(informer).timelines {
         let Some(stay) = timeline.stay_at(timeline.index_at_version(epoch, version)) else { continue };
         // An object that was deleted before the sync need not be delivered.
-        let outlasts_sync = stay.end.is_none_or(|end| timeline.states[end].at > case.latest_reflected(synced.at));
+        let outlasts_sync = stay.end.is_none_or(|end| timeline.states[end].at > parsed.latest_reflected(synced.at));
         if outlasts_sync && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
             let description =
                 format!("the registration was reported as synced before uid {} was delivered", timeline.last().uid);
-            violations.push(case.handler_violation(Clause::C9, handler, Some(key), times, description));
+            violations.push(parsed.handler_violation(Clause::C9, handler, Some(key), times, description));
         }
     }
 }

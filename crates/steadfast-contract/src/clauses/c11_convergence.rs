@@ -5,29 +5,34 @@
 
 use std::collections::BTreeSet;
 
-use crate::case::{Case, Informer, Snapshot, TracePosition};
 use crate::clause::Clause;
+use crate::parsed_trace::{Informer, ParsedTrace, Snapshot, TracePosition};
 use crate::trace::Freshness;
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    let Some(settled) = case.settled else { return };
-    for informer in case.informers.iter().filter(|informer| !informer.is_stopped_by(settled)) {
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    let Some(settled) = parsed.settled else { return };
+    for informer in parsed.informers.iter().filter(|informer| !informer.is_stopped_by(settled)) {
         for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.position.at >= settled.at) {
-            check_snapshot(case, informer, snapshot, violations);
+            check_snapshot(parsed, informer, snapshot, violations);
         }
         check_freshness(informer, settled, violations);
     }
 }
 
 /// Detects names whose content in the cache differs from the history.
-fn check_snapshot(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, violations: &mut Vec<Violation>) {
+fn check_snapshot(
+    parsed: &ParsedTrace<'_>,
+    informer: &Informer<'_>,
+    snapshot: &Snapshot<'_>,
+    violations: &mut Vec<Violation>,
+) {
     let Snapshot { position, objects, tainted } = snapshot;
-    let timelines = &case.view(informer).timelines;
+    let timelines = &parsed.view(informer).timelines;
     // Names of all three sources: each may contain a name that the others lack.
     let names: BTreeSet<_> = timelines.keys().chain(objects.keys().copied()).chain(tainted.iter().copied()).collect();
     for key in names {
-        let last = case.timeline(informer, key).last();
+        let last = parsed.timeline(informer, key).last();
         let description = match (objects.get(key), last.stay) {
             (None, None) if !tainted.contains(key) => continue,
             (Some(content), Some(_)) if last.matches(content) => continue,

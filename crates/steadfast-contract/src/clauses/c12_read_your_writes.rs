@@ -6,31 +6,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::case::{Case, Informer, StoreRead, Wait};
 use crate::clause::Clause;
 use crate::objects::StoreContent;
-use crate::trace::{Outcome, Target};
+use crate::parsed_trace::{Informer, ParsedTrace, StoreRead, Wait};
+use crate::trace::{WaitOutcome, WaitTarget};
 use crate::view::{Timeline, TimelinePosition};
 use crate::violation::Violation;
 
-pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
-    for informer in &case.informers {
-        let mut waits = informer.waits.iter().filter(|wait| wait.outcome == Outcome::Ok).peekable();
+pub(super) fn check(parsed: &ParsedTrace<'_>, violations: &mut Vec<Violation>) {
+    for informer in &parsed.informers {
+        let mut waits = informer.waits.iter().filter(|wait| wait.outcome == WaitOutcome::Ok).peekable();
         if waits.peek().is_none() {
             continue;
         }
         for wait in waits.clone() {
-            if let Some((since, description)) = check_wait(case, informer, wait) {
+            if let Some((since, description)) = check_wait(parsed, informer, wait) {
                 violations.push(informer.violation(Clause::C12, None, (since, wait.position.at), description));
             }
         }
         let mut guarantees = Guarantees::default();
-        for read in &case.reads(informer) {
+        for read in &parsed.reads(informer) {
             // Reads and waits are both sorted by time. A wait only binds later reads.
             while let Some(wait) = waits.next_if(|wait| wait.position < read.position) {
-                guarantees.add(case, informer, wait);
+                guarantees.add(parsed, informer, wait);
             }
-            if let Some(since) = guarantees.contradicted_by(case, informer, read) {
+            if let Some(since) = guarantees.contradicted_by(parsed, informer, read) {
                 let description =
                     format!("the cache held {} after a successful wait that excludes this state", read.content);
                 let times = (since, read.position.at);
@@ -41,10 +41,10 @@ pub(super) fn check(case: &Case<'_>, violations: &mut Vec<Violation>) {
 }
 
 /// Detects a wait that succeeded before its target was reached.
-fn check_wait(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
+fn check_wait(parsed: &ParsedTrace<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
     match wait.target {
         // An opaque version has no order, so that the wait cannot be checked.
-        Target::Version(version) => {
+        WaitTarget::Version(version) => {
             let target_version: u64 = version.parse().ok().filter(|_| informer.has_ordered_versions)?;
             let store_version: u64 = wait.store_version?.parse().ok()?;
             (store_version < target_version).then(|| {
@@ -54,9 +54,9 @@ fn check_wait(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Opti
                 )
             })
         }
-        Target::Deleted(uid) => {
-            let latest = case.latest_reflected(wait.position.at);
-            let timeline = case.view(informer).timelines.values().find(|timeline| has_uid(timeline, uid))?;
+        WaitTarget::Deleted(uid) => {
+            let latest = parsed.latest_reflected(wait.position.at);
+            let timeline = parsed.view(informer).timelines.values().find(|timeline| has_uid(timeline, uid))?;
             let is_known = |first: usize| timeline.states[first].uid == *uid && timeline.states[first].at <= latest;
             let has_ended = |end: Option<usize>| end.is_some_and(|end| timeline.states[end].at <= latest);
             let mut stays = timeline.stays.iter().filter(|stay| is_known(stay.first)).peekable();
@@ -84,14 +84,14 @@ struct Guarantees<'a> {
 }
 
 impl<'a> Guarantees<'a> {
-    fn add(&mut self, case: &Case<'a>, informer: &Informer<'a>, wait: &Wait<'a>) {
+    fn add(&mut self, parsed: &ParsedTrace<'a>, informer: &Informer<'a>, wait: &Wait<'a>) {
         match wait.target {
-            Target::Deleted(uid) => {
+            WaitTarget::Deleted(uid) => {
                 self.removed_uids.insert(uid, wait.position.at);
             }
-            Target::Version(version) => {
+            WaitTarget::Version(version) => {
                 let Some(version) = version.parse().ok().filter(|_| informer.has_ordered_versions) else { return };
-                let guarantee = (case.epoch_of(informer, wait.position), version);
+                let guarantee = (parsed.epoch_of(informer, wait.position), version);
                 // A higher version implies all lower guarantees.
                 if self.version.is_none_or(|(before, _)| before < guarantee) {
                     self.version = Some((guarantee, wait.position.at));
@@ -101,10 +101,15 @@ impl<'a> Guarantees<'a> {
     }
 
     /// Returns the time of the guarantee that this read contradicts.
-    fn contradicted_by(&self, case: &Case<'a>, informer: &Informer<'a>, read: &StoreRead<'_>) -> Option<Duration> {
-        let timeline = case.timeline(informer, read.key);
+    fn contradicted_by(
+        &self,
+        parsed: &ParsedTrace<'a>,
+        informer: &Informer<'a>,
+        read: &StoreRead<'_>,
+    ) -> Option<Duration> {
+        let timeline = parsed.timeline(informer, read.key);
         let precedes = |from: usize| {
-            let position = timeline.find_content(&read.content, from, case.latest_reflected(read.position.at));
+            let position = timeline.find_content(&read.content, from, parsed.latest_reflected(read.position.at));
             matches!(position, Some(TimelinePosition::Before(_)))
         };
         let contradicted =

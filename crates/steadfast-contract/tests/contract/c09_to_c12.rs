@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast_contract::Clause::{C9, C10, C11, C12};
-use steadfast_contract::{Freshness, Record, Scope, StoreContent, Target};
+use steadfast_contract::{Freshness, Record, Scope, StoreContent, WaitTarget};
 
 use crate::scenario::{STEP, Scenario, added, deleted, initially_added, key, object, stored, updated};
 
@@ -290,27 +290,27 @@ fn c12_version_wait_succeeds_once_reached() {
         scenario.set(6, "a", "u1");
         scenario
     };
-    let version_6 = || Target::Version("6".into());
+    let version_6 = || WaitTarget::Version("6".into());
     written().record_wait(version_6(), Some(6)).read("a", stored("u1", 6)).assert_passes();
     written().record_wait(version_6(), Some(5)).assert_violates(&[C12]);
     written().record_wait(version_6(), None).read("a", stored("u1", 5)).assert_violates(&[C12]);
     written().read("a", stored("u1", 5)).record_wait(version_6(), None).assert_passes();
     // A wait can also target a write without an event in the scope.
-    written().record_wait(Target::Version("9".into()), Some(9)).read("a", stored("u1", 6)).assert_passes();
+    written().record_wait(WaitTarget::Version("9".into()), Some(9)).read("a", stored("u1", 6)).assert_passes();
 }
 
 #[test]
 fn c12_failed_wait_guarantees_nothing() {
     let mut scenario = Scenario::with_object_a();
-    let (informer, target) = ("pods".to_owned(), Target::Version("6".into()));
-    let outcome = steadfast_contract::Outcome::Err;
+    let (informer, target) = ("pods".to_owned(), WaitTarget::Version("6".into()));
+    let outcome = steadfast_contract::WaitOutcome::Err;
     scenario.set(6, "a", "u1").record(Record::WaitedFor { informer, target, outcome, store_version: Some("5".into()) });
     scenario.read("a", stored("u1", 5)).assert_passes();
 }
 
 #[test]
 fn c12_deletion_wait_succeeds_once_removed() {
-    let removed = || Target::Deleted("u1".into());
+    let removed = || WaitTarget::Deleted("u1".into());
     Scenario::with_object_a()
         .delete(6, "a", "u1")
         .record_wait(removed(), None)

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Bounds, Certainty, Change, Freshness, HandlerEvent, History, ObjectVersionRef, Outcome, Reason, Record, Scope,
-    StoreContent, Target, Trace,
+    Bounds, Certainty, Change, Freshness, HandlerEvent, History, ObjectVersionRef, Reason, Record, Scope, StoreContent,
+    Trace, WaitOutcome, WaitTarget,
 };
 
 use crate::scenario::{STEP, key, object};
@@ -321,9 +321,9 @@ impl ModelRun {
         let (name, store) = (informer.name.clone(), informer.store.clone());
         if let Some(version_number) = informer.version {
             let version = version_number.to_string();
-            let (target, store_version) = (Target::Version(version.clone()), Some(version.clone()));
+            let (target, store_version) = (WaitTarget::Version(version.clone()), Some(version.clone()));
             let informer = name.clone();
-            self.record(Record::WaitedFor { informer, target, outcome: Outcome::Ok, store_version });
+            self.record(Record::WaitedFor { informer, target, outcome: WaitOutcome::Ok, store_version });
             let state = Freshness::Fresh { version, age: Duration::ZERO };
             self.record(Record::Freshness { informer: name.clone(), state, tainted: Vec::new() });
         }

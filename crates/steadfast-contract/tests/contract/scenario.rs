@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_contract::{
-    Bounds, Certainty, Change, Clause, Freshness, HandlerEvent, History, Key, ObjectVersionRef, Outcome, Reason,
-    Record, Report, Scope, StoreContent, Target, Trace,
+    Bounds, Certainty, Change, Clause, Freshness, HandlerEvent, History, Key, ObjectVersionRef, Reason, Record, Report,
+    Scope, StoreContent, Trace, WaitOutcome, WaitTarget,
 };
 
 pub(crate) const STEP: Duration = Duration::from_millis(10);
@@ -162,9 +162,9 @@ impl Scenario {
         self.record(Record::Snapshot { informer: "pods".into(), objects, tainted: Vec::new() })
     }
 
-    pub(crate) fn record_wait(&mut self, target: Target, store_version: Option<u64>) -> &mut Self {
+    pub(crate) fn record_wait(&mut self, target: WaitTarget, store_version: Option<u64>) -> &mut Self {
         let store_version = store_version.map(|version| version.to_string());
-        self.record(Record::WaitedFor { informer: "pods".into(), target, outcome: Outcome::Ok, store_version })
+        self.record(Record::WaitedFor { informer: "pods".into(), target, outcome: WaitOutcome::Ok, store_version })
     }
 
     pub(crate) fn settle(&mut self) -> &mut Self {

@@ -87,8 +87,8 @@ impl StartupLimit {
         let Some(doubt) = freshness.doubt() else { return true };
         match self {
             Self::Unlimited => true,
-            Self::Doubt(bound) => doubt.lasting < bound,
-            Self::Isolated(bound) if !matches!(freshness, Freshness::Starting(_)) => doubt.lasting < bound,
+            Self::Doubt(bound) => doubt.elapsed < bound,
+            Self::Isolated(bound) if !matches!(freshness, Freshness::Starting(_)) => doubt.elapsed < bound,
             Self::FreshOnly | Self::Isolated(_) => {
                 matches!(freshness, Freshness::Starting(_))
                     // A cache without a failed attempt may sync within milliseconds. A failed attempt or one second

@@ -13,14 +13,14 @@ use super::source_error::SourceError;
 
 /// Scope of a resource: namespaced or cluster-scoped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placement {
+pub(super) enum ResourceScope {
     Namespaced,
     Cluster,
     /// The type does not state its scope, for example `DynamicObject`.
     Unknown,
 }
 
-impl Placement {
+impl ResourceScope {
     /// Returns the placement of the resource type `R`.
     pub(super) fn of<R: Resource + 'static>() -> Self {
         let scope = TypeId::of::<R::Scope>();
@@ -39,26 +39,28 @@ impl Placement {
 pub(super) struct Primary {
     name: Arc<str>,
     scopes: Arc<[Scope]>,
-    placement: Placement,
+    placement: ResourceScope,
     /// Placement of the first object in the cache.
-    observed_placement: Arc<OnceLock<Placement>>,
-    placement_of_first_object: Arc<dyn Fn() -> Option<Placement> + Send + Sync>,
+    observed_placement: Arc<OnceLock<ResourceScope>>,
+    placement_of_first_object: Arc<dyn Fn() -> Option<ResourceScope> + Send + Sync>,
 }
 
 impl Primary {
     /// Returns the scopes of the objects in `caches`.
     pub(super) fn of<K: Cacheable>(caches: &[SourceCache<K>]) -> Self {
         let scopes: Arc<[Scope]> = caches.iter().map(|cache| cache.scope().clone()).collect();
-        let placement = match Placement::of::<K::Resource>() {
+        let placement = match ResourceScope::of::<K::Resource>() {
             // Only a namespaced resource can be requested in one namespace.
-            Placement::Unknown if scopes.iter().any(|scope| scope.in_namespace().is_some()) => Placement::Namespaced,
+            ResourceScope::Unknown if scopes.iter().any(|scope| scope.in_namespace().is_some()) => {
+                ResourceScope::Namespaced
+            }
             placement => placement,
         };
         let name = name_of(caches).into();
         let caches = caches.to_vec();
         let placement_of_first_object = move || {
             let first = caches.iter().find_map(|cache| Some(cache.snapshot().iter().next()?.key().clone()))?;
-            Some(if first.namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
+            Some(if first.namespace().is_some() { ResourceScope::Namespaced } else { ResourceScope::Cluster })
         };
         Self {
             name,
@@ -75,8 +77,8 @@ impl Primary {
     }
 
     /// Returns the placement by the type, the requested scope, or an object in the cache.
-    fn placement(&self) -> Placement {
-        if self.placement != Placement::Unknown {
+    fn placement(&self) -> ResourceScope {
+        if self.placement != ResourceScope::Unknown {
             return self.placement;
         }
         if let Some(placement) = self.observed_placement.get() {
@@ -84,7 +86,7 @@ impl Primary {
         }
         // Remembered after the first object: the scope of a resource never changes.
         (self.placement_of_first_object)()
-            .map_or(Placement::Unknown, |placement| *self.observed_placement.get_or_init(|| placement))
+            .map_or(ResourceScope::Unknown, |placement| *self.observed_placement.get_or_init(|| placement))
     }
 
     /// Returns the keys of the owner `name` of a child in `namespace`.
@@ -94,18 +96,18 @@ impl Primary {
         let placement = self.placement();
         // A namespaced owner is in the namespace of its dependent. A cluster-scoped dependent has cluster-scoped owners
         // only.
-        let namespaced = namespace.filter(|_| placement != Placement::Cluster);
+        let namespaced = namespace.filter(|_| placement != ResourceScope::Cluster);
         let namespaced = namespaced.map(|namespace| ObjectKey::namespaced(namespace, name));
-        let cluster = (placement != Placement::Namespaced).then(|| ObjectKey::cluster(name));
+        let cluster = (placement != ResourceScope::Namespaced).then(|| ObjectKey::cluster(name));
         namespaced.into_iter().chain(cluster)
     }
 
     /// Returns false if no object of the controller can have this key.
     pub(super) fn may_contain_key(&self, key: &ObjectKey) -> bool {
         let is_placed = match self.placement() {
-            Placement::Namespaced => key.namespace().is_some(),
-            Placement::Cluster => key.namespace().is_none(),
-            Placement::Unknown => true,
+            ResourceScope::Namespaced => key.namespace().is_some(),
+            ResourceScope::Cluster => key.namespace().is_none(),
+            ResourceScope::Unknown => true,
         };
         let is_in = |scope: &Scope| scope.in_namespace().is_none_or(|own| key.namespace() == Some(own));
         is_placed && self.scopes.iter().any(is_in)
@@ -120,7 +122,7 @@ impl Primary {
     pub(super) fn can_own<C: Cacheable>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
         // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
         let has_no_namespace =
-            self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
+            self.placement == ResourceScope::Namespaced && ResourceScope::of::<C::Resource>() == ResourceScope::Cluster;
         let has_owners = |cache: &&SourceCache<C>| {
             let owned_namespace = cache.scope().in_namespace();
             let is_in_same_namespace =

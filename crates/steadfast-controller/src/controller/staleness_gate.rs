@@ -119,7 +119,7 @@ impl StalenessGate {
     /// Returns the reason if the cache is in doubt for too long.
     fn doubt(&self, DeclaredCache { cache, role, is_isolated }: &DeclaredCache) -> Option<String> {
         let freshness = cache.freshness();
-        let lasting = freshness.doubt()?.lasting;
+        let lasting = freshness.doubt()?.elapsed;
         let is_rejected = matches!(freshness, Freshness::Failed(_)) && role.may_be_rejected();
         // A synced cache serves old but complete data. Doubt up to the bound is accepted.
         let is_doubted = if cache.is_synced() {

@@ -8,10 +8,10 @@ use steadfast::kube;
 use steadfast::kube::api::{GetParams, PostParams, WatchParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
+use super::lease_error::{LeaseError, LeaseErrors, RequestInfo};
 use super::machine::{Step, StepResult};
 use super::record;
 use super::requests::Requests;
-use super::trouble::{ElectionTrouble, RequestInfo, Troubles};
 
 /// Resource of the requests.
 pub(super) const RESOURCE: &str = "leases";
@@ -27,7 +27,7 @@ pub(super) struct Leases {
 /// Result of a request, with the error if there is no usable response.
 pub(super) struct RequestResult {
     pub(super) result: StepResult,
-    pub(super) problem: Option<ElectionTrouble>,
+    pub(super) problem: Option<LeaseError>,
 }
 
 impl Leases {
@@ -96,16 +96,16 @@ impl Leases {
 }
 
 /// Clears the troubles that the response to `step` disproves.
-pub(super) fn end_troubles(troubles: &Troubles, step: &Step, result: &StepResult) {
+pub(super) fn end_troubles(lease_errors: &LeaseErrors, step: &Step, result: &StepResult) {
     if *result == StepResult::NoResponse {
         return;
     }
-    troubles.end(verb(step), RESOURCE);
+    lease_errors.end(verb(step), RESOURCE);
     match (step, result) {
         // An existing lease needs no `create`, and a missing lease needs no `update`. So an earlier trouble with that
         // verb is obsolete.
-        (Step::Get, StepResult::Lease(_)) => troubles.end("create", RESOURCE),
-        (Step::Get, StepResult::Missing) => troubles.end("update", RESOURCE),
+        (Step::Get, StepResult::Lease(_)) => lease_errors.end("create", RESOURCE),
+        (Step::Get, StepResult::Missing) => lease_errors.end("update", RESOURCE),
         _ => {}
     }
 }

@@ -15,10 +15,10 @@ use steadfast::kube::api::{DeleteParams, GetParams, PostParams};
 use steadfast::kube::core::{Request, Resource as _, request};
 
 use super::candidate_versions::CandidateVersions;
+use super::lease_error::{LeaseError, RequestInfo};
 use super::requests::Requests;
 use super::state::ElectionState;
 use super::timing::Timing;
-use super::trouble::{ElectionTrouble, RequestInfo};
 use crate::wall_clock::WallClock;
 
 /// Maximum lead of a confirmation over the server's clock. With a larger lead, the coordinator would consider a dead
@@ -110,7 +110,7 @@ impl Registration {
             Ok(()) if self.is_known => {}
             Ok(()) => tracing::info!(%namespace, %name, %identity, "candidate registered with the coordinator"),
             Err(problem) => {
-                if self.state.troubles.add(problem.clone()) {
+                if self.state.lease_errors.add(problem.clone()) {
                     tracing::warn!(%namespace, %name, %identity, %problem, "cannot register the candidate with the \
                      coordinator; retrying");
                 } else {
@@ -123,7 +123,7 @@ impl Registration {
     }
 
     /// Sends one read, and at most one write.
-    async fn update(&mut self, wall_clock: &WallClock) -> Result<(), ElectionTrouble> {
+    async fn update(&mut self, wall_clock: &WallClock) -> Result<(), LeaseError> {
         let state = self.state.clone();
         let info =
             |verb| RequestInfo { verb, resource: RESOURCE, namespace: &state.namespace, name: Some(&state.identity) };
@@ -135,8 +135,8 @@ impl Registration {
                 if let Some(MicroTime(time)) = entry.spec.ping_time {
                     self.clock.observe(time, now);
                 }
-                state.troubles.end("get", RESOURCE);
-                state.troubles.end("create", RESOURCE);
+                state.lease_errors.end("get", RESOURCE);
+                state.lease_errors.end("create", RESOURCE);
                 match confirmation(entry, self.clock.time(now, wall_clock())) {
                     Some(entry) => {
                         let body = encode(&entry)
@@ -147,7 +147,7 @@ impl Registration {
                 }
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                state.troubles.end("get", RESOURCE);
+                state.lease_errors.end("get", RESOURCE);
                 let ElectionState { namespace, name, identity, .. } = &*state;
                 let entry = self.versions.entry(namespace, identity, name, self.server_time(wall_clock()));
                 ("create", encode(&entry).and_then(|body| self.request.create(&PostParams::default(), body)))
@@ -158,7 +158,7 @@ impl Registration {
         match written.map_err(|reason| info(verb).no_response(reason))? {
             Ok(entry) => {
                 let now = self.now();
-                state.troubles.end(verb, RESOURCE);
+                state.lease_errors.end(verb, RESOURCE);
                 // The creation time initializes the server's clock.
                 if let Some(created) = entry.metadata.creation_timestamp.filter(|_| self.clock.0.is_none()) {
                     self.clock.observe(created.0, now);

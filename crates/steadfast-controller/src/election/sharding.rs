@@ -23,9 +23,9 @@ use gains::GainTracker;
 use member::Member;
 use state::MemberState;
 
+use super::lease_error::LeaseErrors;
 use super::state::Term;
-use super::trouble::Troubles;
-use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilder};
+use super::{ElectionError, LeaderElection, LeaderElectionBuilder, LeaseError};
 
 /// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
 /// none. Cheap to clone.
@@ -150,7 +150,7 @@ impl ShardingBuilder {
             identity: format!("{identity}_{ending}"),
             status: watch::Sender::default(),
             stopping: watch::Sender::new(false),
-            troubles: Troubles::default(),
+            lease_errors: LeaseErrors::default(),
             readers: Mutex::default(),
         });
         let member = Member::new(connection, state.clone(), timing, wall_clock);
@@ -193,8 +193,8 @@ impl Sharding {
     /// Returns the last error of lease requests, with the missing permission if that is the cause. None after success.
     ///
     /// The first error of each cause is logged as a warning. The replica keeps trying.
-    pub fn trouble(&self) -> Option<ElectionTrouble> {
-        self.handle.state.troubles.last()
+    pub fn lease_error(&self) -> Option<LeaseError> {
+        self.handle.state.lease_errors.last()
     }
 
     /// Returns true if `key` belongs to this replica now. The result may be outdated immediately: to act on the key,

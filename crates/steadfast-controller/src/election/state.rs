@@ -10,8 +10,8 @@ use steadfast::transport::Fence;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::lease_error::LeaseErrors;
 use super::timing::Timing;
-use super::trouble::Troubles;
 
 /// One term as the leader, with its client.
 pub(super) struct Term {
@@ -77,7 +77,7 @@ pub(super) struct ElectionState {
     pub(super) identity: String,
     pub(super) status: watch::Sender<ElectionStatus>,
     pub(super) stopping: watch::Sender<bool>,
-    pub(super) troubles: Troubles,
+    pub(super) lease_errors: LeaseErrors,
     /// Number of renewals that failed at the first attempt.
     slow_renewals: AtomicU64,
 }
@@ -92,7 +92,7 @@ impl ElectionState {
             identity,
             status: watch::Sender::default(),
             stopping: watch::Sender::new(false),
-            troubles: Troubles::default(),
+            lease_errors: LeaseErrors::default(),
             slow_renewals: AtomicU64::new(0),
         }
     }

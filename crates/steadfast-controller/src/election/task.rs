@@ -166,7 +166,7 @@ impl ElectionTask {
         let is_leader = self.machine.term(now).is_some();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         if let Some(problem) = problem {
-            let is_new = self.state.troubles.add(problem.clone());
+            let is_new = self.state.lease_errors.add(problem.clone());
             if is_leader {
                 tracing::warn!(%namespace, %name, %identity, %problem, "cannot renew the lease; retrying");
             } else if is_new {
@@ -175,7 +175,7 @@ impl ElectionTask {
                 tracing::debug!(%namespace, %name, %identity, %problem, "cannot use the lease; retrying");
             }
         } else {
-            end_troubles(&self.state.troubles, step, &result);
+            end_troubles(&self.state.lease_errors, step, &result);
         }
         self.last_request_unanswered = result == StepResult::NoResponse;
         let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;
@@ -222,7 +222,7 @@ impl ElectionTask {
         let starting_term = new_term.map(|held| ([held.number, held.token], held.until, held.uid.clone()));
         if let Some((numbers, until, uid)) = starting_term {
             tracing::info!(%namespace, %name, %identity, "leadership acquired");
-            state.troubles.clear();
+            state.lease_errors.clear();
             self.term = Some(Arc::new(Term::new(&self.connection, numbers, until, &self.timing)));
             self.uid = Some(uid).filter(|uid| !uid.is_empty());
             self.publish_event("became leader");

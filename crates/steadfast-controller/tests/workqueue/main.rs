@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use steadfast::environment::SharedEnvironment;
-use steadfast::environment::local::Local;
+use steadfast::environment::local::LocalEnvironment;
 use steadfast_controller::{RateLimit, RetrySettings, Work, Workqueue, WorkqueueBuilder};
 
 /// Returns an environment with tokio's paused clock and randomness from `seed`.
 fn environment(seed: u64) -> SharedEnvironment {
-    Arc::new(Local::over_tcp(seed))
+    Arc::new(LocalEnvironment::over_tcp(seed))
 }
 
 fn builder(seed: u64) -> WorkqueueBuilder<u32> {

@@ -159,7 +159,7 @@ impl Decoder {
     /// Packs encoded objects: the decoder keeps only the differences to a similar object. Similar objects take a tenth
     /// to a fifth of their bytes. Each decoding and each read costs some microseconds.
     #[must_use]
-    pub fn packed(self) -> Self {
+    pub fn delta_compressed(self) -> Self {
         Self { dictionaries: Some(DictionaryGroups::default()), packs_lazy: true, ..self }
     }
 

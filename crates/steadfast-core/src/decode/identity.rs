@@ -34,8 +34,8 @@ impl std::fmt::Display for PartialIdentity {
 }
 
 impl PartialIdentity {
-    /// Returns the identity in `metadata`. `made` provides the version if the metadata have none.
-    pub(super) fn of(metadata: &Metadata<'_>, made: impl FnOnce() -> ResourceVersion) -> Self {
+    /// Returns the identity in `metadata`. `substitute_version` provides the version if the metadata have none.
+    pub(super) fn of(metadata: &Metadata<'_>, substitute_version: impl FnOnce() -> ResourceVersion) -> Self {
         let key = present(metadata.name.as_ref()).map(|name| match present(metadata.namespace.as_ref()) {
             Some(namespace) => ObjectKey::namespaced(namespace, name),
             None => ObjectKey::cluster(name),
@@ -47,13 +47,13 @@ impl PartialIdentity {
         };
         let version = match present(metadata.version.as_ref()) {
             Some(_) => version(metadata),
-            None => key.is_some().then(made),
+            None => key.is_some().then(substitute_version),
         };
         Self { key, uid, version }
     }
 
     /// Returns the complete identity, or the known parts with the missing path.
-    pub(super) fn whole(self) -> Result<Identity, (Box<Self>, &'static str)> {
+    pub(super) fn complete(self) -> Result<Identity, (Box<Self>, &'static str)> {
         let missing = match self {
             Self { key: Some(key), uid: Some(uid), version: Some(version) } => {
                 return Ok(Identity { key, uid, version });

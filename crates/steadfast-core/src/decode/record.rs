@@ -106,9 +106,9 @@ pub fn overlong(record: &Overlong, expected_kind: Option<&ExpectedKind>) -> Reco
 ///
 /// An `ERROR` record is a failure of the stream, independent of the object in it (client-go: `apierrors.FromObject`).
 /// This object is never an object of the resource, so its name and version are ignored.
-fn status_without_details(why: &str) -> Status {
+fn status_without_details(reason: &str) -> Status {
     Status {
-        message: format!("the server ended the watch with an ERROR without a readable Status: {why}"),
+        message: format!("the server ended the watch with an ERROR without a readable Status: {reason}"),
         ..Status::default()
     }
 }
@@ -183,7 +183,7 @@ fn read_object(
     }
     // A substitute for a missing version is a hash of all bytes, since any change in them is another state.
     let substitute = || ResourceVersion::substitute_for(&text[range.clone()]);
-    let identity = PartialIdentity::of(&scan.metadata, substitute).whole().map_err(|(identity, missing)| {
+    let identity = PartialIdentity::of(&scan.metadata, substitute).complete().map_err(|(identity, missing)| {
         RecordError { kind, identity, problem: RecordProblem::NoIdentity { missing } }
     })?;
     let cut = scan.metadata.managed_fields.as_ref();

@@ -6,7 +6,7 @@ use super::FrameError;
 use super::lengths::LengthFramer;
 use super::lines::{LineFramer, StreamRecord};
 use super::list::{ListFramer, ListPart};
-use super::messages::MessageFramer;
+use super::protobuf_list::ProtobufListFramer;
 use crate::decode::Encoding;
 
 /// Splits the body of a watch into its records.
@@ -29,7 +29,7 @@ pub enum ItemFramer {
     /// Framer for JSON.
     Json(Box<ListFramer>),
     /// Framer for protobuf.
-    Protobuf(Box<MessageFramer>),
+    Protobuf(Box<ProtobufListFramer>),
 }
 
 impl StreamFramer {
@@ -100,7 +100,7 @@ impl ItemFramer {
     pub fn new(encoding: Encoding, limit: usize) -> Self {
         match encoding {
             Encoding::Json => Self::Json(Box::new(ListFramer::new(limit))),
-            Encoding::Protobuf => Self::Protobuf(Box::new(MessageFramer::new(limit))),
+            Encoding::Protobuf => Self::Protobuf(Box::new(ProtobufListFramer::new(limit))),
         }
     }
 

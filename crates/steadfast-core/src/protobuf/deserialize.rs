@@ -33,7 +33,7 @@ pub(super) struct Members<'de> {
     further: Vec<Outer<'de>>,
     depth: u8,
     /// Set if `managedFields` are omitted from the metadata in this message.
-    pub(super) trims: bool,
+    pub(super) omits_managed_fields: bool,
     /// Member whose value follows.
     field: &'static MessageField,
     content: Content<'de>,
@@ -56,7 +56,7 @@ impl<'de> Members<'de> {
             outer: None,
             further: Vec::new(),
             depth: deeper(depth, &reader)?,
-            trims: false,
+            omits_managed_fields: false,
             field: &NO_FIELD,
             content: Content::Null,
         })
@@ -157,7 +157,7 @@ impl<'de> MapAccess<'de> for Members<'de> {
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let (field, at) = (self.field, self.reader.at());
         let mut value = field.value;
-        if self.trims && value == ValueType::Message(table().metadata) {
+        if self.omits_managed_fields && value == ValueType::Message(table().metadata) {
             value = ValueType::Message(table().trimmed);
         }
         let field_value =

@@ -55,7 +55,7 @@ struct StandaloneObject<'de> {
 impl<'de> JsonView<'de> for StandaloneObject<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut members = Members::new(self.id, self.reader, MAX_DEPTH)?;
-        members.trims = !self.keep_managed_fields;
+        members.omits_managed_fields = !self.keep_managed_fields;
         // In a protobuf list, items have no envelope and thus no type. In a JSON list, only items of the type
         // `PartialObjectMetadata` contain `apiVersion` and `kind`, and both are constant.
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use super::Reflector;
 use super::comparison::WatchContext;
-use super::decision::Decision;
+use super::delayed_action::DelayedAction;
 use super::delta_list::DeltaList;
 use super::diagnostic::Diagnostic;
 use super::effect::{Effect, Effects};
+use super::epoch_probe::EpochProbe;
 use super::failure::{Failure, FailureKind};
 use super::list::List;
 use super::list_plan::{ListForm, ListPlan};
-use super::next::Next;
 use super::output::Output;
 use super::phase::Phase;
 use super::request::{ListFrom, Request, RequestId};
 use super::watch::Watch;
 use crate::fault_injection::inject;
-use crate::freshness::{Condition, Polled};
+use crate::freshness::{FreshnessState, Polled};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -45,20 +45,20 @@ impl Reflector {
 
             Effect::Proven(proven_at) => self.record_proof(now, proven_at),
             Effect::ProofFound(proven_at) => self.handle_proof(now, proven_at, out),
-            Effect::Unproven(why) => {
+            Effect::Unproven(reason) => {
                 let mut effects = Effects::default();
-                self.probe.handle_missing_proof(&why, &self.cache, &mut effects);
+                self.probe.handle_missing_proof(&reason, &self.cache, &mut effects);
                 self.apply(now, effects, out);
             }
-            Effect::Suspect(why) => self.suspect_watch(now, why, out),
+            Effect::Suspect(reason) => self.suspect_watch(now, reason, out),
             Effect::NoResponse => self.no_response(now, false, out),
             Effect::Broken(failure) => self.set_broken(now, &failure),
-            Effect::Condition(condition, why) => self.cache.set_condition(now, condition, why),
+            Effect::Condition(state, reason) => self.cache.set_state(now, state, reason),
             Effect::BookmarkReceived => self.cache.bookmark_interval.record_any_bookmark(),
             Effect::NoBookmarks => self.cache.bookmark_interval.record_missing_bookmarks(),
             Effect::StreamsRejected => {
                 let until = now + self.cache.settings.pages_for;
-                self.cache.streaming.empty_list_rejected(until);
+                self.cache.streamed_lists.empty_list_rejected(until);
             }
 
             Effect::Advance(version) => {
@@ -84,17 +84,17 @@ impl Reflector {
             Effect::DelayProof(retry_after) => self.probe.schedule.delay_by(now, retry_after, &mut self.requester),
             Effect::DropComparison => self.drop_comparison(now, out),
 
-            Effect::Relist { plan, why } => self.relist(now, plan, why, out),
+            Effect::Relist { plan, reason } => self.relist(now, plan, reason, out),
             Effect::ListLater { plan, retry_after } => self.list_later(now, plan, retry_after),
             Effect::ListComplete { version, fetched } => self.list_complete(now, version, fetched, out),
             Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
-            Effect::FallBackToPages(why) => self.fall_back(now, why, out),
-            Effect::DoubtStreamedLists(why) => {
+            Effect::FallBackToPages(reason) => self.fall_back(now, reason, out),
+            Effect::DoubtStreamedLists(reason) => {
                 if let Phase::Listing(list) = &mut self.phase {
-                    self.cache.streaming.doubt(why, &mut list.plan);
+                    self.cache.streamed_lists.doubt(reason, &mut list.plan);
                 }
             }
-            Effect::ListAll { plan, not_before, why } => self.list_all(now, plan, not_before, why, out),
+            Effect::ListAll { plan, not_before, reason } => self.list_all(now, plan, not_before, reason, out),
             Effect::DelayDeltaList(failure) => self.delay_delta_list(now, &failure, out),
             Effect::Lagging { plan, failure } => self.handle_lagging_server(now, plan, &failure, out),
             Effect::HistoryChanged(proof) => {
@@ -108,15 +108,15 @@ impl Reflector {
             Effect::Watch => self.watch(now, out),
             Effect::Resume => {
                 // This watch did not end immediately, so the backoff for watches that end immediately restarts.
-                self.retry.short_watches.reset();
+                self.backoffs.immediate_ends.reset();
                 self.record_watch_health(now);
                 out.push(Output::Diagnostic(Diagnostic::Ended));
                 self.watch(now, out);
             }
             Effect::ResumeLater => {
                 out.push(Output::Diagnostic(Diagnostic::Ended));
-                let until = now + self.retry.short_watches.fail(&mut self.requester.random);
-                self.wait_until(until, Next::Watch);
+                let until = now + self.backoffs.immediate_ends.fail(&mut self.requester.random);
+                self.wait_until(until, DelayedAction::Watch);
             }
             Effect::WatchReplaced(id) => {
                 // The start of a stream proves nothing. Its records are proofs. So is the response to the next probe,
@@ -139,11 +139,11 @@ impl Reflector {
             }
             Effect::Wait { failure, then } => self.wait(now, &failure, then, out),
             Effect::RetryList(plan) => {
-                let until = now + self.retry.failures.fail(&mut self.requester.random);
-                self.wait_until(until, Next::List(plan));
+                let until = now + self.backoffs.failures.fail(&mut self.requester.random);
+                self.wait_until(until, DelayedAction::List(plan));
             }
             Effect::WaitUntil { until, then } => self.wait_until(until, then),
-            Effect::Poll { every, why } => self.poll(now, Polled { every, why }),
+            Effect::Poll { every, reason } => self.poll(now, Polled { every, reason }),
         }
     }
 
@@ -162,12 +162,12 @@ impl Reflector {
 
     // Delays.
 
-    fn wait_until(&mut self, until: Instant, then: Next) {
+    fn wait_until(&mut self, until: Instant, then: DelayedAction) {
         self.phase = Phase::Waiting { until, then, unreachable: false };
     }
 
     /// Waits for the delay that the server requested, or for the backoff. Continues with `then`.
-    fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
+    fn wait(&mut self, now: Instant, failure: &Failure, then: DelayedAction, out: &mut Vec<Output>) {
         // A server that did not respond at all may be retried early, once a connection to it succeeds. A server that
         // accepts and closes connections immediately keeps the full backoff, even if connections succeed repeatedly
         // (R6).
@@ -178,9 +178,9 @@ impl Reflector {
 
     /// Counts and reports a failure. Returns the delay before the next attempt.
     fn record_failure(&mut self, failure: &Failure, out: &mut Vec<Output>) -> Duration {
-        let backoff = self.retry.failures.fail(&mut self.requester.random);
+        let backoff = self.backoffs.failures.fail(&mut self.requester.random);
         let retry_in = self.requester.delay(backoff, failure.retry_after);
-        out.push(Output::Diagnostic(Diagnostic::failed(failure, self.retry.attempts(), retry_in)));
+        out.push(Output::Diagnostic(Diagnostic::failed(failure, self.backoffs.attempts(), retry_in)));
         retry_in
     }
 
@@ -199,15 +199,15 @@ impl Reflector {
     }
 
     /// Marks the watch as suspect and opens another watch alongside it.
-    fn suspect_watch(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
+    fn suspect_watch(&mut self, now: Instant, reason: Arc<str>, out: &mut Vec<Output>) {
         if self.cache.version.is_none() {
             return;
         }
         // A repeated doubt updates the reason without another log line.
         let is_new_doubt = !self.cache.is_suspect();
-        self.cache.set_condition(now, Condition::Suspect, why.clone());
+        self.cache.set_state(now, FreshnessState::Suspect, reason.clone());
         if is_new_doubt {
-            out.push(Output::Diagnostic(Diagnostic::Suspect { why }));
+            out.push(Output::Diagnostic(Diagnostic::Suspect { reason }));
         }
         self.replace_watch(now, out);
     }
@@ -225,14 +225,14 @@ impl Reflector {
             return;
         }
         out.extend(self.probe.cancel());
-        let condition = self.cache.evidence.condition;
-        if self.is_streaming() || matches!(condition, Condition::Streaming | Condition::Suspect) {
+        let state = self.cache.evidence.state;
+        if self.is_streaming() || matches!(state, FreshnessState::Streaming | FreshnessState::Suspect) {
             self.suspect_watch(now, if has_head { SILENT_WATCH } else { NO_RESPONSE_HEAD }.into(), out);
         } else {
             // A doubt already exists, and the missing response becomes its cause. The watch is treated as failed,
             // although its response may still arrive.
             self.set_broken(now, &Failure::unreachable(NO_RESPONSE_HEAD));
-            out.push(Output::Diagnostic(Diagnostic::Suspect { why: NO_RESPONSE_HEAD.into() }));
+            out.push(Output::Diagnostic(Diagnostic::Suspect { reason: NO_RESPONSE_HEAD.into() }));
             self.replace_watch(now, out);
         }
     }
@@ -271,7 +271,7 @@ impl Reflector {
         // If this full list fails, the next list must be full as well.
         plan.delta_until = None;
         let is_streamed =
-            matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streaming.should_be_streamed(now);
+            matches!(plan.form, ListForm::StreamedIfSupported) && self.cache.streamed_lists.should_be_streamed(now);
         let new_epoch = plan.new_epoch;
         let (list, request) = List::begin(now, plan, is_streamed, settings, requester);
         self.unidentified.list_begins();
@@ -279,20 +279,20 @@ impl Reflector {
         self.phase = Phase::Listing(list);
     }
 
-    /// Lists again after a short random delay, for the reason `why`.
-    pub(super) fn relist(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
-        out.push(Output::Diagnostic(Diagnostic::Relisting { why: why.clone() }));
+    /// Lists again after a short random delay, for the reason `reason`.
+    pub(super) fn relist(&mut self, now: Instant, plan: ListPlan, reason: Arc<str>, out: &mut Vec<Output>) {
+        out.push(Output::Diagnostic(Diagnostic::Relisting { reason: reason.clone() }));
         self.drop_comparison(now, out);
         self.probe.set_broken(now);
-        self.cache.set_condition(now, self.condition_without_stream(), why);
+        self.cache.set_state(now, self.state_without_stream(), reason);
         self.list_later(now, plan, None);
     }
 
     fn list_later(&mut self, now: Instant, plan: ListPlan, retry_after: Option<Duration>) {
         // Successful lists count as well: only a healthy watch resets this backoff (R6).
-        let backoff = self.retry.relists.fail(&mut self.requester.random);
+        let backoff = self.backoffs.relists.fail(&mut self.requester.random);
         let until = now + self.requester.delay(backoff, retry_after);
-        self.wait_until(until, Next::List(plan));
+        self.wait_until(until, DelayedAction::List(plan));
     }
 
     /// Handles a streamed list that is complete at `version`.
@@ -301,11 +301,11 @@ impl Reflector {
         let Phase::Listing(list) = &self.phase else { return out };
         let (id, plan) = (list.id, list.plan.clone());
         if self.commit(now, &plan, Some(version), None, &mut out) {
-            self.cache.streaming.succeeded();
+            self.cache.streamed_lists.succeeded();
             // The stream continues as the watch, so its records follow the list without a gap.
             self.phase = Phase::Watching(Watch::open(id, now).after_list());
             self.cache.bookmark_interval.reset();
-            self.set_streaming(now);
+            self.set_stream_open(now);
         } else {
             // `commit` has already pushed its outputs. The cancellation of this stream must precede these outputs.
             out.insert(0, Output::Cancel(id));
@@ -329,7 +329,7 @@ impl Reflector {
         if !self.commit(now, &plan, version, fetched, out) {
             return;
         }
-        self.set_streaming(now);
+        self.set_stream_open(now);
         let effects = self.polling.after_list(now, &self.cache);
         self.apply(now, effects, out);
         if let Phase::Watching(watch) = &mut self.phase
@@ -356,10 +356,10 @@ impl Reflector {
         if is_older && !plan.new_epoch && !inject!(self.cache.faults(), OlderList) {
             // The cache never goes back within an epoch. A lower version means that the server lags (C4).
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
-            let why = format!("the server returned a list at {version}, older than the cache");
+            let reason = format!("the server returned a list at {version}, older than the cache");
             let effects = match &self.phase {
-                Phase::DeltaListing(list) => list.list_all(why.into()),
-                _ => Effect::ListFailed(Failure::of(FailureKind::ResourceVersionTooLarge, why)).into(),
+                Phase::DeltaListing(list) => list.list_all(reason.into()),
+                _ => Effect::ListFailed(Failure::of(FailureKind::ResourceVersionTooLarge, reason)).into(),
             };
             self.apply(now, effects, out);
             return false;
@@ -374,11 +374,11 @@ impl Reflector {
         }));
         if let ListForm::PagesFallback(fallback) = &plan.form {
             let until = self.requester.remembered_until(now);
-            self.cache.streaming.pages_complete(until);
+            self.cache.streamed_lists.pages_complete(until);
             if fallback.applies_to_all_clients {
                 out.push(Output::RememberPages { until });
             }
-            out.push(Output::Diagnostic(Diagnostic::FellBackToPages { why: fallback.why.clone() }));
+            out.push(Output::Diagnostic(Diagnostic::FellBackToPages { reason: fallback.reason.clone() }));
         }
         if initial {
             self.delta_policy.begin(now);
@@ -389,7 +389,7 @@ impl Reflector {
         let effects = self.comparison.list_complete(now, settings, requester);
         self.apply(now, effects, out);
         self.unidentified.list_complete(now, self.cache.settings.period);
-        self.cache.evidence.unidentified = !self.unidentified.is_at_rest();
+        self.cache.evidence.needs_list = !self.unidentified.is_at_rest();
         self.cache.list_complete(now, version);
         // A consistent read is a proof. A list from the server's cache is a proof only if it is newer than our cache.
         // Both kinds of list prove the state at the time of the request. The duration of the transfer has no influence.
@@ -408,8 +408,8 @@ impl Reflector {
             if failure.is_rejection() && failure.kind == FailureKind::Denied {
                 self.polling.expect_rejection();
             }
-            if self.cache.streaming.failed(failure, list.has_head, &mut plan) {
-                return self.request_pages(now, plan, failure.why.clone(), out);
+            if self.cache.streamed_lists.failed(failure, list.has_head, &mut plan) {
+                return self.request_pages(now, plan, failure.message.clone(), out);
             }
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
@@ -423,31 +423,36 @@ impl Reflector {
                 }
                 // A list in a single response uses no continue token that could expire (F14).
                 plan.is_unpaged = true;
-                out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
+                out.push(Output::Diagnostic(Diagnostic::Relisting { reason: failure.message.clone() }));
                 self.list_later(now, plan, failure.retry_after);
             }
             _ => {
                 if !is_streamed {
-                    self.cache.streaming.pages_failed(failure, &mut plan);
+                    self.cache.streamed_lists.pages_failed(failure, &mut plan);
                 }
                 let replaces_watch = plan.replaces_watch && self.poll_failed(now, failure);
-                self.wait(now, failure, if replaces_watch { Next::Watch } else { Next::List(plan) }, out);
+                self.wait(
+                    now,
+                    failure,
+                    if replaces_watch { DelayedAction::Watch } else { DelayedAction::List(plan) },
+                    out,
+                );
             }
         }
     }
 
     /// Immediately replaces the running streamed list, which does not work, by pages.
-    pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
+    pub(super) fn fall_back(&mut self, now: Instant, reason: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Listing(list) = &self.phase else { return };
-        let plan = list.plan.clone().in_pages(why.clone());
-        self.request_pages(now, plan, why, out);
+        let plan = list.plan.clone().in_pages(reason.clone());
+        self.request_pages(now, plan, reason, out);
     }
 
     /// Requests pages immediately. An earlier failure remains the cause of the doubt until the pages arrive.
-    fn request_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
+    fn request_pages(&mut self, now: Instant, plan: ListPlan, reason: Arc<str>, out: &mut Vec<Output>) {
         // A permanent failure stays visible until a list succeeds.
-        if self.cache.evidence.condition != Condition::Failed {
-            self.cache.set_condition(now, self.condition_without_stream(), why);
+        if self.cache.evidence.state != FreshnessState::Failed {
+            self.cache.set_state(now, self.state_without_stream(), reason);
         }
         out.extend([Output::DropStaging, Output::ReleaseTransfer]);
         self.queue(plan, out);
@@ -459,16 +464,16 @@ impl Reflector {
         now: Instant,
         plan: ListPlan,
         not_before: Option<Instant>,
-        why: Arc<str>,
+        reason: Arc<str>,
         out: &mut Vec<Output>,
     ) {
-        out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
+        out.push(Output::Diagnostic(Diagnostic::ListingAll { reason }));
         // Without this pause, every relist would transfer the metadata and then the full list too.
         self.delta_policy.full_until = Some(self.requester.remembered_until(now));
         if let Some(until) = not_before.filter(|until| now < *until) {
             // A delayed list must not block the transfers of other informers.
             out.push(Output::ReleaseTransfer);
-            self.wait_until(until, Next::List(plan));
+            self.wait_until(until, DelayedAction::List(plan));
         } else {
             // The transfer permit is still held, so the full list starts without queueing again.
             self.phase = Phase::Queued(plan);
@@ -480,7 +485,7 @@ impl Reflector {
     fn delay_delta_list(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         // The delay does not invalidate earlier proofs: the server read the listed version after the request of the
         // list.
-        self.cache.set_condition(now, Condition::Resuming, failure.why.clone());
+        self.cache.set_state(now, FreshnessState::Resuming, failure.message.clone());
         let until = now + self.record_failure(failure, out);
         if let Phase::DeltaListing(list) = &mut self.phase {
             list.delay_until(until);
@@ -495,11 +500,11 @@ impl Reflector {
     fn handle_lagging_server(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
         if plan.lagging_since.is_none() {
-            out.push(Output::Diagnostic(Diagnostic::Lagging { why: failure.why.clone() }));
+            out.push(Output::Diagnostic(Diagnostic::Lagging { reason: failure.message.clone() }));
             plan.lagging_since = Some(now);
             self.list_later(now, plan, failure.retry_after);
         } else if plan.make_consistent() {
-            self.wait(now, failure, Next::List(plan), out);
+            self.wait(now, failure, DelayedAction::List(plan), out);
         } else {
             self.probe_epoch(now, plan, out);
         }
@@ -507,9 +512,9 @@ impl Reflector {
 
     /// Sends the probe that distinguishes a lagging replica from another history.
     pub(super) fn probe_epoch(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
-        let (decision, request) = Decision::begin(now, plan, &self.cache.settings, &mut self.requester);
-        out.push(Output::Send(decision.id, request));
-        self.phase = Phase::Deciding(decision);
+        let (epoch_probe, request) = EpochProbe::begin(now, plan, &self.cache.settings, &mut self.requester);
+        out.push(Output::Send(epoch_probe.id, request));
+        self.phase = Phase::ProbingEpoch(epoch_probe);
     }
 
     /// Lists the collection of another history. The version `proof` proves that history, since the cache has the higher
@@ -523,12 +528,12 @@ impl Reflector {
         out: &mut Vec<Output>,
     ) {
         let diagnostic = Diagnostic::NewEpoch { held, proof };
-        let why: Arc<str> = Arc::from(diagnostic.to_string());
+        let reason: Arc<str> = Arc::from(diagnostic.to_string());
         out.push(Output::Diagnostic(diagnostic));
         self.drop_comparison(now, out);
         // Proofs from the old history do not cover the new history.
         self.probe.set_broken(now);
-        self.cache.set_condition(now, Condition::Stale, why);
+        self.cache.set_state(now, FreshnessState::Stale, reason);
         self.list_later(now, plan, None);
     }
 
@@ -562,7 +567,7 @@ impl Reflector {
         if let Phase::Watching(watch) = &self.phase {
             out.push(Output::Cancel(watch.id));
         }
-        out.extend(self.handover.cancel());
+        out.extend(self.watch_move.cancel());
         out.extend(self.probe.cancel());
     }
 
@@ -570,7 +575,7 @@ impl Reflector {
         self.cache.evidence.polled = Some(polled);
         let (until, then) = self.polling.next();
         self.wait_until(until, then);
-        self.set_streaming(now);
+        self.set_stream_open(now);
         // The list may have been requested before the break. An early poll provides the proof.
         if self.probe.is_unproven_since_break(&self.cache) {
             self.hasten_poll(now);
@@ -592,12 +597,15 @@ impl Reflector {
     pub(super) fn hasten_poll(&mut self, now: Instant) {
         let Some(earliest) = self.polling.earliest_poll(self.list_requested, &self.cache.settings) else { return };
         // A failing poll keeps its backoff: waiting callers must not defeat the delay.
-        if let Phase::Waiting { until, then: then @ (Next::List(_) | Next::Watch), unreachable: false } =
-            &mut self.phase
+        if let Phase::Waiting {
+            until,
+            then: then @ (DelayedAction::List(_) | DelayedAction::Watch),
+            unreachable: false,
+        } = &mut self.phase
             && *until > earliest
-            && self.retry.failures.failures() == 0
+            && self.backoffs.failures.failures() == 0
         {
-            (*until, *then) = (now.max(earliest), Next::List(ListPlan::poll()));
+            (*until, *then) = (now.max(earliest), DelayedAction::List(ListPlan::poll()));
         }
     }
 }

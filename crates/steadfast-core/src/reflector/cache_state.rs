@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::bookmark_interval::BookmarkInterval;
 use super::settings::ReflectorSettings;
-use super::streaming::Streaming;
+use super::streamed_lists::StreamedLists;
 use crate::fault_injection::{FaultInjection, inject};
-use crate::freshness::{Condition, Evidence};
+use crate::freshness::{Evidence, FreshnessState};
 use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -24,7 +24,7 @@ pub(super) struct CacheState {
     /// Set after the first complete list, or after a restored checkpoint.
     pub(super) is_synced: bool,
     pub(super) bookmark_interval: BookmarkInterval,
-    pub(super) streaming: Streaming,
+    pub(super) streamed_lists: StreamedLists,
     pub(super) evidence: Evidence,
 }
 
@@ -32,18 +32,18 @@ impl CacheState {
     /// Creates the state of an empty cache.
     pub(super) fn new(settings: ReflectorSettings) -> Self {
         let evidence = Evidence {
-            condition: Condition::Starting,
+            state: FreshnessState::Starting,
             since: Instant::ZERO,
-            why: Arc::from("not started"),
+            reason: Arc::from("not started"),
             version: None,
             attempts: 0,
             next_attempt: None,
             proven: None,
             polled: None,
-            bound: settings.period * 2,
+            max_fresh_age: settings.period * 2,
             stale_after: settings.stale_after,
             tainted: KeySet::default(),
-            unidentified: false,
+            needs_list: false,
             faults: settings.rules.faults,
         };
         Self {
@@ -52,7 +52,7 @@ impl CacheState {
             reached_at: Instant::ZERO,
             is_synced: false,
             bookmark_interval: BookmarkInterval::new(&settings),
-            streaming: Streaming::new(settings.streamed_lists),
+            streamed_lists: StreamedLists::new(settings.streamed_lists),
             evidence,
             settings,
         }
@@ -122,11 +122,11 @@ impl CacheState {
 
     /// Returns whether the cache is in doubt although a stream is open.
     pub(super) fn is_suspect(&self) -> bool {
-        self.evidence.condition == Condition::Suspect
+        self.evidence.state == FreshnessState::Suspect
     }
 
     /// Sets the condition and its cause.
-    pub(super) fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
-        self.evidence.set_condition(now, condition, why);
+    pub(super) fn set_state(&mut self, now: Instant, state: FreshnessState, reason: impl Into<Arc<str>>) {
+        self.evidence.set_state(now, state, reason);
     }
 }

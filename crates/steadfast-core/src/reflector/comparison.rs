@@ -25,7 +25,7 @@ use super::requester::Requester;
 use super::settings::ReflectorSettings;
 use super::stream::{Stream, is_open};
 use crate::fault_injection::inject;
-use crate::freshness::Condition;
+use crate::freshness::FreshnessState;
 use crate::record::ListMeta;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -145,7 +145,7 @@ impl Comparison {
         let mut effects = Effects::default();
         // A cache without a version counts as opaque: nothing can be compared with it.
         let is_opaque = cache.version.as_ref().is_none_or(|version| !version.is_ordered());
-        let why = if is_opaque { OPAQUE_VERSIONS } else { WITHOUT_BOOKMARKS };
+        let reason = if is_opaque { OPAQUE_VERSIONS } else { WITHOUT_BOOKMARKS };
         let pause = cache.settings.period * PERIODS_BETWEEN_LISTS;
         let due = if is_opaque { self.listed_at + pause } else { self.proof_due(&cache.settings) };
         if self.running.is_some() || now < due {
@@ -156,14 +156,14 @@ impl Comparison {
             effects.push(Effect::ScheduleProof(if waits_for_list { due.max(retry_at) } else { retry_at }));
             // Without a doubt, the condition stays `Streaming` and only its reason changes. An existing doubt keeps its
             // reason.
-            if cache.evidence.condition == Condition::Streaming {
-                effects.push(Effect::Condition(Condition::Streaming, Arc::from(why)));
+            if cache.evidence.state == FreshnessState::Streaming {
+                effects.push(Effect::Condition(FreshnessState::Streaming, Arc::from(reason)));
             }
         } else if is_opaque {
             // Identities with opaque versions cannot be compared, so a full list replaces the
             // watch.
             effects.push(Effect::LeaveWatch);
-            effects.push(Effect::Relist { plan: ListPlan::first(), why: Arc::from(why) });
+            effects.push(Effect::Relist { plan: ListPlan::first(), reason: Arc::from(reason) });
         } else {
             effects.push(Effect::ScheduleProof(now + cache.bookmark_interval.period()));
             self.begin(now, false, &cache.settings, requester, &mut effects);
@@ -236,7 +236,7 @@ impl Comparison {
                 self.fail(now, &failure, watch_context, cache, requester, &mut effects);
             }
             Some(RunningComparison { state: ComparisonState::Waiting { .. } | ComparisonState::Complete, .. }) => {
-                effects.perform(Output::JudgeComparison);
+                effects.perform(Output::CompareListed);
             }
         }
         effects
@@ -281,7 +281,7 @@ impl Comparison {
         running.state = ComparisonState::Complete;
         // The interval between proofs counts from complete lists, independent of their result.
         self.compared_at = Some(now);
-        effects.perform(Output::JudgeComparison);
+        effects.perform(Output::CompareListed);
         effects
     }
 
@@ -311,7 +311,7 @@ impl Comparison {
     ) {
         let Some(running) = self.running.take() else { return };
         effects.perform(Output::EndComparison);
-        // Only a busy server's `Retry-After` applies. Other failures follow the schedule of audits.
+        // Only a busy server's `Backoffs-After` applies. Other failures follow the schedule of audits.
         let retry_after = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
         if running.is_audit {
             let later = cache.settings.audit_every.unwrap_or_default() / 8;
@@ -322,12 +322,12 @@ impl Comparison {
         } else if watch_context.is_quiet && watch_context.stream.is_some() {
             // A running probe or replacement would report a missing proof later. Without such an activity, the missing
             // proof is reported here.
-            effects.push(Effect::Unproven(format!("no proof of freshness: {}", failure.why).into()));
+            effects.push(Effect::Unproven(format!("no proof of freshness: {}", failure.message).into()));
         }
     }
 
     /// Handles the result of the comparison.
-    pub(super) fn judged(
+    pub(super) fn compared(
         &mut self,
         now: Instant,
         differences: &Differences,
@@ -429,8 +429,8 @@ impl Comparison {
         if let Some((held, proof)) = differences.backwards.clone() {
             effects.push(Effect::ListNewHistory { held, proof, plan: ListPlan::repair(true) });
         } else {
-            let why = format!("the server's watch has lost changes of {} objects", differences.count);
-            effects.push(Effect::Relist { plan: ListPlan::repair(false), why: why.into() });
+            let reason = format!("the server's watch has lost changes of {} objects", differences.count);
+            effects.push(Effect::Relist { plan: ListPlan::repair(false), reason: reason.into() });
         }
         effects
     }

@@ -14,17 +14,17 @@
 use std::sync::Arc;
 
 use super::cache_state::CacheState;
+use super::delayed_action::DelayedAction;
 use super::delta_policy::DeltaPolicy;
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind, MAX_RETRY_AFTER};
 use super::list_plan::ListPlan;
-use super::next::Next;
 use super::output::Output;
 use super::paging::Paging;
+use super::record_action::RecordAction;
 use super::request::{Request, RequestId};
 use super::requester::Requester;
 use super::settings::ReflectorSettings;
-use super::verdict::Verdict;
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -157,21 +157,21 @@ impl DeltaList {
 
     /// Processes an entry of a page of metadata, or an object that was requested by name. Returns the reason as an
     /// error if a full list is required.
-    pub(super) fn item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Result<Verdict, String> {
+    pub(super) fn item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Result<RecordAction, String> {
         self.advance(now);
         if self.page == Some(id) {
             self.listed_count += 1;
             self.paging.add(&identity.version);
             if identity.uid.is_given() && identity.version.is_ordered() {
-                return Ok(Verdict::StageUnchanged);
+                return Ok(RecordAction::StageUnchanged);
             }
             return Err(format!("{} has no UID or no comparable version in the metadata", identity.key));
         }
-        let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.id == id) else { return Ok(Verdict::Skip) };
+        let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.id == id) else { return Ok(RecordAction::Skip) };
         // Exactly the listed state counts, and only once. A list by name must not contain a second
         // object.
         if fetch.expected == *identity && !std::mem::replace(&mut fetch.received, true) {
-            return Ok(Verdict::Stage);
+            return Ok(RecordAction::Stage);
         }
         Err(format!("{} was returned in another state than requested", fetch.expected.key))
     }
@@ -237,7 +237,7 @@ impl DeltaList {
                 self.send_metadata(Some(token), &cache.settings, requester, &mut effects);
                 effects
             }
-            Err(why) => self.list_all(why.into()),
+            Err(reason) => self.list_all(reason.into()),
         }
     }
 
@@ -275,12 +275,12 @@ impl DeltaList {
         effects
     }
 
-    /// Abandons the delta relist for the reason `why`, and requests a full list: immediately, unless the server
+    /// Abandons the delta relist for the reason `reason`, and requests a full list: immediately, unless the server
     /// has requested a delay.
-    pub(super) fn list_all(&self, why: Arc<str>) -> Effects {
+    pub(super) fn list_all(&self, reason: Arc<str>) -> Effects {
         let mut effects = self.abandon();
         let plan = ListPlan { delta_until: None, ..self.plan.clone() };
-        effects.push(Effect::ListAll { plan, not_before: self.not_before, why });
+        effects.push(Effect::ListAll { plan, not_before: self.not_before, reason });
         effects
     }
 
@@ -313,7 +313,7 @@ impl DeltaList {
         match (failure.kind, fetch) {
             // The version of the metadata was compacted: the remaining objects cannot be read at
             // this version.
-            (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(failure.why.clone()),
+            (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(failure.message.clone()),
             (_, fetch) if failure.is_rejection() => {
                 let mut effects = Effects::default();
                 // Permissions differ between clients, so other informers must not inherit this rejection. A resource or
@@ -322,7 +322,7 @@ impl DeltaList {
                     let until = requester.remembered_until(now);
                     effects.perform(Output::RememberFull { until });
                 }
-                effects.append(self.list_all(failure.why.clone()));
+                effects.append(self.list_all(failure.message.clone()));
                 effects
             }
             (_, Some(fetch)) if can_delay => self.delay_request(now, fetch, failure, settings),
@@ -398,7 +398,7 @@ impl DeltaList {
         let mut effects = self.abandon();
         effects.perform(Output::ReleaseTransfer);
         effects.push(Effect::Broken(failure.clone()));
-        effects.push(Effect::Wait { failure, then: Next::List(plan) });
+        effects.push(Effect::Wait { failure, then: DelayedAction::List(plan) });
         effects
     }
 }

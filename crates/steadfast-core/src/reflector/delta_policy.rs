@@ -49,7 +49,7 @@ impl DeltaPolicy {
         Self {
             setting: settings.delta_relists,
             min_objects: settings.delta_min_objects,
-            objects_per_difference: settings.delta_one_in.max(1),
+            objects_per_difference: settings.delta_objects_per_difference.max(1),
             hints: ListHints::default(),
             full_until: None,
             changes: 0,

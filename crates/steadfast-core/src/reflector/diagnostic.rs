@@ -28,18 +28,18 @@ pub enum Diagnostic {
     /// The checkpoint of an earlier run cannot be used, or only in part. The collection is listed.
     NotRestored {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// The checkpoint could not be written. The write is retried.
     CheckpointNotWritten {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// Durable handlers receive events whose deliveries could not be recorded first. If the program exits now, the next
     /// run continues from the last recorded state.
     DeliveredUnrecorded {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// A watch resumed from the version at which the previous watch ended.
     Resumed {
@@ -55,8 +55,8 @@ pub enum Diagnostic {
     Ended,
     /// A request failed, or a stream broke.
     Failed {
-        /// Cause.
-        why: Arc<str>,
+        /// Failure, and the object of the failed operation.
+        message: Arc<str>,
         /// Status code of the response, or of a `Status` in the stream; `None` if the server reported none.
         code: Option<u16>,
         /// Reason of the server's `Status`, such as `Forbidden`; `None` if the server reported none.
@@ -69,7 +69,7 @@ pub enum Diagnostic {
     /// The whole collection is requested again.
     Relisting {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// A relist is complete.
     Relisted {
@@ -85,22 +85,22 @@ pub enum Diagnostic {
     /// delta relist.
     ListingAll {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// Streamed lists do not work for this resource, while pages do. Pages are used for a limited time.
     FellBackToPages {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// Protobuf responses of this resource cannot be decoded. JSON is requested for a limited time.
     FellBackToJson {
         /// Cause.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// The server rejects watches, or its watches always fail. Repeated lists replace them.
     Polling {
         /// Reason for the missing watch.
-        why: Arc<str>,
+        reason: Arc<str>,
         /// List interval.
         every: Duration,
     },
@@ -114,14 +114,14 @@ pub enum Diagnostic {
     /// The responding server lags behind the cache.
     Lagging {
         /// Message of the server.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// A proof of freshness is overdue and was requested.
     SeekingProof,
     /// The requested proof did not arrive.
     Suspect {
         /// Result of the request.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// The doubt has ended.
     Proven,
@@ -141,23 +141,23 @@ pub enum Diagnostic {
         /// Listed version; `None` if the object no longer exists.
         listed: Option<ResourceVersion>,
     },
-    /// The newest state of an object cannot be decoded. Lookups return `Unknown` until a state can be decoded.
+    /// The newest state of an object cannot be decoded. Lookups return `Undecodable` until a state can be decoded.
     Undecodable {
         /// Key of the object.
         key: ObjectKey,
         /// Version of the state.
         version: ResourceVersion,
         /// Object and error, without the object's content.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// A record of a watch contains an unknown state, although its version is below the cached one. A list resolves the
     /// contradiction.
     Contradicted {
         /// Object of the record, and the contradiction.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// The server's versions do not come from one counter. They are opaque from here on.
-    Disordered,
+    VersionsUnordered,
     /// A record far exceeds the limit and has not ended yet. The following records are delayed until its end.
     Endless {
         /// Length so far, in bytes.
@@ -174,7 +174,7 @@ pub enum Diagnostic {
     /// A record or a list entry could not be attributed to any object.
     Unidentified {
         /// Error, without the content of the record.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
 }
 
@@ -191,7 +191,7 @@ impl Diagnostic {
     /// Creates the diagnostic of `failure`, for the attempt number `attempts` and the delay until the next attempt.
     pub(super) fn failed(failure: &Failure, attempts: u32, retry_in: Duration) -> Self {
         let code = (failure.code != 0).then_some(failure.code);
-        Self::Failed { why: failure.why.clone(), code, reason: failure.reason.clone(), attempts, retry_in }
+        Self::Failed { message: failure.message.clone(), code, reason: failure.reason.clone(), attempts, retry_in }
     }
 
     /// Returns `Fault` for a fault, such as a failed request, and `Routine` for all other diagnostics.
@@ -222,7 +222,7 @@ impl Diagnostic {
             | Self::Lost { .. }
             | Self::Undecodable { .. }
             | Self::Contradicted { .. }
-            | Self::Disordered
+            | Self::VersionsUnordered
             | Self::Endless { .. }
             | Self::Unidentified { .. } => Severity::Fault,
         }
@@ -238,34 +238,34 @@ impl fmt::Display for Diagnostic {
         match self {
             Self::Synced { version } => f.write_str("synced").and_then(|()| at(f, version)),
             Self::Restored { version, objects } => write!(f, "restored {objects} objects at {version}"),
-            Self::NotRestored { why } => write!(f, "{why}; listing all objects"),
-            Self::CheckpointNotWritten { why } => {
+            Self::NotRestored { reason } => write!(f, "{reason}; listing all objects"),
+            Self::CheckpointNotWritten { reason } => {
                 write!(
                     f,
-                    "the cache cannot be written to the checkpoint ({why}); the last saved state stays, and the write is \
+                    "the cache cannot be written to the checkpoint ({reason}); the last saved state stays, and the write is \
                      retried"
                 )
             }
-            Self::DeliveredUnrecorded { why } => {
-                write!(f, "durable handlers receive events that cannot be written to the checkpoint ({why})")
+            Self::DeliveredUnrecorded { reason } => {
+                write!(f, "durable handlers receive events that cannot be written to the checkpoint ({reason})")
             }
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
             Self::Moved { version } => write!(f, "watch moved to another connection at {version}"),
             Self::Ended => f.write_str("watch ended by the server; resuming"),
-            Self::Failed { why, attempts, retry_in, .. } => {
-                write!(f, "{why}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
+            Self::Failed { message, attempts, retry_in, .. } => {
+                write!(f, "{message}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
             }
-            Self::Relisting { why } => write!(f, "listing again: {why}"),
+            Self::Relisting { reason } => write!(f, "listing again: {reason}"),
             Self::Relisted { version, fetched, .. } => {
                 f.write_str("listed again")?;
                 at(f, version)?;
                 fetched.map_or(Ok(()), |fetched| write!(f, " by metadata, objects read in full: {fetched}"))
             }
-            Self::ListingAll { why } => write!(f, "{why}; reading the full list"),
-            Self::FellBackToPages { why } => write!(f, "no streamed list ({why}); using paged lists temporarily"),
-            Self::FellBackToJson { why } => write!(f, "no protobuf ({why}); requesting JSON temporarily"),
-            Self::Polling { why, every } => {
-                write!(f, "no watch ({why}); listing every {} s instead", every.as_secs())
+            Self::ListingAll { reason } => write!(f, "{reason}; reading the full list"),
+            Self::FellBackToPages { reason } => write!(f, "no streamed list ({reason}); using paged lists temporarily"),
+            Self::FellBackToJson { reason } => write!(f, "no protobuf ({reason}); requesting JSON temporarily"),
+            Self::Polling { reason, every } => {
+                write!(f, "no watch ({reason}); listing every {} s instead", every.as_secs())
             }
             Self::NewEpoch { held, proof } => {
                 write!(
@@ -274,9 +274,9 @@ impl fmt::Display for Diagnostic {
                      starting a full list"
                 )
             }
-            Self::Lagging { why } => write!(f, "the server lags behind the cache ({why}); waiting for it"),
+            Self::Lagging { reason } => write!(f, "the server lags behind the cache ({reason}); waiting for it"),
             Self::SeekingProof => f.write_str("no proof of freshness for a period; requesting one"),
-            Self::Suspect { why } => write!(f, "freshness in doubt: {why}; opening another watch"),
+            Self::Suspect { reason } => write!(f, "freshness in doubt: {reason}; opening another watch"),
             Self::Proven => f.write_str("freshness proven"),
             Self::Audited { version } => f.write_str("compared with a list").and_then(|()| at(f, version)),
             Self::Lost { key, uid, held, listed } => {
@@ -287,9 +287,9 @@ impl fmt::Display for Diagnostic {
                 let (cached, listed) = (state("cached", held), state("listed", listed));
                 write!(f, "the server's watch did not deliver a change of {key} ({uid}): {cached}, {listed}")
             }
-            Self::Undecodable { why, .. } => write!(f, "{why}; reads return unknown until a later version can be decoded"),
-            Self::Contradicted { why } => write!(f, "{why}; checking with a list"),
-            Self::Disordered => f.write_str(
+            Self::Undecodable { reason, .. } => write!(f, "{reason}; reads return unknown until a later version can be decoded"),
+            Self::Contradicted { reason } => write!(f, "{reason}; checking with a list"),
+            Self::VersionsUnordered => f.write_str(
                 "the server's versions do not come from one counter; the cache treats the versions as opaque: changes follow \
                  the order of the stream, and only lists prove that nothing is missing",
             ),
@@ -301,7 +301,7 @@ impl fmt::Display for Diagnostic {
                 "the server sends objects without a UID, such as {key}; the cache identifies them by name, and reports an object \
                  that was recreated between two lists as changed"
             ),
-            Self::Unidentified { why } => write!(f, "the object of a record cannot be identified: {why}"),
+            Self::Unidentified { reason } => write!(f, "the object of a record cannot be identified: {reason}"),
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::delayed_action::DelayedAction;
 use super::diagnostic::Diagnostic;
 use super::failure::Failure;
 use super::list_plan::ListPlan;
-use super::next::Next;
 use super::output::Output;
 use super::request::{Request, RequestId};
-use crate::freshness::Condition;
+use crate::freshness::FreshnessState;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -32,7 +32,7 @@ pub(super) enum Effect {
     /// No complete list or no stream exists, because of a failure.
     Broken(Failure),
     /// The condition of the cache changes to this value, with this cause.
-    Condition(Condition, Arc<str>),
+    Condition(FreshnessState, Arc<str>),
     /// A bookmark arrived on a stream alongside the watch.
     BookmarkReceived,
     /// A short watch received no bookmark.
@@ -59,7 +59,7 @@ pub(super) enum Effect {
     DropComparison,
 
     /// Request the whole collection again, for this reason.
-    Relist { plan: ListPlan, why: Arc<str> },
+    Relist { plan: ListPlan, reason: Arc<str> },
     /// Request the list after the delay of relists, or after the delay that the server requested.
     ListLater { plan: ListPlan, retry_after: Option<Duration> },
     /// The list is complete. `fetched` is the number of objects that a list by difference transferred in full.
@@ -72,7 +72,7 @@ pub(super) enum Effect {
     DoubtStreamedLists(Arc<str>),
     /// The list by difference was abandoned: request a full list, but not before the end of a delay that the server
     /// requested.
-    ListAll { plan: ListPlan, not_before: Option<Instant>, why: Arc<str> },
+    ListAll { plan: ListPlan, not_before: Option<Instant>, reason: Arc<str> },
     /// A request of the list by difference is repeated later.
     DelayDeltaList(Failure),
     /// The responding server has not reached the version of the cache.
@@ -102,13 +102,13 @@ pub(super) enum Effect {
     /// work on this server.
     WatchUnavailable { failure: Failure, is_evidence: bool },
     /// Wait for the delay that the server requested, or for the backoff.
-    Wait { failure: Failure, then: Next },
+    Wait { failure: Failure, then: DelayedAction },
     /// Request the list again after the backoff.
     RetryList(ListPlan),
     /// Wait until an instant.
-    WaitUntil { until: Instant, then: Next },
+    WaitUntil { until: Instant, then: DelayedAction },
     /// Lists replace the watch, for this reason.
-    Poll { every: Duration, why: Arc<str> },
+    Poll { every: Duration, reason: Arc<str> },
 }
 
 /// Effects of one step, in order.

@@ -12,7 +12,7 @@ pub struct Failure {
     /// Kind of the failure, which determines the reaction.
     pub kind: FailureKind,
     /// Message for logs: the failure and the object of the failed operation, such as an address.
-    pub why: Arc<str>,
+    pub message: Arc<str>,
     /// Delay that the server requested.
     pub retry_after: Option<Duration>,
     /// Status code of the response, or of a status within a stream; 0 for none.
@@ -45,29 +45,29 @@ pub enum FailureKind {
 /// Maximum length of a server's message in reports, in bytes: enough for a sentence with a name in it.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Longest `Retry-After` that the reflector respects (R11). Longer values are shortened to it.
+/// Longest `Backoffs-After` that the reflector respects (R11). Longer values are shortened to it.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 impl Failure {
     /// Creates a failure of the network or of a connection.
-    pub fn unreachable(why: impl Into<Arc<str>>) -> Self {
-        Self::of(FailureKind::Unreachable, why)
+    pub fn unreachable(message: impl Into<Arc<str>>) -> Self {
+        Self::of(FailureKind::Unreachable, message)
     }
 
     /// Creates a failure for a response that cannot be decoded.
-    pub fn unreadable(why: impl Into<Arc<str>>) -> Self {
-        Self::of(FailureKind::Unreadable, why)
+    pub fn unreadable(message: impl Into<Arc<str>>) -> Self {
+        Self::of(FailureKind::Unreadable, message)
     }
 
     /// Creates a failure for a collection that exceeds the limit of the cache. A repeated full list is expensive for
     /// the server and rarely helps.
-    pub fn full(why: impl Into<Arc<str>>) -> Self {
-        Self { retry_after: Some(MAX_RETRY_AFTER), ..Self::of(FailureKind::CacheFull, why) }
+    pub fn full(message: impl Into<Arc<str>>) -> Self {
+        Self { retry_after: Some(MAX_RETRY_AFTER), ..Self::of(FailureKind::CacheFull, message) }
     }
 
     /// Creates a failure of this kind that no response of the server caused.
-    pub(super) fn of(kind: FailureKind, why: impl Into<Arc<str>>) -> Self {
-        Self { kind, why: why.into(), retry_after: None, code: 0, reason: None }
+    pub(super) fn of(kind: FailureKind, message: impl Into<Arc<str>>) -> Self {
+        Self { kind, message: message.into(), retry_after: None, code: 0, reason: None }
     }
 
     /// Returns whether the server rejects the request, so that another form of request may help. Neither missing
@@ -82,7 +82,7 @@ impl Failure {
     }
 
     /// Creates the failure for a `Status`, or for an HTTP response without a `Status`. `retry_after` is the value of
-    /// the response's `Retry-After` header.
+    /// the response's `Backoffs-After` header.
     pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
         // kube-apiserver reports this condition as a `504` timeout with a cause; old releases only
         // set the message.
@@ -116,15 +116,15 @@ impl Failure {
             (0, reason) => reason.into_owned(),
             (code, reason) => format!("{code} {reason}"),
         };
-        let message = text::printable(&status.message, MAX_MESSAGE_BYTES);
-        let why = match (reason.is_empty(), message.is_empty()) {
+        let server_message = text::printable(&status.message, MAX_MESSAGE_BYTES);
+        let message = match (reason.is_empty(), server_message.is_empty()) {
             (true, true) => "the server reported a failure without a code, reason or message".to_owned(),
-            (true, false) => message.into_owned(),
+            (true, false) => server_message.into_owned(),
             (false, true) => reason,
-            (false, false) => format!("{reason}: {message}"),
+            (false, false) => format!("{reason}: {server_message}"),
         };
         let retry_after = retry_after.or(status_retry_after).map(|wait| wait.min(MAX_RETRY_AFTER));
-        Self { kind, why: why.into(), retry_after, code: status.code, reason: reason_field }
+        Self { kind, message: message.into(), retry_after, code: status.code, reason: reason_field }
     }
 }
 
@@ -180,8 +180,11 @@ mod tests {
     fn server_message_is_shortened_to_one_line() {
         let status =
             Status { code: 500, message: format!("a\nb\u{1b}[31m{}", "x".repeat(1 << 20)), ..Status::default() };
-        let why = Failure::from_status(&status, None).why;
-        assert!(why.len() < 1200 && why.starts_with("the server responded with 500: a\\nb\\u{1b}[31mxxx"), "{why}");
+        let message = Failure::from_status(&status, None).message;
+        assert!(
+            message.len() < 1200 && message.starts_with("the server responded with 500: a\\nb\\u{1b}[31mxxx"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -195,7 +198,7 @@ mod tests {
     #[test]
     fn redirect_error_names_the_remedy() {
         let status = Status { code: 302, ..Status::default() };
-        assert!(Failure::from_status(&status, None).why.contains("302, a redirect, which is not followed"));
+        assert!(Failure::from_status(&status, None).message.contains("302, a redirect, which is not followed"));
     }
 
     #[test]

@@ -27,23 +27,23 @@ pub enum Input {
     /// A probe returned the version of the collection. The last field is the time at which the probe was sent, perhaps
     /// by another informer.
     Probed(RequestId, Option<ResourceVersion>, Instant),
-    /// The cache was compared with the listed identities ([`Output::JudgeComparison`](super::Output::JudgeComparison)).
-    Judged(Differences),
+    /// The cache was compared with the listed identities ([`Output::CompareListed`](super::Output::CompareListed)).
+    Compared(Differences),
     /// A list of metadata contains an object that the cache does not have in this version
-    /// ([`Verdict::StageUnchanged`](super::Verdict::StageUnchanged)).
+    /// ([`RecordAction::StageUnchanged`](super::RecordAction::StageUnchanged)).
     Differs(RequestId, Identity),
     /// A list entry or record arrived that belongs to no identifiable object.
     Unidentified(RequestId, Arc<str>),
     /// A record of a stream contains an unknown state, although its version is below the cached one.
     Contradicted(RequestId, Arc<str>),
     /// The versions do not come from one counter. They are opaque from here on.
-    Disordered,
+    VersionsUnordered,
     /// A stream reached its regular end.
     Ended(RequestId),
     /// The connection of a stream will end, or may be dead. The stream should move to another connection.
-    Unsettled(RequestId),
+    ConnectionEnding(RequestId),
     /// The connection of a stream is healthy after all.
-    Settled(RequestId),
+    ConnectionHealthy(RequestId),
     /// Reports whether the server responds to other requests on the connection of a silent stream, or of a watch
     /// without a response head (R2a).
     Responsive(RequestId, bool),

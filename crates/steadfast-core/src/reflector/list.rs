@@ -6,10 +6,10 @@ use super::effect::{Effect, Effects};
 use super::failure::Failure;
 use super::list_plan::ListPlan;
 use super::paging::Paging;
+use super::record_action::Record;
 use super::request::{Request, RequestId};
 use super::requester::Requester;
 use super::settings::ReflectorSettings;
-use super::verdict::Record;
 use crate::record::{ListMeta, RecordKind};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -129,8 +129,8 @@ impl List {
         let Some(token) = meta.continue_token else {
             return Effect::ListComplete { version: self.paging.version(meta.version), fetched: None }.into();
         };
-        if let Err(why) = self.paging.next_page(&token) {
-            return Effect::ListFailed(Failure::unreadable(why)).into();
+        if let Err(reason) = self.paging.next_page(&token) {
+            return Effect::ListFailed(Failure::unreadable(reason)).into();
         }
         (self.id, self.is_streamed, self.has_head) = (requester.next_id(), false, false);
         (self.requested_at, self.last_progress) = (now, now);
@@ -157,16 +157,16 @@ impl List {
             // Events still arrive, so only the total duration was exceeded: probably a plain watch
             // without an end.
             let seconds = settings.initial_events_timeout.as_secs();
-            let why = format!("the initial events did not end within {seconds} s");
-            effects.push(Effect::FallBackToPages(why.into()));
+            let reason = format!("the initial events did not end within {seconds} s");
+            effects.push(Effect::FallBackToPages(reason.into()));
         } else if self.is_streamed && self.has_head {
-            let why = format!("the initial events made no progress for {seconds} s");
-            effects.push(Effect::FallBackToPages(why.into()));
+            let reason = format!("the initial events made no progress for {seconds} s");
+            effects.push(Effect::FallBackToPages(reason.into()));
         } else {
             let failure = Failure::unreachable(format!("the list made no progress for {seconds} s"));
             if self.is_streamed {
                 // Silence before the response head is weak evidence against streaming, unless it repeats.
-                effects.push(Effect::DoubtStreamedLists(failure.why.clone()));
+                effects.push(Effect::DoubtStreamedLists(failure.message.clone()));
             }
             effects.push(Effect::ListFailed(failure));
         }
@@ -175,12 +175,12 @@ impl List {
 
     /// Handles a response that ended regularly before the end of the list.
     pub(super) fn truncated(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
-        let why: Arc<str> = Arc::from("the server ended the response before the list was complete");
+        let reason: Arc<str> = Arc::from("the server ended the response before the list was complete");
         if self.is_streamed && now.since(self.requested_at) >= settings.list_stall_timeout {
             // The stream lasted long enough to indicate a plain watch instead of a list.
-            Effect::FallBackToPages(why).into()
+            Effect::FallBackToPages(reason).into()
         } else {
-            Effect::ListFailed(Failure::unreadable(why)).into()
+            Effect::ListFailed(Failure::unreadable(reason)).into()
         }
     }
 }

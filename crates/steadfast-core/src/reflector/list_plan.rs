@@ -79,9 +79,9 @@ impl ListPlan {
         std::mem::replace(&mut self.from, ListFrom::Consistent) != ListFrom::Consistent
     }
 
-    /// Requests pages, because the streamed list does not work for the reason `why`.
-    pub(super) fn in_pages(self, why: Arc<str>) -> Self {
-        Self { form: ListForm::PagesFallback(PagesFallback { why, applies_to_all_clients: true }), ..self }
+    /// Requests pages, because the streamed list does not work for the reason `reason`.
+    pub(super) fn in_pages(self, reason: Arc<str>) -> Self {
+        Self { form: ListForm::PagesFallback(PagesFallback { reason, applies_to_all_clients: true }), ..self }
     }
 
     /// Returns whether no list has succeeded within `period` since the first `TooLarge`; the next period starts now.
@@ -108,7 +108,7 @@ pub(super) enum ListForm {
 /// Reason for pages instead of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct PagesFallback {
-    pub(super) why: Arc<str>,
+    pub(super) reason: Arc<str>,
     /// Set if the reason applies to all clients that list this resource. A missing permission does not.
     pub(super) applies_to_all_clients: bool,
 }

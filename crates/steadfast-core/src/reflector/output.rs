@@ -35,8 +35,8 @@ pub enum Output {
     Advance(ResourceVersion),
     /// Collect the listed identities from here on, to compare the cache with them.
     BeginComparison,
-    /// Compare, and pass [`Input::Judged`](super::Input::Judged) before any other input.
-    JudgeComparison,
+    /// Compare, and pass [`Input::Compared`](super::Input::Compared) before any other input.
+    CompareListed,
     /// Report the objects that differ.
     ReportDifferences,
     /// Drop the collected identities.

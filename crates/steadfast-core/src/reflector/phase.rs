@@ -1,10 +1,10 @@
 //! Phase of a reflector, by the event for which it waits.
 
-use super::decision::Decision;
+use super::delayed_action::DelayedAction;
 use super::delta_list::DeltaList;
+use super::epoch_probe::EpochProbe;
 use super::list::List;
 use super::list_plan::ListPlan;
-use super::next::Next;
 use super::request::RequestId;
 use super::stream::Stream;
 use super::watch::Watch;
@@ -14,11 +14,11 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     Idle,
-    Waiting { until: Instant, then: Next, unreachable: bool },
+    Waiting { until: Instant, then: DelayedAction, unreachable: bool },
     Queued(ListPlan),
     Listing(List),
     DeltaListing(DeltaList),
-    Deciding(Decision),
+    ProbingEpoch(EpochProbe),
     Watching(Watch),
     Stopped,
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cache_state::CacheState;
+use super::delayed_action::DelayedAction;
 use super::diagnostic::Diagnostic;
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::list_plan::ListPlan;
-use super::next::Next;
 use super::requester::Requester;
 use super::settings::ReflectorSettings;
 use crate::backoff::Backoff;
@@ -112,10 +112,10 @@ impl Polling {
     }
 
     /// Returns the time of the next list or watch, with the kind of the request.
-    pub(super) fn next(&self) -> (Instant, Next) {
+    pub(super) fn next(&self) -> (Instant, DelayedAction) {
         match self.watch_at.filter(|at| *at < self.poll_at) {
-            Some(at) => (at, Next::Watch),
-            None => (self.poll_at, Next::List(ListPlan::poll())),
+            Some(at) => (at, DelayedAction::Watch),
+            None => (self.poll_at, DelayedAction::List(ListPlan::poll())),
         }
     }
 
@@ -157,7 +157,7 @@ impl Polling {
         self.last_fallback_list_at = Some(now);
         let mut effects = Effects::from(Effect::Broken(failure.clone()));
         effects.push(Effect::DropComparison);
-        effects.report(Diagnostic::Relisting { why: failure.why.clone() });
+        effects.report(Diagnostic::Relisting { reason: failure.message.clone() });
         effects.push(Effect::ListLater { plan: ListPlan::poll(), retry_after: failure.retry_after });
         effects
     }
@@ -175,7 +175,7 @@ impl Polling {
             return self.replace_watch(now, failure, settings, requester);
         }
         self.count_failure(now);
-        Effect::Relist { plan: ListPlan::first(), why: failure.why.clone() }.into()
+        Effect::Relist { plan: ListPlan::first(), reason: failure.message.clone() }.into()
     }
 
     /// Returns whether a list that was requested after the first of the watch failures has succeeded, within a poll
@@ -203,16 +203,16 @@ impl Polling {
             self.last_delay
         };
         self.watch_at = Some(now + requester.delay(pause, failure.retry_after));
-        self.poll(failure.why.clone(), settings)
+        self.poll(failure.message.clone(), settings)
     }
 
-    fn poll(&mut self, why: Arc<str>, settings: &ReflectorSettings) -> Effects {
+    fn poll(&mut self, reason: Arc<str>, settings: &ReflectorSettings) -> Effects {
         let every = interval(settings);
         let mut effects = Effects::default();
         if !std::mem::replace(&mut self.is_active, true) {
-            effects.report(Diagnostic::Polling { why: why.clone(), every });
+            effects.report(Diagnostic::Polling { reason: reason.clone(), every });
         }
-        effects.push(Effect::Poll { every, why });
+        effects.push(Effect::Poll { every, reason });
         effects
     }
 
@@ -261,6 +261,6 @@ fn interval(settings: &ReflectorSettings) -> Duration {
 /// Returns the effects of a watch that is retried.
 fn retry(failure: &Failure) -> Effects {
     let mut effects = Effects::from(Effect::Broken(failure.clone()));
-    effects.push(Effect::Wait { failure: failure.clone(), then: Next::Watch });
+    effects.push(Effect::Wait { failure: failure.clone(), then: DelayedAction::Watch });
     effects
 }

@@ -28,11 +28,11 @@ use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::output::Output;
 use super::probe_schedule::{MAX_PROOF_DELAY, ProbeSchedule};
+use super::record_action::Record;
 use super::request::{BRIEF_WATCH_SECONDS, ProbeMethod, Request, RequestId, SHORT_WATCH_SECONDS};
 use super::requester::Requester;
 use super::short_watch::{ProbeTarget, SHORT_WATCH_GRACE, ShortWatch, ShortWatchResult};
 use super::stream::{Stream, is_open};
-use super::verdict::Record;
 use crate::fault_injection::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -281,7 +281,7 @@ impl Probe {
     ) {
         let Some(from) = cache.version.clone() else { return };
         // Streams that were rejected or cut here would fail for an empty list as well.
-        if self.method == ProbeMethod::Streamed && !cache.streaming.is_expected_to_work(now) {
+        if self.method == ProbeMethod::Streamed && !cache.streamed_lists.is_expected_to_work(now) {
             self.method = ProbeMethod::Listed;
         }
         let id = requester.next_id();
@@ -455,7 +455,11 @@ impl Probe {
                     self.state = State::Quiet;
                     self.schedule.delay_by(now, retry_after, requester);
                 } else {
-                    self.handle_missing_proof(&format!("no proof of freshness: {}", failure.why), cache, &mut effects);
+                    self.handle_missing_proof(
+                        &format!("no proof of freshness: {}", failure.message),
+                        cache,
+                        &mut effects,
+                    );
                 }
             }
             State::Replacing { id: request_id, .. } if *request_id == id => {
@@ -484,7 +488,7 @@ impl Probe {
 
     /// Handles a missing proof. Unless our own watch delivered a proof concurrently, it becomes suspect, and a second
     /// watch is opened on another connection.
-    pub(super) fn handle_missing_proof(&mut self, why: &str, cache: &CacheState, effects: &mut Effects) {
+    pub(super) fn handle_missing_proof(&mut self, reason: &str, cache: &CacheState, effects: &mut Effects) {
         self.state = State::Quiet;
         // The server rejected every method. The next request starts with the preferred method again.
         if self.method == ProbeMethod::Unknown {
@@ -492,7 +496,7 @@ impl Probe {
         }
         // A bookmark of our own watch may have delivered the proof since the request.
         if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.started_at()) {
-            effects.push(Effect::Suspect(Arc::from(why)));
+            effects.push(Effect::Suspect(Arc::from(reason)));
         }
     }
 

@@ -47,8 +47,11 @@ pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
 impl ProbeSchedule {
     /// Creates a schedule that is due immediately. `period` is the assumed period of a stream.
     pub(super) fn new(period: Duration) -> Self {
-        let delays =
-            BackoffSettings { first: MIN_REQUEST_INTERVAL, second: MIN_REQUEST_INTERVAL * 2, ceiling: period / 2 };
+        let delays = BackoffSettings {
+            initial_delay: MIN_REQUEST_INTERVAL,
+            second_delay: MIN_REQUEST_INTERVAL * 2,
+            max_delay: period / 2,
+        };
         Self {
             due_at: Instant::ZERO,
             is_requested: false,

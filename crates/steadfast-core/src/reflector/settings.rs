@@ -20,7 +20,7 @@ pub struct ReflectorSettings {
     pub delta_min_objects: usize,
     /// Maximum share of objects that may differ: one in this number, and at most 200 objects. Each requires a request,
     /// which costs a real server as much as 60 to 80 objects of 6 KB in a list. Defaults to 200.
-    pub delta_one_in: usize,
+    pub delta_objects_per_difference: usize,
     /// Maximum duration of a delta relist. The etcd of a real server is compacted every 5 minutes, which
     /// removes earlier versions. Defaults to 5 minutes.
     pub delta_timeout: Duration,
@@ -81,12 +81,12 @@ impl ReflectorSettings {
     /// Returns these settings with durations that can be multiplied and added without an overflow.
     pub(super) fn bounded(self) -> Self {
         let bounded = |duration: Duration| duration.min(MAX_DURATION);
-        let BackoffSettings { first, second, ceiling } = self.backoff;
+        let BackoffSettings { initial_delay, second_delay, max_delay } = self.backoff;
         Self {
             streamed_lists: self.streamed_lists,
             delta_relists: self.delta_relists,
             delta_min_objects: self.delta_min_objects,
-            delta_one_in: self.delta_one_in,
+            delta_objects_per_difference: self.delta_objects_per_difference,
             delta_timeout: bounded(self.delta_timeout),
             page_size: self.page_size,
             list_stall_timeout: bounded(self.list_stall_timeout),
@@ -104,7 +104,11 @@ impl ReflectorSettings {
             short_watch_deadline: bounded(self.short_watch_deadline),
             watch_timeout: bounded(self.watch_timeout),
             relist_jitter: bounded(self.relist_jitter),
-            backoff: BackoffSettings { first: bounded(first), second: bounded(second), ceiling: bounded(ceiling) },
+            backoff: BackoffSettings {
+                initial_delay: bounded(initial_delay),
+                second_delay: bounded(second_delay),
+                max_delay: bounded(max_delay),
+            },
             rules: self.rules,
         }
     }
@@ -116,7 +120,7 @@ impl Default for ReflectorSettings {
             streamed_lists: None,
             delta_relists: None,
             delta_min_objects: 1600,
-            delta_one_in: 200,
+            delta_objects_per_difference: 200,
             delta_timeout: Duration::from_secs(300),
             page_size: Some(500),
             list_stall_timeout: Duration::from_secs(30),

@@ -10,7 +10,7 @@ pub(super) enum Timer {
     /// End of a delay, longest stall, or deadline of a delta relist.
     DeltaList,
     /// Deadline of the probe that distinguishes a lagging replica from another history.
-    Decision,
+    EpochProbe,
     /// Deadline of a watch's response head.
     WatchHead,
     /// Age at which an open watch resets the backoffs and ends polling. Set only while failures are counted or lists
@@ -21,7 +21,7 @@ pub(super) enum Timer {
     /// Next request for a proof, or the deadline of the current one.
     Proof,
     /// Start of a move to another connection, deadline of the successor, or end of the move.
-    Handover,
+    WatchMove,
     /// Next audit, deadline of a page of identities, or end of the wait for differences.
     Comparison,
 }
@@ -32,12 +32,12 @@ impl Timer {
         Self::Delay,
         Self::ListStall,
         Self::DeltaList,
-        Self::Decision,
+        Self::EpochProbe,
         Self::WatchHead,
         Self::WatchHealth,
         Self::UnidentifiedList,
     ];
 
     /// Timers of the activities alongside a watch.
-    pub(super) const OF_ACTIVITIES: [Self; 3] = [Self::Proof, Self::Handover, Self::Comparison];
+    pub(super) const OF_ACTIVITIES: [Self; 3] = [Self::Proof, Self::WatchMove, Self::Comparison];
 }

@@ -15,7 +15,7 @@ use crate::version::ResourceVersion;
 #[derive(Debug, Default)]
 pub(super) struct Unidentified {
     /// Error of the last such record since the start of the last list.
-    why: Option<Arc<str>>,
+    reason: Option<Arc<str>>,
     /// Time of the next list.
     due: Option<Instant>,
     /// Set if a record contradicted the cache by its version.
@@ -29,12 +29,12 @@ pub(super) struct Unidentified {
 impl Unidentified {
     /// Returns whether no list is needed.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.why.is_none() && self.due.is_none()
+        self.reason.is_none() && self.due.is_none()
     }
 
     /// Records the start of a list: its own entries count from here on.
     pub(super) fn list_begins(&mut self) {
-        self.why = None;
+        self.reason = None;
     }
 
     /// Records a complete list.
@@ -42,7 +42,7 @@ impl Unidentified {
         if self.due.take().is_some() {
             self.last_list_at = Some(now);
         }
-        if self.why.is_none() {
+        if self.reason.is_none() {
             self.failed_lists = 0;
             return;
         }
@@ -52,8 +52,8 @@ impl Unidentified {
     }
 
     /// Returns the error of the last unidentified record.
-    pub(super) fn why(&self) -> Option<&Arc<str>> {
-        self.why.as_ref()
+    pub(super) fn reason(&self) -> Option<&Arc<str>> {
+        self.reason.as_ref()
     }
 
     /// Returns the time of the next list.
@@ -61,29 +61,29 @@ impl Unidentified {
         self.due
     }
 
-    /// Records the error `why` of an entry of a running list.
-    pub(super) fn record_list_entry(&mut self, why: Arc<str>) {
-        self.why = Some(why);
+    /// Records the error `reason` of an entry of a running list.
+    pub(super) fn record_list_entry(&mut self, reason: Arc<str>) {
+        self.reason = Some(reason);
     }
 
     /// Records a record of a watch that contradicts the cache by its version.
-    pub(super) fn record_contradiction(&mut self, now: Instant, period: Duration, why: Arc<str>) {
-        self.record(now, period, why);
+    pub(super) fn record_contradiction(&mut self, now: Instant, period: Duration, reason: Arc<str>) {
+        self.record(now, period, reason);
         self.has_contradiction = true;
     }
 
     /// Returns the list that resolves the records and its reason, if it is due.
     pub(super) fn list(&mut self, now: Instant, version: Option<&ResourceVersion>) -> Option<(ListPlan, Arc<str>)> {
         self.due.filter(|due| now >= *due)?;
-        let why = self.why.clone().unwrap_or_else(|| "a record could not be read".into());
+        let reason = self.reason.clone().unwrap_or_else(|| "a record could not be read".into());
         // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
         let has_contradiction = std::mem::take(&mut self.has_contradiction);
-        Some((if has_contradiction { ListPlan::first() } else { ListPlan::not_older_than(version) }, why))
+        Some((if has_contradiction { ListPlan::first() } else { ListPlan::not_older_than(version) }, reason))
     }
 
-    /// Schedules a list for an unidentified record of a watch, at most one per period. `why` is the record's error.
-    pub(super) fn record(&mut self, now: Instant, period: Duration, why: Arc<str>) {
-        self.why = Some(why);
+    /// Schedules a list for an unidentified record of a watch, at most one per period. `reason` is the record's error.
+    pub(super) fn record(&mut self, now: Instant, period: Duration, reason: Arc<str>) {
+        self.reason = Some(reason);
         let due = self.last_list_at.map_or(now, |last_list_at| now.max(last_list_at + period));
         self.due = Some(self.due.map_or(due, |planned| planned.min(due)));
     }

@@ -1,14 +1,14 @@
 //! The watch, which is resumed exactly at its end (R4, R6).
 
 use super::cache_state::CacheState;
+use super::delayed_action::DelayedAction;
 use super::effect::{Effect, Effects};
 use super::failure::{Failure, FailureKind};
 use super::list_plan::ListPlan;
-use super::next::Next;
+use super::record_action::Record;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;
 use super::stream::Stream;
-use super::verdict::Record;
 use crate::fault_injection::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -121,8 +121,8 @@ impl Watch {
             // endless (R6).
             Effect::ResumeLater
         } else {
-            let why = format!("the server ended a watch after {} ms", open_duration.as_millis());
-            Effect::WatchFailed(Failure::unreachable(why))
+            let reason = format!("the server ended a watch after {} ms", open_duration.as_millis());
+            Effect::WatchFailed(Failure::unreachable(reason))
         };
         effect.into()
     }
@@ -130,15 +130,15 @@ impl Watch {
     /// Handles a failure, by its kind.
     pub(super) fn failed(&self, now: Instant, failure: &Failure, cache: &CacheState) -> Effects {
         let reached = cache.reached_version();
-        let (failure, why) = (failure.clone(), failure.why.clone());
+        let (failure, reason) = (failure.clone(), failure.message.clone());
         match failure.kind {
             _ if inject!(cache.faults(), ForgottenVersion) => {
-                Effect::Relist { plan: ListPlan::not_older_than(reached), why }.into()
+                Effect::Relist { plan: ListPlan::not_older_than(reached), reason }.into()
             }
             // The server has compacted this version. Few objects may have changed since.
             FailureKind::Expired => {
                 let plan = ListPlan::after_expiry(reached, now + cache.settings.delta_timeout);
-                Effect::Relist { plan, why }.into()
+                Effect::Relist { plan, reason }.into()
             }
             // This replica has not reached our version, or the history was restored from a backup.
             FailureKind::ResourceVersionTooLarge => {
@@ -150,7 +150,7 @@ impl Watch {
             // is within the limit of the cache again.
             FailureKind::CacheFull => {
                 let mut effects = Effects::from(Effect::Broken(failure.clone()));
-                effects.push(Effect::Wait { failure, then: Next::List(ListPlan::not_older_than(reached)) });
+                effects.push(Effect::Wait { failure, then: DelayedAction::List(ListPlan::not_older_than(reached)) });
                 effects
             }
             FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {

@@ -254,7 +254,7 @@ pub enum Lookup<K> {
     /// The object exists.
     Found(Object<K>),
     /// The object exists, but its newest state could not be decoded.
-    Unknown {
+    Undecodable {
         /// Version of the undecodable state.
         version: ResourceVersion,
     },
@@ -268,7 +268,7 @@ impl<K> Lookup<K> {
             None => Self::Absent,
             Some(entry) => match entry.object() {
                 Some(object) => Self::Found(object.clone()),
-                None => Self::Unknown { version: entry.version().clone() },
+                None => Self::Undecodable { version: entry.version().clone() },
             },
         }
     }
@@ -277,7 +277,7 @@ impl<K> Lookup<K> {
     pub fn found(self) -> Option<Object<K>> {
         match self {
             Self::Found(object) => Some(object),
-            Self::Unknown { .. } | Self::Absent => None,
+            Self::Undecodable { .. } | Self::Absent => None,
         }
     }
 }
@@ -287,7 +287,7 @@ impl<K> fmt::Debug for Lookup<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found(_) => f.write_str("Found"),
-            Self::Unknown { version } => write!(f, "Unknown {{ version: {version:?} }}"),
+            Self::Undecodable { version } => write!(f, "Undecodable {{ version: {version:?} }}"),
             Self::Absent => f.write_str("Absent"),
         }
     }

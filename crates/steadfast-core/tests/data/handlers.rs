@@ -139,12 +139,12 @@ impl HandlerFixture {
                     (ChangeSource::Watched, Some(new)) if same => format!(" at {}, observed", new.version),
                     _ => ", inferred".to_owned(),
                 };
-                let why = match new {
+                let reason = match new {
                     None => "deleted",
                     Some(_) if same => "left the handler's filter",
                     Some(_) => "replaced",
                 };
-                expected.push(format!("{key}: Deleted {}{how}, {why}", state(last_seen)));
+                expected.push(format!("{key}: Deleted {}{how}, {reason}", state(last_seen)));
             }
             match (last_seen, visible) {
                 (Some(last_seen), Some(visible)) if same => {

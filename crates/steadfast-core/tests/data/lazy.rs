@@ -71,7 +71,7 @@ fn decoded_object_is_shared_while_held() {
 
 #[test]
 fn packed_object_reads_like_unpacked_one() {
-    let mut decoder = Decoder::default().packed();
+    let mut decoder = Decoder::default().delta_compressed();
     let mut plain = Decoder::default();
     let mut siblings = Vec::new();
     for number in 0..20 {

@@ -135,7 +135,7 @@ fn tainted_object_is_unknown_until_decodable() {
     a.apply_object("a", "u", 1);
     a.apply("a", "u", 2, Err(Tainted));
     let unknown = a.store.working().get(Some("shop"), "a");
-    assert!(matches!(unknown, Lookup::Unknown { version } if version == resource_version(2)));
+    assert!(matches!(unknown, Lookup::Undecodable { version } if version == resource_version(2)));
     assert_eq!(a.store.working().tainted().iter().collect::<Vec<_>>(), [&key("a")]);
     assert_eq!(a.store.working().decodable().count(), 0);
     assert_eq!(a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version, 1);
@@ -157,7 +157,7 @@ fn unfit_object_stays_unknown_until_it_changes() {
             && !a.store.taint(&key("c"), &resource_version(1))
     );
     a.store.publish();
-    let unknown = |a: &Delivered| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Unknown { .. });
+    let unknown = |a: &Delivered| matches!(a.store.working().get(Some("shop"), "a"), Lookup::Undecodable { .. });
     assert!(unknown(&a));
     assert_eq!(
         a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version,
@@ -502,12 +502,12 @@ fn joining_index_evaluates_each_state_once() {
     a.store.publish();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
-    let (by_uid, mut joining) = a.store.reader().snapshot().index(move |object: &TestObject| {
+    let (by_uid, mut pending_index) = a.store.reader().snapshot().index(move |object: &TestObject| {
         counted.fetch_add(1, Ordering::Relaxed);
         Some(object.uid.clone())
     });
     assert_eq!(calls.swap(0, Ordering::Relaxed), 3);
-    assert!(joining.is_at(a.store.working()));
+    assert!(pending_index.is_at(a.store.working()));
 
     a.apply_object("b", "v", 4);
     a.remove("c", "w", 5);
@@ -518,12 +518,12 @@ fn joining_index_evaluates_each_state_once() {
     };
     assert_eq!(found(&a.store, "v"), [4], "before the index is admitted, a lookup scans all objects");
     calls.store(0, Ordering::Relaxed);
-    assert!(!joining.is_at(a.store.working()));
-    joining.follow(&a.store.reader().snapshot());
+    assert!(!pending_index.is_at(a.store.working()));
+    pending_index.catch_up_to(&a.store.reader().snapshot());
     assert_eq!(calls.swap(0, Ordering::Relaxed), 2, "the index function runs only for changed objects");
-    assert!(joining.is_at(a.store.working()));
+    assert!(pending_index.is_at(a.store.working()));
 
-    a.store.add_filled_index(joining);
+    a.store.add_filled_index(pending_index);
     a.store.publish();
     assert_eq!(calls.load(Ordering::Relaxed), 0, "admission must not call the index function");
     for (uid, versions) in [("u", vec![1]), ("v", vec![4]), ("w", vec![]), ("x", vec![6])] {

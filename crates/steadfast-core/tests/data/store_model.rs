@@ -143,8 +143,8 @@ impl StoreModel {
             && now.as_ref().is_none_or(|object| object.uid != uid)
         {
             let how = deletion.map_or(", inferred".to_owned(), |version| format!(" at {version}, observed"));
-            let why = if now.is_some() { "replaced" } else { "deleted" };
-            expected.push(format!("{key}: Deleted {uid}@{version}{how}, {why}"));
+            let reason = if now.is_some() { "replaced" } else { "deleted" };
+            expected.push(format!("{key}: Deleted {uid}@{version}{how}, {reason}"));
             self.belief.remove(key);
         }
         match now {

@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use steadfast_core::fault_injection::FaultInjection;
-use steadfast_core::freshness::{Condition, Evidence};
+use steadfast_core::freshness::{Evidence, FreshnessState};
 use steadfast_core::{Freshness, Instant, KeySet, ObjectKey};
 
 fn at(seconds: u64) -> Instant {
     Instant::from_zero(Duration::from_secs(seconds))
 }
 
-/// Creates evidence in `condition` since 100 s, with a proof at 90 s.
-fn evidence(condition: Condition) -> Evidence {
+/// Creates evidence in `state` since 100 s, with a proof at 90 s.
+fn evidence(state: FreshnessState) -> Evidence {
     Evidence {
-        condition,
+        state,
         since: at(100),
-        why: "connection refused".into(),
+        reason: "connection refused".into(),
         version: Some("9".into()),
         attempts: 2,
         next_attempt: Some(at(104)),
         proven: Some(at(90)),
-        bound: Duration::from_secs(120),
+        max_fresh_age: Duration::from_secs(120),
         stale_after: Duration::from_secs(10),
         tainted: KeySet::default(),
-        unidentified: false,
+        needs_list: false,
         polled: None,
         faults: FaultInjection::NONE,
     }
@@ -35,30 +35,30 @@ fn describe(evidence: &Evidence, seconds: u64) -> String {
 
 #[test]
 fn stream_without_proof_turns_stale_after_two_periods() {
-    let evidence = evidence(Condition::Streaming);
+    let evidence = evidence(FreshnessState::Streaming);
     assert_eq!(describe(&evidence, 100), "fresh, proven 10 s ago");
     assert_eq!(describe(&evidence, 210), "fresh, proven 120 s ago");
     let late = evidence.at(at(215));
     assert_eq!(late.name(), "stale");
-    assert_eq!(late.doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(5)));
+    assert_eq!(late.doubt().map(|doubt| doubt.elapsed), Some(Duration::from_secs(5)));
 }
 
 #[test]
 fn stream_without_any_proof_is_suspect() {
-    let evidence = Evidence { proven: None, ..evidence(Condition::Streaming) };
+    let evidence = Evidence { proven: None, ..evidence(FreshnessState::Streaming) };
     assert_eq!(evidence.at(at(100)).name(), "suspect");
 }
 
 #[test]
 fn resuming_turns_stale_at_the_earlier_bound() {
-    let mut evidence = evidence(Condition::Resuming);
+    let mut evidence = evidence(FreshnessState::Resuming);
     assert_eq!(
         describe(&evidence, 103),
         "resuming for 3.0 s: connection refused, proven 13 s ago, 2 attempts, next in 1.0 s"
     );
     assert_eq!(evidence.at(at(110)).name(), "resuming");
     assert_eq!(evidence.at(at(111)).name(), "stale");
-    assert_eq!(evidence.at(at(111)).doubt().map(|doubt| doubt.lasting), Some(Duration::from_secs(11)));
+    assert_eq!(evidence.at(at(111)).doubt().map(|doubt| doubt.elapsed), Some(Duration::from_secs(11)));
     evidence.proven = None;
     assert_eq!(evidence.at(at(105)).name(), "resuming");
     evidence.since = at(300);
@@ -68,12 +68,12 @@ fn resuming_turns_stale_at_the_earlier_bound() {
 
 #[test]
 fn suspect_stream_turns_stale_at_bound() {
-    let evidence = evidence(Condition::Suspect);
+    let evidence = evidence(FreshnessState::Suspect);
     assert_eq!(evidence.at(at(210)).name(), "suspect");
     let late = evidence.at(at(211));
     assert_eq!(late.name(), "stale");
     assert_eq!(
-        late.doubt().map(|doubt| doubt.lasting),
+        late.doubt().map(|doubt| doubt.elapsed),
         Some(Duration::from_secs(111)),
         "the doubt must last since its first sign"
     );
@@ -82,15 +82,15 @@ fn suspect_stream_turns_stale_at_bound() {
 
 #[test]
 fn cache_without_stream_is_never_fresh() {
-    for (condition, name) in [
-        (Condition::Starting, "starting"),
-        (Condition::Resuming, "resuming"),
-        (Condition::Suspect, "suspect"),
-        (Condition::Stale, "stale"),
-        (Condition::Failed, "failed"),
-        (Condition::Stopped, "stopped"),
+    for (state, name) in [
+        (FreshnessState::Starting, "starting"),
+        (FreshnessState::Resuming, "resuming"),
+        (FreshnessState::Suspect, "suspect"),
+        (FreshnessState::Stale, "stale"),
+        (FreshnessState::Failed, "failed"),
+        (FreshnessState::Stopped, "stopped"),
     ] {
-        let evidence = evidence(condition);
+        let evidence = evidence(state);
         for seconds in [100, 101] {
             assert_eq!(evidence.at(at(seconds)).name(), name);
         }
@@ -102,14 +102,14 @@ fn cache_without_stream_is_never_fresh() {
 
 #[test]
 fn failed_and_stopped_never_change_state() {
-    assert_eq!(evidence(Condition::Failed).at(at(5000)).name(), "failed");
-    assert_eq!(evidence(Condition::Stopped).at(at(5000)).name(), "stopped");
-    assert_eq!(evidence(Condition::Starting).at(at(5000)).name(), "starting");
+    assert_eq!(evidence(FreshnessState::Failed).at(at(5000)).name(), "failed");
+    assert_eq!(evidence(FreshnessState::Stopped).at(at(5000)).name(), "stopped");
+    assert_eq!(evidence(FreshnessState::Starting).at(at(5000)).name(), "starting");
 }
 
 #[test]
 fn freshness_contains_undecodable_keys() {
-    let mut evidence = evidence(Condition::Streaming);
+    let mut evidence = evidence(FreshnessState::Streaming);
     evidence.tainted = KeySet::from_iter([ObjectKey::namespaced("shop", "web")]);
     assert_eq!(describe(&evidence, 92), "fresh, proven 2.0 s ago, but shop/web cannot be decoded");
     evidence.tainted = ["web", "db"].map(|name| ObjectKey::namespaced("shop", name)).into_iter().collect();
@@ -118,6 +118,6 @@ fn freshness_contains_undecodable_keys() {
 
 #[test]
 fn freshness_before_last_change_does_not_underflow() {
-    let evidence = evidence(Condition::Streaming);
+    let evidence = evidence(FreshnessState::Streaming);
     assert!(matches!(evidence.at(at(80)), Freshness::Fresh { age: Duration::ZERO, .. }));
 }

@@ -16,8 +16,8 @@ use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};
 use steadfast_core::reflector::{
-    Diagnostic, Differences, Failure, Input, ListHints, Output, Record, Reflector, ReflectorSettings, Request,
-    RequestId, Verdict,
+    Diagnostic, Differences, Failure, Input, ListHints, Output, Record, RecordAction, Reflector, ReflectorSettings,
+    Request, RequestId,
 };
 use steadfast_core::{Instant, ObjectKey, ResourceVersion};
 
@@ -111,7 +111,7 @@ fn name_of(diagnostic: &Diagnostic) -> &'static str {
         Diagnostic::Proven => "proven",
         Diagnostic::Undecodable { .. } => "undecodable",
         Diagnostic::Contradicted { .. } => "contradicted",
-        Diagnostic::Disordered => "disordered",
+        Diagnostic::VersionsUnordered => "versions unordered",
         Diagnostic::IdentifiedByName { .. } => "identified by name",
         Diagnostic::Endless { .. } => "endless",
         Diagnostic::Unidentified { .. } => "unidentified",
@@ -165,7 +165,7 @@ impl Client {
             audit_every: (kind == Kind::Losing || random.fraction() < 0.3).then_some(AUDIT_INTERVAL),
             delta_relists: Some(random.fraction() < 0.5),
             delta_min_objects: 1,
-            delta_one_in: 1,
+            delta_objects_per_difference: 1,
             pages_for: Duration::from_secs(if random.fraction() < 0.5 { 60 } else { 1800 }),
             max_period: (kind == Kind::WithoutBookmarks).then(|| Duration::from_secs(300)),
             ..Default::default()
@@ -238,22 +238,25 @@ impl Client {
             Arrival::Object(kind, key, version) => {
                 let identity = identity(key, version);
                 match self.reflector.record(self.now, id, Record::Object(kind, &identity)) {
-                    Verdict::Apply => self.apply(kind, key, version),
-                    Verdict::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
-                    Verdict::Stage => drop(self.staged.insert(key, version)),
-                    Verdict::Skip | Verdict::Older { .. } | Verdict::Compare | Verdict::StageUnchanged => {}
-                    Verdict::Perform(outputs) => self.perform(&outputs),
+                    RecordAction::Apply => self.apply(kind, key, version),
+                    RecordAction::Stage if kind == RecordKind::Deleted => drop(self.staged.remove(&key)),
+                    RecordAction::Stage => drop(self.staged.insert(key, version)),
+                    RecordAction::Skip
+                    | RecordAction::Older { .. }
+                    | RecordAction::Compare
+                    | RecordAction::StageUnchanged => {}
+                    RecordAction::Perform(outputs) => self.perform(&outputs),
                 }
             }
             Arrival::Item(key, version) => match self.reflector.list_item(self.now, id, &identity(key, version)) {
-                Verdict::Stage => drop(self.staged.insert(key, version)),
-                Verdict::Compare => drop(self.compared.0.insert(key, version)),
-                Verdict::StageUnchanged if self.store.get(&key) == Some(&version) => {
+                RecordAction::Stage => drop(self.staged.insert(key, version)),
+                RecordAction::Compare => drop(self.compared.0.insert(key, version)),
+                RecordAction::StageUnchanged if self.store.get(&key) == Some(&version) => {
                     self.staged.insert(key, version);
                 }
-                Verdict::StageUnchanged => self.step(Input::Differs(id, identity(key, version))),
-                Verdict::Perform(outputs) => self.perform(&outputs),
-                Verdict::Apply | Verdict::Skip | Verdict::Older { .. } => {}
+                RecordAction::StageUnchanged => self.step(Input::Differs(id, identity(key, version))),
+                RecordAction::Perform(outputs) => self.perform(&outputs),
+                RecordAction::Apply | RecordAction::Skip | RecordAction::Older { .. } => {}
             },
             Arrival::Probed(version, sent) => {
                 self.monitor.response_ended(id);
@@ -261,13 +264,14 @@ impl Client {
             }
             Arrival::Bookmark(version, initial_events_end) => {
                 let bookmark = Bookmark { version: version_of(version), initial_events_end };
-                if let Verdict::Perform(outputs) = self.reflector.record(self.now, id, Record::Bookmark(&bookmark)) {
+                if let RecordAction::Perform(outputs) = self.reflector.record(self.now, id, Record::Bookmark(&bookmark))
+                {
                     self.perform(&outputs);
                 }
             }
             Arrival::Error(status) => {
                 self.monitor.response_ended(id);
-                if let Verdict::Perform(outputs) = self.reflector.record(self.now, id, Record::Error(&status)) {
+                if let RecordAction::Perform(outputs) = self.reflector.record(self.now, id, Record::Error(&status)) {
                     self.perform(&outputs);
                 }
             }
@@ -286,8 +290,8 @@ impl Client {
                 self.monitor.response_ended(id);
                 self.step(Input::Failed(id, Failure::from_status(&status, after)));
             }
-            Arrival::Unsettled => self.step(Input::Unsettled(id)),
-            Arrival::Settled => self.step(Input::Settled(id)),
+            Arrival::ConnectionEnding => self.step(Input::ConnectionEnding(id)),
+            Arrival::ConnectionHealthy => self.step(Input::ConnectionHealthy(id)),
             Arrival::Responsive(responsive) => self.step(Input::Responsive(id, responsive)),
             Arrival::Broke => {
                 self.monitor.response_ended(id);
@@ -313,10 +317,10 @@ impl Client {
             self.monitor.reflector_stopped();
         }
         self.perform(&outputs);
-        if outputs.contains(&Output::JudgeComparison) {
+        if outputs.contains(&Output::CompareListed) {
             self.monitor.comparison_judged();
             let found = self.compare();
-            self.step(Input::Judged(found));
+            self.step(Input::Compared(found));
         }
     }
 

@@ -114,7 +114,7 @@ impl Monitor {
                 self.comparison = Comparison::Running;
             }
             Output::EndComparison => assert_ne!(std::mem::take(&mut self.comparison), Comparison::None),
-            Output::JudgeComparison => {
+            Output::CompareListed => {
                 assert_ne!(self.comparison, Comparison::None, "no comparison is in progress");
                 self.comparison = Comparison::ResultPending;
             }

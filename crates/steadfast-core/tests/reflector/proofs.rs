@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_core::record::{Bookmark, Identity, ListMeta, Status};
 use steadfast_core::reflector::{
-    Failure, Input, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Failure, Input, Output, Record, RecordAction, Reflector, ReflectorSettings, Request, RequestId,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion};
 
@@ -138,9 +138,9 @@ fn repeatedly_rejected_watches_are_one_doubt() {
                 reflector.step(now, Input::Opened(watch));
                 let state = reflector.evidence().at(now);
                 let doubt = state.doubt().unwrap_or_else(|| panic!("{state} without a proof"));
-                assert_eq!((doubt.lasting, doubt.age), (now.since(start), Some(now.since(at(0)))), "{state}");
-                let verdict = reflector.record(now, watch, Record::Error(&broken));
-                assert!(matches!(verdict, Verdict::Perform(_)));
+                assert_eq!((doubt.elapsed, doubt.age), (now.since(start), Some(now.since(at(0)))), "{state}");
+                let action = reflector.record(now, watch, Record::Error(&broken));
+                assert!(matches!(action, RecordAction::Perform(_)));
             }
         }
     }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `> start`, `granted`, `stop`, `reachable`, `seek proof` | the inputs of these names |
 //! | `> opened 1`, `ended 1`, `unidentified 1` | request 1 receives a response head, its stream ends, the object of a record cannot be identified |
-//! | `> unsettled 1`, `settled 1` | the connection of stream 1 will end or may be dead; it is healthy after all |
+//! | `> ending 1`, `healthy 1` | the connection of stream 1 will end or may be dead; it is healthy after all |
 //! | `> unresponsive 1`, `responsive 1` | the server does not respond to other requests on the connection of stream 1; it responds again |
 //! | `> failed 1 unreachable`, `failed 1 503, retry after 20s` | request 1 fails |
 //! | `> error 1 410 Expired` | the server sends an error within the stream |
@@ -34,8 +34,8 @@ use std::{env, fs};
 use crate::monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
-    ClusterMatch, Diagnostic, Differences, Failure, Input, ListFrom, ListHints, Output, ProbeMethod, Record, Reflector,
-    ReflectorSettings, Request, RequestId, Verdict,
+    ClusterMatch, Diagnostic, Differences, Failure, Input, ListFrom, ListHints, Output, ProbeMethod, Record,
+    RecordAction, Reflector, ReflectorSettings, Request, RequestId,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 
@@ -106,9 +106,12 @@ fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
         // Both settings by difference allow 16 changed and 16 missing objects.
-        "by difference" => {
-            ReflectorSettings { delta_relists: Some(true), delta_min_objects: 16, delta_one_in: 1, ..settings }
-        }
+        "by difference" => ReflectorSettings {
+            delta_relists: Some(true),
+            delta_min_objects: 16,
+            delta_objects_per_difference: 1,
+            ..settings
+        },
         "by difference from many" => ReflectorSettings { delta_relists: Some(true), ..settings },
         "with an audit" => ReflectorSettings { audit_every: Some(Duration::from_secs(100)), ..settings },
         "with a longer period" => ReflectorSettings { max_period: Some(Duration::from_secs(300)), ..settings },
@@ -171,8 +174,8 @@ impl Fixture {
             }
             "item" => {
                 let (id, rest) = request(rest);
-                let verdict = self.reflector.list_item(self.now, id, &identity(rest));
-                return self.describe_verdict(verdict);
+                let action = self.reflector.list_item(self.now, id, &identity(rest));
+                return self.describe_action(action);
             }
             "added" | "modified" | "deleted" | "bookmark" | "error" => return self.record(verb, rest),
             _ => {}
@@ -206,8 +209,8 @@ impl Fixture {
                 self.monitor.response_ended(request(rest).0);
                 Input::Ended(request(rest).0)
             }
-            "unsettled" => Input::Unsettled(request(rest).0),
-            "settled" => Input::Settled(request(rest).0),
+            "ending" => Input::ConnectionEnding(request(rest).0),
+            "healthy" => Input::ConnectionHealthy(request(rest).0),
             "unresponsive" => Input::Responsive(request(rest).0, false),
             "responsive" => Input::Responsive(request(rest).0, true),
             "differs" => {
@@ -235,7 +238,7 @@ impl Fixture {
                     rest.split_once(", ").map_or((rest, None), |(count, rest)| (count, Some(rest)));
                 let backwards = backwards.and_then(|text| text.split_once(" became "));
                 self.monitor.comparison_judged();
-                Input::Judged(Differences {
+                Input::Compared(Differences {
                     count: count.parse().expect("a count"),
                     backwards: backwards.map(|(held, listed)| (held.into(), listed.into())),
                 })
@@ -253,7 +256,7 @@ impl Fixture {
 
     fn record(&mut self, verb: &str, rest: &str) -> Vec<String> {
         let (id, rest) = request(rest);
-        let verdict = match verb {
+        let action = match verb {
             "bookmark" => {
                 let (version, end) = rest.split_once(' ').map_or((rest, false), |(version, _)| (version, true));
                 let bookmark = Bookmark { version: version.into(), initial_events_end: end };
@@ -272,17 +275,17 @@ impl Fixture {
                 self.reflector.record(self.now, id, Record::Object(kind, &identity(rest)))
             }
         };
-        self.describe_verdict(verdict)
+        self.describe_action(action)
     }
 
-    fn describe_verdict(&mut self, verdict: Verdict) -> Vec<String> {
-        match verdict {
-            Verdict::Apply => vec!["apply".to_owned()],
-            Verdict::Stage => vec!["stage".to_owned()],
-            Verdict::StageUnchanged => vec!["stage the cached object, or report a difference".to_owned()],
-            Verdict::Compare => vec!["compare".to_owned()],
-            Verdict::Skip | Verdict::Older { .. } => vec!["skip".to_owned()],
-            Verdict::Perform(outputs) => self.describe(&outputs),
+    fn describe_action(&mut self, action: RecordAction) -> Vec<String> {
+        match action {
+            RecordAction::Apply => vec!["apply".to_owned()],
+            RecordAction::Stage => vec!["stage".to_owned()],
+            RecordAction::StageUnchanged => vec!["stage the cached object, or report a difference".to_owned()],
+            RecordAction::Compare => vec!["compare".to_owned()],
+            RecordAction::Skip | RecordAction::Older { .. } => vec!["skip".to_owned()],
+            RecordAction::Perform(outputs) => self.describe(&outputs),
         }
     }
 
@@ -325,7 +328,7 @@ impl Fixture {
         match (&freshness, freshness.doubt()) {
             (Freshness::Fresh { polled: Some(polled), .. }, _) => format!("fresh, {polled}"),
             (_, None) => freshness.name().to_owned(),
-            (_, Some(doubt)) => format!("{}: {}", freshness.name(), doubt.why),
+            (_, Some(doubt)) => format!("{}: {}", freshness.name(), doubt.reason),
         }
     }
 }
@@ -401,14 +404,14 @@ fn describe(output: &Output) -> String {
         }
         Output::Advance(version) => format!("advance to {version}"),
         Output::BeginComparison => "begin a comparison".to_owned(),
-        Output::JudgeComparison => "judge the comparison".to_owned(),
+        Output::CompareListed => "compare with the listed versions".to_owned(),
         Output::ReportDifferences => "name what was lost".to_owned(),
         Output::EndComparison => "end the comparison".to_owned(),
         Output::RememberPages { .. } => "remember pages".to_owned(),
         Output::RememberFull { .. } => "remember to list in full".to_owned(),
         // The delay is random and therefore omitted.
-        Output::Diagnostic(Diagnostic::Failed { why, attempts, .. }) => {
-            format!("diagnostic: {why}; attempt {attempts} failed")
+        Output::Diagnostic(Diagnostic::Failed { message, attempts, .. }) => {
+            format!("diagnostic: {message}; attempt {attempts} failed")
         }
         Output::Diagnostic(diagnostic) => format!("diagnostic: {diagnostic}"),
     }

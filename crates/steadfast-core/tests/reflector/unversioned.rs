@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind};
 use steadfast_core::reflector::{
-    Diagnostic, Input, ListFrom, Output, Record, Reflector, ReflectorSettings, Request, RequestId, Verdict,
+    Diagnostic, Input, ListFrom, Output, Record, RecordAction, Reflector, ReflectorSettings, Request, RequestId,
 };
 use steadfast_core::{Freshness, Instant, ObjectKey, ResourceVersion, Uid};
 
@@ -40,7 +40,7 @@ fn meta() -> ListMeta {
 #[test]
 fn objects_without_versions_are_polled() {
     let (mut reflector, id) = listing(false);
-    assert_eq!(reflector.list_item(at(0), id, &unversioned()), Verdict::Stage);
+    assert_eq!(reflector.list_item(at(0), id, &unversioned()), RecordAction::Stage);
     let outputs = reflector.step(at(1), Input::ListEnded(id, meta()));
     assert!(outputs.iter().any(|output| matches!(output, Output::Commit { version: None, .. })), "{outputs:?}");
     assert_eq!((sent(&outputs), reflector.version()), (None, None));
@@ -59,7 +59,7 @@ fn objects_without_versions_are_polled() {
 #[test]
 fn initial_events_without_versions_fall_back_to_pages() {
     let (mut reflector, id) = listing(true);
-    let Verdict::Perform(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned()))
+    let RecordAction::Perform(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned()))
     else {
         panic!("the initial events of a stream need versions");
     };
@@ -73,12 +73,13 @@ fn record_without_version_triggers_list() {
     let (mut reflector, id) = listing(true);
     let end = Bookmark { version: "9".into(), initial_events_end: true };
     reflector.record(at(0), id, Record::Bookmark(&end));
-    let Verdict::Perform(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned()))
+    let RecordAction::Perform(outputs) =
+        reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned()))
     else {
         panic!("a deletion without a version has no place in the order of events");
     };
     let is_reported = |output: &Output| match output {
-        Output::Diagnostic(Diagnostic::Unidentified { why }) => why.contains("a has no version"),
+        Output::Diagnostic(Diagnostic::Unidentified { reason }) => reason.contains("a has no version"),
         _ => false,
     };
     assert!(outputs.iter().any(is_reported), "{outputs:?}");

@@ -7,7 +7,7 @@ use steadfast_core::WithSize;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, WatchRecord};
 use steadfast_core::frame::{StreamFramer, StreamRecord};
 use steadfast_core::queue::DeliveryQueue;
-use steadfast_core::reflector::{Record, Verdict};
+use steadfast_core::reflector::{Record, RecordAction};
 use steadfast_core::time::Instant;
 
 use super::decoding::{MAX_OBJECT_BYTES, wanted};
@@ -43,7 +43,7 @@ fn measure(meter: &mut Meter, encoding: Encoding, mut decoder: Decoder, count: u
                 return None;
             };
             // The order is that of the driver: the reflector decides before the object is decoded.
-            if reflector.record(Instant::ZERO, watch, Record::Object(kind, &raw.identity)) != Verdict::Apply {
+            if reflector.record(Instant::ZERO, watch, Record::Object(kind, &raw.identity)) != RecordAction::Apply {
                 return None;
             }
             let pod = WithSize::<Pod>::decode(&raw, &mut decoder).ok()?;

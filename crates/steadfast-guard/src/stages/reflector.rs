@@ -1,7 +1,7 @@
 //! Interpretation of records by the reflector.
 
 use steadfast_core::record::{Bookmark, RecordKind};
-use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, RequestId, Verdict};
+use steadfast_core::reflector::{Input, Output, Record, RecordAction, Reflector, ReflectorSettings, RequestId};
 use steadfast_core::time::Instant;
 
 use super::store::identity;
@@ -33,6 +33,6 @@ pub(super) fn record(meter: &mut Meter, count: usize) {
     for version in 1..=count {
         let identity = identity(version, version);
         let record = Record::Object(RecordKind::Modified, &identity);
-        assert_eq!(meter.count(|| reflector.record(Instant::ZERO, watch, record)), Verdict::Apply);
+        assert_eq!(meter.count(|| reflector.record(Instant::ZERO, watch, record)), RecordAction::Apply);
     }
 }

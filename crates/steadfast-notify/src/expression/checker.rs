@@ -4,7 +4,7 @@ use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, MapEntry, Operator};
 
 use super::error::{ExpressionError, Purpose, chars_before};
-use super::kind::{EVENT_FIELDS, FUNCTIONS, Kind, VARIABLE_NAMES};
+use super::kind::{EVENT_FIELDS, FUNCTIONS, VARIABLE_NAMES, ValueType};
 use crate::entry_fields::{EntryFields, FieldKind, names};
 use crate::path::ValuePath;
 
@@ -47,12 +47,12 @@ impl<'e> Checker<'e> {
         }
         let kind = self.kind(root);
         match purpose {
-            Purpose::Condition if !kind.may_be(Kind::Bool) => {
+            Purpose::Condition if !kind.may_be(ValueType::Bool) => {
                 self.report(root, format!("the result is {}, expected true or false", kind.name()));
             }
             Purpose::Entries(entry_fields) => {
                 let may_be_entries =
-                    [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
+                    [ValueType::Map, ValueType::List, ValueType::Null].into_iter().any(|entries| kind.may_be(entries));
                 if !may_be_entries {
                     let description = format!("the result is {}, expected an entry or a list of entries", kind.name());
                     self.report(root, description);
@@ -99,12 +99,12 @@ impl<'e> Checker<'e> {
             };
             found.push(field.name);
             let expected_kind = match field.kind {
-                FieldKind::Text => Kind::Text,
-                FieldKind::Number => Kind::Number,
-                FieldKind::Bool => Kind::Bool,
-                FieldKind::Any => Kind::Any,
+                FieldKind::Text => ValueType::Text,
+                FieldKind::Number => ValueType::Number,
+                FieldKind::Bool => ValueType::Bool,
+                FieldKind::Any => ValueType::Any,
             };
-            let kind = if *optional { Kind::Any } else { evident_kind(value) };
+            let kind = if *optional { ValueType::Any } else { evident_kind(value) };
             if !kind.may_be(expected_kind) {
                 let description = format!("`{}` is {}, expected {}", field.name, kind.name(), expected_kind.name());
                 self.report(value, description);
@@ -126,51 +126,51 @@ impl<'e> Checker<'e> {
         }
     }
 
-    fn kind(&mut self, expr: &'e Expr) -> Kind {
+    fn kind(&mut self, expr: &'e Expr) -> ValueType {
         match &expr.kind {
             ExprKind::Literal(_) => evident_kind(expr),
             ExprKind::Name(name) => self.name(expr, name),
             ExprKind::Select { of, field, optional } => {
                 let kind = self.field(expr, of, field);
-                if *optional { Kind::Any } else { kind }
+                if *optional { ValueType::Any } else { kind }
             }
             ExprKind::Has { of, field } => {
                 self.field(expr, of, field);
-                Kind::Bool
+                ValueType::Bool
             }
             ExprKind::Index { of, index, .. } => {
                 self.kind(of);
                 self.kind(index);
-                Kind::Any
+                ValueType::Any
             }
             ExprKind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
             ExprKind::List(items) => {
                 for item in items {
                     self.kind(&item.value);
                 }
-                Kind::List
+                ValueType::List
             }
             ExprKind::Map(entries) => {
                 for entry in entries {
                     let key = self.kind(&entry.key);
-                    if !key.may_be(Kind::Text) {
+                    if !key.may_be(ValueType::Text) {
                         self.report(&entry.key, format!("the key is {}, expected text", key.name()));
                     }
                     self.kind(&entry.value);
                 }
-                Kind::Map
+                ValueType::Map
             }
             ExprKind::Message { name } => {
                 self.report(expr, format!("unknown type `{name}`; write a map as {{'name': …}}"));
-                Kind::Any
+                ValueType::Any
             }
             ExprKind::Not(of) => {
                 self.require_bool(of);
-                Kind::Bool
+                ValueType::Bool
             }
             ExprKind::Negate(of) => {
                 let kind = self.kind(of);
-                if !kind.may_be(Kind::Number) && kind != Kind::Duration {
+                if !kind.may_be(ValueType::Number) && kind != ValueType::Duration {
                     self.report(of, format!("the value is {}, expected a number", kind.name()));
                 }
                 kind
@@ -180,13 +180,13 @@ impl<'e> Checker<'e> {
                 for operand in operands {
                     self.require_bool(operand);
                 }
-                Kind::Bool
+                ValueType::Bool
             }
             ExprKind::Conditional { condition, yes, no } => {
                 self.require_bool(condition);
                 let (yes, no) = (self.kind(yes), self.kind(no));
                 // Branches of different kinds are valid CEL. The kind of the result is then unknown.
-                if yes == no { yes } else { Kind::Any }
+                if yes == no { yes } else { ValueType::Any }
             }
             ExprKind::Comprehension(of) => self.comprehension_kind(of),
             ExprKind::Bind { name, value, body } => {
@@ -196,7 +196,7 @@ impl<'e> Checker<'e> {
             ExprKind::OptionalMap { of, name, body, .. } => {
                 self.kind(of);
                 self.with_bound_names(&[name], |checker| checker.kind(body));
-                Kind::Any
+                ValueType::Any
             }
         }
     }
@@ -214,14 +214,14 @@ impl<'e> Checker<'e> {
         self.bound_names.contains(&name)
     }
 
-    fn name(&mut self, expr: &Expr, name: &str) -> Kind {
+    fn name(&mut self, expr: &Expr, name: &str) -> ValueType {
         if self.is_bound(name) {
-            return Kind::Any;
+            return ValueType::Any;
         }
         match name {
             "now" => {
                 self.reads_now = true;
-                return Kind::Time;
+                return ValueType::Time;
             }
             "old" => self.reads_old = true,
             _ => {}
@@ -232,10 +232,10 @@ impl<'e> Checker<'e> {
                 format!("unknown variable `{name}`; available: {}; write text in quotes", self.names.join(", ")),
             );
         }
-        Kind::Any
+        ValueType::Any
     }
 
-    fn field(&mut self, expr: &Expr, of: &'e Expr, field: &str) -> Kind {
+    fn field(&mut self, expr: &Expr, of: &'e Expr, field: &str) -> ValueType {
         let kind = self.kind(of);
         if self.names.contains(&"event")
             && matches!(&of.kind, ExprKind::Name(name) if name == "event")
@@ -246,24 +246,24 @@ impl<'e> Checker<'e> {
             }
             let fields: Vec<&str> = EVENT_FIELDS.iter().map(|(field, _)| *field).collect();
             self.report(expr, format!("`event` has no `{field}`; it has {}", fields.join(", ")));
-            return Kind::Any;
+            return ValueType::Any;
         }
-        if !kind.may_be(Kind::Map) {
+        if !kind.may_be(ValueType::Map) {
             self.report(expr, format!("{} has no `{field}`", kind.name()));
         }
-        Kind::Any
+        ValueType::Any
     }
 
     fn require_bool(&mut self, operand: &'e Expr) {
         let kind = self.kind(operand);
-        if !kind.may_be(Kind::Bool) {
+        if !kind.may_be(ValueType::Bool) {
             self.report(operand, format!("the value is {}, expected true or false", kind.name()));
         }
     }
 
-    fn comprehension_kind(&mut self, of: &'e Comprehension) -> Kind {
+    fn comprehension_kind(&mut self, of: &'e Comprehension) -> ValueType {
         let range = self.kind(&of.range);
-        if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
+        if !range.may_be(ValueType::List) && !range.may_be(ValueType::Map) {
             self.report(&of.range, format!("{} has no items to iterate over", range.name()));
         }
         let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
@@ -283,13 +283,13 @@ impl<'e> Checker<'e> {
             }
         });
         match of.kind {
-            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => Kind::Bool,
-            ComprehensionKind::List | ComprehensionKind::SortBy => Kind::List,
-            ComprehensionKind::Map | ComprehensionKind::Entries => Kind::Map,
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => ValueType::Bool,
+            ComprehensionKind::List | ComprehensionKind::SortBy => ValueType::List,
+            ComprehensionKind::Map | ComprehensionKind::Entries => ValueType::Map,
         }
     }
 
-    fn chain_kind(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
+    fn chain_kind(&mut self, first: &'e Expr, rest: &'e [Link]) -> ValueType {
         let (mut left_offset, mut left) = (first.offset, self.kind(first));
         for Link { operator, offset, right } in rest {
             let kind = self.kind(right);
@@ -300,37 +300,37 @@ impl<'e> Checker<'e> {
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
                     // A comparison with null is a common check for absence.
-                    if kinds_differ && left != Kind::Null && kind != Kind::Null {
+                    if kinds_differ && left != ValueType::Null && kind != ValueType::Null {
                         report_mismatch("is never equal to");
                     }
-                    Kind::Bool
+                    ValueType::Bool
                 }
                 Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
                     if kinds_differ {
                         report_mismatch("cannot be compared to");
                     }
-                    Kind::Bool
+                    ValueType::Bool
                 }
-                Operator::In => Kind::Bool,
-                Operator::Add | Operator::Subtract if are_times => Kind::Any,
+                Operator::In => ValueType::Bool,
+                Operator::Add | Operator::Subtract if are_times => ValueType::Any,
                 Operator::Add => {
                     if kinds_differ {
                         report_mismatch("cannot be added to");
                     }
-                    if left == Kind::Any { kind.sum_kind() } else { left.sum_kind() }
+                    if left == ValueType::Any { kind.sum_kind() } else { left.sum_kind() }
                 }
-                Operator::Subtract if left.may_subtract_times(kind) => Kind::Any,
+                Operator::Subtract if left.may_subtract_times(kind) => ValueType::Any,
                 Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
                     for (offset, kind) in [(left_offset, left), (right.offset, kind)] {
-                        if !kind.may_be(Kind::Number) {
+                        if !kind.may_be(ValueType::Number) {
                             self.report_at(offset, format!("the value is {}, expected a number", kind.name()));
                         }
                     }
                     // Times can be subtracted too, so two operands of unknown kind give an unknown kind.
-                    if *operator == Operator::Subtract && left == Kind::Any && kind == Kind::Any {
-                        Kind::Any
+                    if *operator == Operator::Subtract && left == ValueType::Any && kind == ValueType::Any {
+                        ValueType::Any
                     } else {
-                        Kind::Number
+                        ValueType::Number
                     }
                 }
             };
@@ -339,7 +339,7 @@ impl<'e> Checker<'e> {
         left
     }
 
-    fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Kind {
+    fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> ValueType {
         if name == "changed" && target.is_none() {
             return self.changed(expr, arguments);
         }
@@ -355,15 +355,15 @@ impl<'e> Checker<'e> {
             let description = "available are CEL's standard functions, the string functions, `changed` and `get`";
             self.report(expr, format!("unknown function `{name}`; {description}"));
         }
-        found.map_or(Kind::Any, |(_, kind)| *kind)
+        found.map_or(ValueType::Any, |(_, kind)| *kind)
     }
 
-    fn get(&mut self, expr: &Expr, arguments: &'e [Expr]) -> Kind {
+    fn get(&mut self, expr: &Expr, arguments: &'e [Expr]) -> ValueType {
         // `body` and `guard.group` are evaluated without a cluster, so lookups are impossible. Only `when` and `send`
         // of a rule have the name `old`.
         if !self.names.contains(&"old") {
             self.report(expr, "`get` is only available in `when` and `send` of a rule".to_owned());
-            return Kind::Any;
+            return ValueType::Any;
         }
         let usage = "`get` needs a resource in quotes, a namespace and a name: get('services', object.metadata.namespace, \
                      'web'); for a resource without namespaces only the name: get('nodes', object.spec.nodeName)";
@@ -376,17 +376,17 @@ impl<'e> Checker<'e> {
                 }
                 for argument in rest {
                     let kind = self.kind(argument);
-                    if !kind.may_be(Kind::Text) {
+                    if !kind.may_be(ValueType::Text) {
                         self.report(argument, format!("the value is {}, expected text", kind.name()));
                     }
                 }
             }
             _ => self.report(expr, usage.to_owned()),
         }
-        Kind::Any
+        ValueType::Any
     }
 
-    fn changed(&mut self, expr: &Expr, arguments: &[Expr]) -> Kind {
+    fn changed(&mut self, expr: &Expr, arguments: &[Expr]) -> ValueType {
         let path = match arguments {
             [Expr { kind: ExprKind::Literal(Literal::String(path)), .. }] => Some(path.to_string()),
             _ => None,
@@ -401,27 +401,27 @@ impl<'e> Checker<'e> {
                 );
             }
         }
-        Kind::Bool
+        ValueType::Bool
     }
 }
 
 /// Returns the kind of a literal value.
-fn evident_kind(expr: &Expr) -> Kind {
+fn evident_kind(expr: &Expr) -> ValueType {
     match &expr.kind {
         ExprKind::Literal(literal) => match literal {
-            Literal::Bool(_) => Kind::Bool,
-            Literal::Bytes(_) => Kind::Bytes,
-            Literal::Double(_) | Literal::Int(_) | Literal::Uint(_) => Kind::Number,
-            Literal::Null => Kind::Null,
-            Literal::String(_) => Kind::Text,
-            Literal::Type(_) => Kind::Any,
+            Literal::Bool(_) => ValueType::Bool,
+            Literal::Bytes(_) => ValueType::Bytes,
+            Literal::Double(_) | Literal::Int(_) | Literal::Uint(_) => ValueType::Number,
+            Literal::Null => ValueType::Null,
+            Literal::String(_) => ValueType::Text,
+            Literal::Type(_) => ValueType::Any,
         },
-        ExprKind::List(_) => Kind::List,
-        ExprKind::Map(_) => Kind::Map,
-        ExprKind::Has { .. } => Kind::Bool,
+        ExprKind::List(_) => ValueType::List,
+        ExprKind::Map(_) => ValueType::Map,
+        ExprKind::Has { .. } => ValueType::Bool,
         ExprKind::Call { target: None, name, .. } => {
-            FUNCTIONS.iter().find(|(known, _)| known == name).map_or(Kind::Any, |(_, kind)| *kind)
+            FUNCTIONS.iter().find(|(known, _)| known == name).map_or(ValueType::Any, |(_, kind)| *kind)
         }
-        _ => Kind::Any,
+        _ => ValueType::Any,
     }
 }

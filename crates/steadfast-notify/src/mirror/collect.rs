@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_targets::{Doubts, ExistenceCheck, ObjectId};
+use steadfast_targets::{ExistenceCheck, ObjectId, UncertainOrigins};
 
 use super::claim::{ClaimedEntry, ObjectClaims};
 use super::view::ExistenceSnapshot;
@@ -16,7 +16,7 @@ const MAX_GROUP_ENTRIES: usize = 20_000;
 pub(crate) struct CollectedEntries {
     /// Entries in the order of rules and object names.
     pub(crate) claims: Vec<ClaimedEntry>,
-    pub(crate) doubts: Doubts,
+    pub(crate) uncertain_origins: UncertainOrigins,
     /// Reason why all entries may be wrong.
     pub(crate) doubt: Option<Arc<str>>,
     pub(crate) existence_check: Option<ExistenceCheck>,
@@ -43,18 +43,20 @@ pub(super) fn collect<'a>(
                     // mirror would remove the missing entries.
                     if *size > MAX_GROUP_ENTRIES {
                         let reason = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
-                        collected_entries.doubts.objects.insert(object.clone(), reason.into());
+                        collected_entries.uncertain_origins.objects.insert(object.clone(), reason.into());
                         continue;
                     }
                 }
                 collected_entries.claims.extend(claims.iter().cloned());
             }
-            Err(reason) => _ = collected_entries.doubts.objects.insert(object.clone(), reason.as_str().into()),
+            Err(reason) => {
+                _ = collected_entries.uncertain_origins.objects.insert(object.clone(), reason.as_str().into());
+            }
         }
     }
-    collected_entries.doubts.sources = clusters.keys().cloned().collect();
+    collected_entries.uncertain_origins.sources = clusters.keys().cloned().collect();
     let uncertain = |(cluster, reason): (&String, &Option<Arc<str>>)| Some((cluster.clone(), reason.clone()?));
-    collected_entries.doubts.clusters = clusters.iter().filter_map(uncertain).collect();
+    collected_entries.uncertain_origins.clusters = clusters.iter().filter_map(uncertain).collect();
     if clusters.is_empty() {
         // Without rules the desired state is unknown, not empty: nothing may be removed.
         collected_entries.doubt = Some("no rule feeds the mirror".into());
@@ -102,16 +104,16 @@ mod tests {
         let all = [claims_of_object("a", "g", 1), failing, claims_of_object("c", "g", 2)];
         let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
         assert_eq!(collected_entries.claims.iter().map(|claim| &*claim.entry.key).collect::<Vec<_>>(), ["a", "c"]);
-        assert_eq!(collected_entries.doubts.objects.keys().collect::<Vec<_>>(), [&object("b")]);
-        assert!(collected_entries.doubts.clusters.is_empty() && collected_entries.doubt.is_none());
+        assert_eq!(collected_entries.uncertain_origins.objects.keys().collect::<Vec<_>>(), [&object("b")]);
+        assert!(collected_entries.uncertain_origins.clusters.is_empty() && collected_entries.doubt.is_none());
     }
 
     #[test]
     fn stale_cluster_affects_only_itself() {
         let clusters = [("c".to_owned(), None), ("d".to_owned(), Some("stale".into()))].into();
         let collected_entries = collect([claims_of_object("a", "g", 1)].iter(), &clusters, Vec::new());
-        assert_eq!(collected_entries.doubts.clusters, [("d".to_owned(), "stale".into())].into());
-        assert_eq!(collected_entries.doubts.sources.len(), 2);
+        assert_eq!(collected_entries.uncertain_origins.clusters, [("d".to_owned(), "stale".into())].into());
+        assert_eq!(collected_entries.uncertain_origins.sources.len(), 2);
         assert!(collect([].iter(), &BTreeMap::new(), Vec::new()).doubt.is_some());
     }
 
@@ -122,7 +124,7 @@ mod tests {
         all.push(claims_of_object("z", "small", 1));
         let collected_entries = collect(all.iter(), &certain_clusters(), Vec::new());
         assert_eq!(collected_entries.claims.len(), MAX_GROUP_ENTRIES + 1);
-        assert_eq!(collected_entries.doubts.objects.len(), 1);
+        assert_eq!(collected_entries.uncertain_origins.objects.len(), 1);
         assert_eq!(collected_entries.claims.last().map(|claim| &*claim.entry.key), Some("z"));
     }
 }

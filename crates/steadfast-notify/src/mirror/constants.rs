@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use steadfast_targets::dns::{Data, DnsError, DnsRecord, entry};
+use steadfast_targets::dns::{DnsError, DnsRecord, RecordData, entry};
 
 use crate::config::sinks::SinkConfig;
 use crate::expression::Constant;
@@ -27,7 +27,7 @@ pub(crate) fn rejected_constants(sink: &SinkConfig, constants: &[Constant]) -> V
                 ("type", Some(kind)) => unsupported_type(kind),
                 ("data", Some(data)) => {
                     let kind = text("type").filter(|kind| unsupported_type(kind).is_none())?;
-                    Data::read(kind, data).err().map(|error| error.to_string())
+                    RecordData::read(kind, data).err().map(|error| error.to_string())
                 }
                 ("name", Some(name)) => name_outside_zones(dns.zone.names(), name),
                 ("ttl", None) => out_of_range(value, 0, MAX_TTL),
@@ -58,7 +58,7 @@ pub(crate) fn rejected_constants(sink: &SinkConfig, constants: &[Constant]) -> V
 /// Returns the reason why a mirror does not support this record type.
 fn unsupported_type(kind: &str) -> Option<String> {
     // The parser returns the same `expected` text for all unsupported types. `?` is certainly unsupported.
-    let reason = |kind: &str| match Data::read(kind, "") {
+    let reason = |kind: &str| match RecordData::read(kind, "") {
         Err(DnsError::Data { expected, .. }) => Some(expected.to_string()),
         _ => None,
     };
@@ -70,7 +70,7 @@ fn unsupported_type(kind: &str) -> Option<String> {
 fn name_outside_zones(zones: &[String], name: &str) -> Option<String> {
     let mut reason = None;
     for zone in zones {
-        let record = DnsRecord { name: name.to_owned(), ttl: 0, data: Data::A([192, 0, 2, 1].into()) };
+        let record = DnsRecord { name: name.to_owned(), ttl: 0, data: RecordData::A([192, 0, 2, 1].into()) };
         reason = Some(entry(zone, record).err()?.to_string());
     }
     reason

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast_targets::{
-    ApprovalRequest, CompetingEntry, DesiredState, DryRun, EntryValue, Loss, Mirror, MirrorMemory, MirrorSettings,
+    ApprovalRequest, CompetingEntry, DesiredState, DryRun, EntryLoss, EntryValue, Mirror, MirrorMemory, MirrorSettings,
     MirrorState, MirrorStatus, ObjectId, SkipReason, Target, preview,
 };
 use tokio::sync::watch;
@@ -157,7 +157,7 @@ pub(crate) struct MirrorConditions {
     /// Entries that are skipped or unchanged because of the content, with reasons.
     pub(crate) rejected_entries: BTreeMap<String, String>,
     /// Last loss of entries at the target.
-    pub(crate) loss: Option<Loss>,
+    pub(crate) loss: Option<EntryLoss>,
 }
 
 /// A target, and the conversion of entries to the target's values.
@@ -217,8 +217,9 @@ impl<T: Target> AnyDriver for Driver<T> {
         let (desired, invalid) = desired(collected_entries, &self.convert_entry);
         Box::pin(async move {
             let target_preview = preview(name, &self.target, settings, memory, &desired).await?;
-            let doubts = desired.doubts.clusters.values().chain(desired.doubts.objects.values());
-            let doubt = desired.doubt.iter().chain(doubts).next().map(ToString::to_string);
+            let uncertain_origins =
+                desired.uncertain_origins.clusters.values().chain(desired.uncertain_origins.objects.values());
+            let doubt = desired.doubt.iter().chain(uncertain_origins).next().map(ToString::to_string);
             let mut skipped = reason_texts(&target_preview.skipped);
             skipped.extend(invalid.into_iter().map(|(object, reason)| (object.to_string(), reason.to_string())));
             Ok(MirrorPreview {
@@ -237,7 +238,7 @@ fn desired<V: EntryValue>(
     collected_entries: &CollectedEntries,
     convert_entry: &EntryConverter<V>,
 ) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
-    let CollectedEntries { claims, doubts, doubt, existence_check } = collected_entries;
+    let CollectedEntries { claims, uncertain_origins, doubt, existence_check } = collected_entries;
     let mut desired = DesiredState { doubt: doubt.clone(), exists: existence_check.clone(), ..DesiredState::default() };
     let mut invalid = BTreeMap::new();
     for ClaimedEntry { entry, origin } in claims {
@@ -260,9 +261,9 @@ fn desired<V: EntryValue>(
             }
         }
     }
-    desired.doubts = doubts.clone();
+    desired.uncertain_origins = uncertain_origins.clone();
     // Entries of an invalid object stay at the target until the object is valid again.
-    desired.doubts.objects.extend(invalid.clone());
+    desired.uncertain_origins.objects.extend(invalid.clone());
     (desired, invalid)
 }
 
@@ -287,7 +288,7 @@ struct RunningMirror<V> {
 impl<V: EntryValue> AnyMirror for RunningMirror<V> {
     fn set_desired(&self, collected_entries: &CollectedEntries) -> BTreeMap<ObjectId, Arc<str>> {
         let (desired, invalid) = desired(collected_entries, &self.convert_entry);
-        let objects = &desired.doubts.objects;
+        let objects = &desired.uncertain_origins.objects;
         let listed = objects.iter().take(MAX_LISTED).map(|(object, reason)| (object.to_string(), reason.to_string()));
         *self.unknown_entries.lock() = UnknownEntries { count: objects.len(), listed: listed.collect() };
         // After `stop` the mirror is absent, and the call has no effect.
@@ -391,7 +392,7 @@ mod tests {
         let collected_entries = CollectedEntries { claims: claims.into(), ..CollectedEntries::default() };
         let (desired, invalid) = desired(&collected_entries, &convert_entry);
         assert_eq!(desired.entries.keys().collect::<Vec<_>>(), ["good"]);
-        assert_eq!(desired.doubts.objects, invalid);
+        assert_eq!(desired.uncertain_origins.objects, invalid);
         let reason = &invalid[&origin("bad").object];
         assert!(reason.contains("\"bad\"") && reason.contains("`port`"), "{reason}");
     }

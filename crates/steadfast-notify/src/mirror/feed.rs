@@ -11,13 +11,13 @@ use tokio::sync::watch;
 
 use super::view::MirrorView;
 use crate::rule::CompiledRule;
-use crate::rule_source::{RuleSource, WatchSpec};
+use crate::rule_source::{ClusterInformers, RuleSource};
 
 /// Parameters of a view, sufficient to create the view again after a restart of the mirror's task.
 #[derive(Clone)]
 pub struct MirrorViewSource {
     /// Informers of the cluster.
-    pub watch_spec: WatchSpec,
+    pub cluster_informers: ClusterInformers,
     /// Watched resource and scope.
     pub source: RuleSource,
     /// Rule of the view.
@@ -94,14 +94,16 @@ impl MirrorFeed {
             self.lock().values().flat_map(|cluster_views| cluster_views.sources.clone()).collect();
         sources.sort_by_key(|source| source.rule.number);
         let (mut previous, mut failed) = (std::mem::take(views), BTreeMap::new());
-        for MirrorViewSource { watch_spec, source, rule } in sources {
+        for MirrorViewSource { cluster_informers, source, rule } in sources {
             // A view is reused if nothing relevant changed, with its caches and its evaluated entries.
-            if let Some(at) = previous.iter().position(|view| view.has_source_and_rule(&watch_spec, &source, &rule)) {
+            if let Some(at) =
+                previous.iter().position(|view| view.has_source_and_rule(&cluster_informers, &source, &rule))
+            {
                 views.push(previous.swap_remove(at));
                 continue;
             }
             let (cluster, resource) = (source.cluster.clone(), source.resource_name());
-            match MirrorView::start(&watch_spec, source, rule) {
+            match MirrorView::start(&cluster_informers, source, rule) {
                 Ok(view) => views.push(view),
                 Err(reason) => drop(failed.insert(cluster, format!("{resource}: {reason}"))),
             }

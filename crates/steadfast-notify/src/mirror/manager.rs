@@ -216,7 +216,7 @@ impl CollectorTask {
             if has_feed_changed || has_changes || reported_clusters.as_ref() != Some(&clusters) {
                 let mut collected_entries = collect_views(&self.views, &clusters);
                 let invalid = self.mirror.set_desired(&collected_entries);
-                collected_entries.doubts.objects.extend(invalid);
+                collected_entries.uncertain_origins.objects.extend(invalid);
                 self.report_objects(&collected_entries);
                 reported_clusters = Some(clusters);
             }
@@ -243,7 +243,7 @@ impl CollectorTask {
 
     fn report_objects(&mut self, collected_entries: &CollectedEntries) {
         let mirror = || self.name.clone();
-        let unknown = first_unknown(&collected_entries.doubts.objects);
+        let unknown = first_unknown(&collected_entries.uncertain_origins.objects);
         let reason = unknown.as_ref().map(|(reason, _)| reason.clone());
         if self.reported.unknown != reason {
             (self.context.report)(match unknown {

@@ -288,10 +288,13 @@ mod tests {
             let remaining =
                 self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |remaining| remaining.checked_sub(1));
             assert!(remaining.is_err(), "injected");
-            let doubts =
-                collected_entries.doubts.clusters.iter().map(|(cluster, reason)| format!("{cluster}: {reason}"));
-            let doubts = doubts.chain(collected_entries.doubt.iter().map(ToString::to_string));
-            self.desired.lock().push(doubts.collect::<Vec<_>>().join(", "));
+            let uncertain_origins = collected_entries
+                .uncertain_origins
+                .clusters
+                .iter()
+                .map(|(cluster, reason)| format!("{cluster}: {reason}"));
+            let uncertain_origins = uncertain_origins.chain(collected_entries.doubt.iter().map(ToString::to_string));
+            self.desired.lock().push(uncertain_origins.collect::<Vec<_>>().join(", "));
             BTreeMap::new()
         }
 

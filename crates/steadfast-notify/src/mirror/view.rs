@@ -20,10 +20,10 @@ use crate::config::EventKind;
 use crate::endpoints::EndpointSlice;
 use crate::entry_fields::EntryFields;
 use crate::instants::RecheckSchedule;
-use crate::lookups::{Dependents, LookupCaches, LookupKey, Lookups};
+use crate::lookups::{Dependents, LookupCaches, LookupKey, LookupSnapshot};
 use crate::offload::offload;
 use crate::rule::{CompiledRule, RuleOutcome};
-use crate::rule_source::{RuleSource, WatchSpec, doubt, json_with_type, subject};
+use crate::rule_source::{ClusterInformers, RuleSource, doubt, json_with_type, subject};
 
 /// Number of objects per evaluation batch. Other rules can run between batches.
 const OBJECTS_PER_BATCH: usize = 16;
@@ -53,7 +53,7 @@ impl ExistenceSnapshot {
         Some(match self.snapshot.get(namespace, name) {
             Lookup::Absent => false,
             // The object exists, although it cannot be decoded.
-            Lookup::Unknown { .. } => true,
+            Lookup::Undecodable { .. } => true,
             Lookup::Found(object) => {
                 // A recreated object has the same name, but its entries belong to the deleted one.
                 let is_same = *object.identity().uid == *origin.uid;
@@ -86,7 +86,7 @@ pub struct MirrorView {
     /// Caches for lookups, if the rule has lookups.
     caches: Option<Arc<LookupCaches>>,
     /// Lookups from which `object_claims` was computed.
-    looked_up: Option<Arc<Lookups>>,
+    looked_up: Option<Arc<LookupSnapshot>>,
     dependents: Dependents<ObjectKey>,
     /// Instants of the next evaluation of objects.
     instants: RecheckSchedule<ObjectKey>,
@@ -101,10 +101,14 @@ impl MirrorView {
     /// # Errors
     ///
     /// Returns the informer's error text if an informer cannot be started.
-    pub fn start(watch_spec: &WatchSpec, source: RuleSource, rule: Arc<CompiledRule>) -> Result<Self, String> {
-        let informer = source.informer(watch_spec, None)?;
-        let caches = LookupCaches::start(watch_spec, &source.cluster, &source.lookups)?;
-        let (connection_id, clock) = (watch_spec.connection_id, watch_spec.clock);
+    pub fn start(
+        cluster_informers: &ClusterInformers,
+        source: RuleSource,
+        rule: Arc<CompiledRule>,
+    ) -> Result<Self, String> {
+        let informer = source.informer(cluster_informers, None)?;
+        let caches = LookupCaches::start(cluster_informers, &source.cluster, &source.lookups)?;
+        let (connection_id, clock) = (cluster_informers.connection_id, cluster_informers.clock);
         let (object_claims, slices, last_snapshot, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
         let (dependents, instants, is_confirmed) = (Dependents::default(), RecheckSchedule::default(), false);
         Ok(Self {
@@ -125,8 +129,13 @@ impl MirrorView {
     }
 
     /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
-    pub(super) fn has_source_and_rule(&self, watch_spec: &WatchSpec, source: &RuleSource, rule: &CompiledRule) -> bool {
-        let is_same_source = self.connection_id == watch_spec.connection_id && self.source == *source;
+    pub(super) fn has_source_and_rule(
+        &self,
+        cluster_informers: &ClusterInformers,
+        source: &RuleSource,
+        rule: &CompiledRule,
+    ) -> bool {
+        let is_same_source = self.connection_id == cluster_informers.connection_id && self.source == *source;
         is_same_source && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
@@ -247,7 +256,7 @@ impl MirrorView {
     }
 
     /// Removes and returns the objects that must be evaluated although they have not changed.
-    fn take_due_keys(&mut self, looked_up: Option<&Lookups>, at: Timestamp) -> BTreeSet<ObjectKey> {
+    fn take_due_keys(&mut self, looked_up: Option<&LookupSnapshot>, at: Timestamp) -> BTreeSet<ObjectKey> {
         let mut due_keys = BTreeSet::new();
         while let Some((_, key)) = self.instants.take_due(at) {
             due_keys.insert(key);
@@ -297,7 +306,7 @@ struct Evaluation {
     source: RuleSource,
     rule: Arc<CompiledRule>,
     grouping: Grouping,
-    looked_up: Option<Arc<Lookups>>,
+    looked_up: Option<Arc<LookupSnapshot>>,
     at: Timestamp,
 }
 
@@ -326,10 +335,10 @@ impl Evaluation {
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
         let full = json_with_type(&decoded, &self.source.resource);
-        let looked_up = self.looked_up.as_ref().map(|lookups| lookups.without_reads());
+        let looked_up = self.looked_up.as_ref().map(|lookups| lookups.without_looked_up());
         let (entries, recheck_at) = self.entries(&full, &subject, entry_fields, looked_up.as_ref());
         let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &full, &object));
-        let reads = looked_up.map(|lookups| lookups.reads()).unwrap_or_default();
+        let reads = looked_up.map(|lookups| lookups.looked_up()).unwrap_or_default();
         EvaluatedEntries { object_claims: ObjectClaims { object, entries: claims }, recheck_at, reads }
     }
 
@@ -339,7 +348,7 @@ impl Evaluation {
         object: &Value,
         subject: &EventSubject,
         entry_fields: EntryFields,
-        looked_up: Option<&Arc<Lookups>>,
+        looked_up: Option<&Arc<LookupSnapshot>>,
     ) -> (Result<Vec<Entry>, String>, Option<Timestamp>) {
         if has_ended(object) {
             return (Ok(Vec::new()), None);

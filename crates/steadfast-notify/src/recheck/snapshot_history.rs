@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::lookups::Lookups;
+use crate::lookups::LookupSnapshot;
 
 /// Minimum time between two states.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
@@ -15,7 +15,7 @@ const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 const MAX_STATES: usize = 128;
 
 /// States of all looked-up resources of a rule, by age.
-pub(super) struct SnapshotHistory<T = Arc<Lookups>>(VecDeque<(Timestamp, T)>);
+pub(super) struct SnapshotHistory<T = Arc<LookupSnapshot>>(VecDeque<(Timestamp, T)>);
 
 impl<T> Default for SnapshotHistory<T> {
     fn default() -> Self {

@@ -37,7 +37,7 @@ use crate::server::ServerConfigError;
 use body::RequestBody;
 use redirect::MAX_REDIRECTS;
 use response::{ResponseAction, classify, excerpt};
-pub use signature::SIGNATURE;
+pub use signature::SIGNATURE_HEADER;
 use target::{LoadedSecrets, WebhookTarget};
 
 /// Maximum number of bytes to read from a response body.

@@ -18,7 +18,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
 use steadfast_notify::sink::{DeliveryFuture, MessageStream};
-use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec, forget_unlisted};
+use steadfast_notify::{ClusterInformers, Engine, Plan, RuleSource, RuleSubscription, Streams, forget_unlisted};
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
@@ -112,12 +112,12 @@ impl Fixture {
         self.folder.join(format!("{}.checkpoint", self.run_number))
     }
 
-    async fn watch_spec(&self) -> WatchSpec {
+    async fn cluster_informers(&self) -> ClusterInformers {
         let network = InMemory { seed: u64::from(self.run_number), ..InMemory::default() };
         let connection = network.connection(&self.server).await.expect("a connection");
         let factory = InformerFactory::new(&connection);
         let checkpoint = Some(Checkpoint::open(self.checkpoint_file()).expect("the checkpoint opens"));
-        WatchSpec {
+        ClusterInformers {
             connection_id: u64::from(self.run_number),
             factory,
             checkpoint,
@@ -141,7 +141,7 @@ impl Fixture {
     }
 
     async fn start(&self, sinks: &[&'static str]) -> Run {
-        let watch_spec = self.watch_spec().await;
+        let cluster_informers = self.cluster_informers().await;
         let mut text = format!(
             "[[rules]]\nname = \"{}\"\nresources = [\"cm\"]\nsend = \"object.data.value\"\nto = {sinks:?}\n",
             self.rule
@@ -160,10 +160,10 @@ impl Fixture {
             .collect();
         let engine = Engine::start(&plan, streams, u64::from(self.run_number), |_| {});
         let source = self.source();
-        let subscriptions = RuleSubscription::start(&watch_spec, &source, sinks, BTreeMap::new(), &engine)
+        let subscriptions = RuleSubscription::start(&cluster_informers, &source, sinks, BTreeMap::new(), &engine)
             .expect("the subscription starts");
-        let informer = source.informer(&watch_spec, None).expect("an existing file");
-        Run { engine, factory: watch_spec.factory, informer, is_killed, _subscriptions: subscriptions }
+        let informer = source.informer(&cluster_informers, None).expect("an existing file");
+        Run { engine, factory: cluster_informers.factory, informer, is_killed, _subscriptions: subscriptions }
     }
 
     /// Kills the program: the next run starts with a copy of the current file.
@@ -222,8 +222,8 @@ async fn dead_sink_delays_no_other_sink() {
 
 /// Starts a handler as in an older version, which acknowledges once for all sinks. This handler never acknowledges.
 async fn start_older_version(fixture: &Fixture, name: &str) -> InformerFactory {
-    let watch_spec = fixture.watch_spec().await;
-    let informer = fixture.source().informer(&watch_spec, None).expect("an existing file");
+    let cluster_informers = fixture.cluster_informers().await;
+    let informer = fixture.source().informer(&cluster_informers, None).expect("an existing file");
     let pending = informer.durable(name).deadline(Duration::from_secs(1_000_000));
     pending
         .on_event(|reported: steadfast::DurableEvent<Lazy<DynamicObject>>| async move {
@@ -233,7 +233,7 @@ async fn start_older_version(fixture: &Fixture, name: &str) -> InformerFactory {
             Ok::<_, std::io::Error>(())
         })
         .expect("the handler is added");
-    watch_spec.factory
+    cluster_informers.factory
 }
 
 async fn check_migration_of_older_state(rule: &'static str, name: &str, older: &str) {

@@ -21,7 +21,7 @@ use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
 use steadfast_notify::sink::{DeliveryFuture, MessageStream};
 use steadfast_notify::{
-    Engine, LookupResource, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor, WatchSpec,
+    ClusterInformers, Engine, LookupResource, Plan, Replication, RuleSource, RuleSubscription, Streams, Supervisor,
 };
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
@@ -122,7 +122,7 @@ impl Receiver {
 pub(crate) struct Run {
     pub(crate) receiver: Arc<Receiver>,
     factory: InformerFactory,
-    watch_spec: WatchSpec,
+    cluster_informers: ClusterInformers,
     source: RuleSource,
     engine: Engine,
     subscriptions: BTreeMap<String, RuleSubscription>,
@@ -175,7 +175,7 @@ impl Run {
             let file = folder.join(format!("{number}.checkpoint"));
             Checkpoint::open(file).expect("the checkpoint opens")
         });
-        let watch_spec = WatchSpec {
+        let cluster_informers = ClusterInformers {
             connection_id: seed,
             factory: factory.clone(),
             checkpoint,
@@ -184,7 +184,7 @@ impl Run {
             memory_limit: None,
             clock,
         };
-        if let Some(folder) = &watch_spec.watermark_folder {
+        if let Some(folder) = &cluster_informers.watermark_folder {
             std::fs::create_dir_all(folder).expect("a folder");
         }
         let plan = plan(when, send);
@@ -207,9 +207,9 @@ impl Run {
             scope: Scope::namespace("default"),
             lookups: lookups.collect(),
         };
-        let subscriptions = RuleSubscription::start(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+        let subscriptions = RuleSubscription::start(&cluster_informers, &source, &["log"], BTreeMap::new(), &engine)
             .expect("the subscription starts");
-        Self { receiver, factory, watch_spec, source, engine, subscriptions, is_killed }
+        Self { receiver, factory, cluster_informers, source, engine, subscriptions, is_killed }
     }
 
     /// Applies a changed rule, as a reload does.
@@ -218,7 +218,8 @@ impl Run {
         let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn MessageStream>)].into();
         self.engine.apply_plan(&plan(when, send), streams);
         let previous = std::mem::take(&mut self.subscriptions);
-        let subscriptions = RuleSubscription::start(&self.watch_spec, &self.source, &["log"], previous, &self.engine);
+        let subscriptions =
+            RuleSubscription::start(&self.cluster_informers, &self.source, &["log"], previous, &self.engine);
         self.subscriptions = subscriptions.expect("the subscription starts");
     }
 

@@ -13,7 +13,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::delivery_outcome::DeliveryOutcome;
 use steadfast_notify::message::Message;
 use steadfast_notify::sink::{DeliveryFuture, MessageStream};
-use steadfast_notify::{Engine, Plan, RuleSource, RuleSubscription, Streams, WatchSpec};
+use steadfast_notify::{ClusterInformers, Engine, Plan, RuleSource, RuleSubscription, Streams};
 use steadfast_testing::InMemory;
 use tokio::time::sleep;
 
@@ -57,7 +57,7 @@ impl Fixture {
     async fn start(scopes: &[Scope], memory_limit: Option<usize>, folder: Option<&Folder>, when: &str) -> Self {
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await.expect("a connection"));
-        let watch_spec = WatchSpec {
+        let cluster_informers = ClusterInformers {
             connection_id: 0,
             factory: factory.clone(),
             checkpoint: folder
@@ -83,9 +83,10 @@ impl Fixture {
                 scope: scope.clone(),
                 lookups: Vec::new(),
             };
-            let subscriptions = RuleSubscription::start(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
-                .expect("the subscription starts");
-            (subscriptions, source.informer(&watch_spec, None).expect("the informer runs"))
+            let subscriptions =
+                RuleSubscription::start(&cluster_informers, &source, &["log"], BTreeMap::new(), &engine)
+                    .expect("the subscription starts");
+            (subscriptions, source.informer(&cluster_informers, None).expect("the informer runs"))
         });
         let (subscriptions, informers) = subscriptions.unzip();
         sleep(Duration::from_secs(5)).await;

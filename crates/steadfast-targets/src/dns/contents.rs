@@ -8,7 +8,7 @@ use domain::base::{ParsedRecord, Serial, ToName, Ttl};
 use domain::dep::octseq::Octets;
 use domain::rdata::{A, Aaaa, Cname, Mx, Ptr, Soa, Srv, Txt};
 
-use super::record::{Data, DnsRecord, MARK_LABEL, OWNER_LABEL, entry_name, record_hash};
+use super::record::{DnsRecord, MARK_LABEL, OWNER_LABEL, RecordData, entry_name, record_hash};
 use crate::entry::ActualState;
 
 /// All contents of a zone.
@@ -29,7 +29,7 @@ impl NameRecords {
     fn has_single_text(&self, mark: &str) -> bool {
         // Other record types next to the mark do not matter. A second TXT record would make the owner ambiguous.
         let mut texts = self.records.iter().filter_map(|record| match &record.data {
-            Data::Txt(strings) => Some(strings.concat()),
+            RecordData::Txt(strings) => Some(strings.concat()),
             _ => None,
         });
         texts.next().is_some_and(|text| text == mark.as_bytes()) && texts.next().is_none()
@@ -98,8 +98,8 @@ impl TransferredZone {
             }
             // Names can share TXT, MX and PTR records with other clients. Only a mark per record distinguishes the
             // owners.
-            let is_single = is_apex || record.data.may_share_name();
-            if is_single && !contents.records.contains(&(record.name.clone(), record_hash(&record))) {
+            let has_own_mark = is_apex || record.data.may_share_name();
+            if has_own_mark && !contents.records.contains(&(record.name.clone(), record_hash(&record))) {
                 contents.foreign.entry(record.name.clone()).or_default().push(record);
                 continue;
             }
@@ -114,26 +114,28 @@ impl TransferredZone {
 }
 
 /// Returns the data of a record, if a mirror writes records of its type.
-pub(super) fn parse_data<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<Data>, ParseError> {
+pub(super) fn parse_data<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Option<RecordData>, ParseError> {
     Ok(match record.rtype() {
-        Rtype::A => record.to_record::<A>()?.map(|record| Data::A(record.data().addr())),
-        Rtype::AAAA => record.to_record::<Aaaa>()?.map(|record| Data::Aaaa(record.data().addr())),
+        Rtype::A => record.to_record::<A>()?.map(|record| RecordData::A(record.data().addr())),
+        Rtype::AAAA => record.to_record::<Aaaa>()?.map(|record| RecordData::Aaaa(record.data().addr())),
         Rtype::CNAME => {
-            record.to_record::<Cname<_>>()?.map(|record| Data::Cname(lowercase_name(record.data().cname())))
+            record.to_record::<Cname<_>>()?.map(|record| RecordData::Cname(lowercase_name(record.data().cname())))
         }
-        Rtype::PTR => record.to_record::<Ptr<_>>()?.map(|record| Data::Ptr(lowercase_name(record.data().ptrdname()))),
+        Rtype::PTR => {
+            record.to_record::<Ptr<_>>()?.map(|record| RecordData::Ptr(lowercase_name(record.data().ptrdname())))
+        }
         Rtype::MX => record.to_record::<Mx<_>>()?.map(|record| {
             let mx = record.data();
-            Data::Mx { preference: mx.preference(), exchange: lowercase_name(mx.exchange()) }
+            RecordData::Mx { preference: mx.preference(), exchange: lowercase_name(mx.exchange()) }
         }),
         Rtype::SRV => record.to_record::<Srv<_>>()?.map(|record| {
             let srv = record.data();
             let (priority, weight, port) = (srv.priority(), srv.weight(), srv.port());
-            Data::Srv { priority, weight, port, target: lowercase_name(srv.target()) }
+            RecordData::Srv { priority, weight, port, target: lowercase_name(srv.target()) }
         }),
         Rtype::TXT => {
             let record = record.to_record::<Txt<_>>()?;
-            record.map(|record| Data::Txt(record.data().iter().map(<[u8]>::to_vec).collect()))
+            record.map(|record| RecordData::Txt(record.data().iter().map(<[u8]>::to_vec).collect()))
         }
         _ => None,
     })

@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 use super::Zone;
 use super::error::{DnsError, DnsOperation};
 use super::query::ZoneQuery;
-use super::record::{Data, OWNER_LABEL, parse_name, short_hash, text_octets};
+use super::record::{OWNER_LABEL, RecordData, parse_name, short_hash, text_octets};
 use super::update::MessageFull;
 use super::wire::WireError;
-use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
+use crate::owner::{ClaimResult, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
 /// TTL of the record, in seconds.
 const OWNER_TTL: u32 = 60;
@@ -24,7 +24,7 @@ impl Zone {
     /// The record is a TXT record at `HASH._steadfast-owner.ZONE`, with the mark, the ID of the process and the time
     /// of the last renewal. A record that was not renewed for five minutes is taken over. The clocks of both
     /// processes may differ by a few minutes at most.
-    pub(super) async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+    pub(super) async fn claim_names(&self, instance: &str, now: u64) -> Result<ClaimResult, DnsError> {
         let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MAX_INSTANCE_BYTES).collect();
         let name = self.owner_name();
         let wire = parse_name(&name)?;
@@ -33,10 +33,10 @@ impl Zone {
         if let Some((recorded_instance, renewed)) = records.iter().find_map(read_owner) {
             let age = now.saturating_sub(renewed);
             if recorded_instance != instance && age < OWNER_EXPIRES_SECS {
-                return Ok(Claim::Other { instance: recorded_instance.escape_debug().to_string(), renewed });
+                return Ok(ClaimResult::Other { instance: recorded_instance.escape_debug().to_string(), renewed });
             }
             if recorded_instance == instance && now.abs_diff(renewed) < OWNER_RENEW_SECS {
-                return Ok(Claim::Ours);
+                return Ok(ClaimResult::Ours);
             }
         }
         match self.write_owner(&name, &records, &instance, now).await {
@@ -45,12 +45,12 @@ impl Zone {
                 let (records, _) = self.query(query).await?.records();
                 let recorded_instance =
                     records.iter().find_map(read_owner).filter(|(recorded_instance, _)| *recorded_instance != instance);
-                Ok(recorded_instance.map_or(Claim::Ours, |(recorded_instance, renewed)| Claim::Other {
+                Ok(recorded_instance.map_or(ClaimResult::Ours, |(recorded_instance, renewed)| ClaimResult::Other {
                     instance: recorded_instance.escape_debug().to_string(),
                     renewed,
                 }))
             }
-            written => written.map(|()| Claim::Ours),
+            written => written.map(|()| ClaimResult::Ours),
         }
     }
 
@@ -62,13 +62,18 @@ impl Zone {
     }
 
     /// Replaces the record, unless another process changed the record since the read.
-    async fn write_owner(&self, name: &str, found: &[Data], instance: &str, now: u64) -> Result<(), DnsError> {
+    async fn write_owner(&self, name: &str, found: &[RecordData], instance: &str, now: u64) -> Result<(), DnsError> {
         let strings = [self.mark.clone(), instance.to_owned(), now.to_string()].map(String::into_bytes);
         self.replace_text(name, found, &strings).await
     }
 
     /// Replaces the TXT record of `name`, if its current records equal `found`.
-    pub(super) async fn replace_text(&self, name: &str, found: &[Data], strings: &[Vec<u8>]) -> Result<(), DnsError> {
+    pub(super) async fn replace_text(
+        &self,
+        name: &str,
+        found: &[RecordData],
+        strings: &[Vec<u8>],
+    ) -> Result<(), DnsError> {
         let (address, mut connection) = self.connect().await?;
         // The serial before and after the update shows whether this update was the only change in between.
         let serial_before = connection.query(&self.wire_name, Rtype::SOA, &self.key).await;
@@ -116,8 +121,8 @@ impl Zone {
 }
 
 /// Returns the ID of the process and the time of the last renewal.
-fn read_owner(data: &Data) -> Option<(String, u64)> {
-    let Data::Txt(strings) = data else { return None };
+fn read_owner(data: &RecordData) -> Option<(String, u64)> {
+    let RecordData::Txt(strings) = data else { return None };
     let [_, instance, renewed] = &strings[..] else { return None };
     let renewed = std::str::from_utf8(renewed).ok()?.parse().ok()?;
     Some((String::from_utf8_lossy(instance).into_owned(), renewed))

@@ -5,7 +5,7 @@ use domain::base::iana::Rtype;
 
 use super::contents::TransferredZone;
 use super::error::DnsOperation;
-use super::record::Data;
+use super::record::RecordData;
 
 /// Query that may be repeated at another address if an address does not respond.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ impl ZoneQuery<'_> {
 pub(super) enum Response {
     Transfer(TransferredZone),
     /// Records, and the serial number if requested.
-    Records(Vec<Data>, Option<u32>),
+    Records(Vec<RecordData>, Option<u32>),
 }
 
 impl Response {
@@ -40,7 +40,7 @@ impl Response {
         }
     }
 
-    pub(super) fn records(self) -> (Vec<Data>, Option<u32>) {
+    pub(super) fn records(self) -> (Vec<RecordData>, Option<u32>) {
         match self {
             Self::Transfer(_) => (Vec::new(), None),
             Self::Records(records, serial) => (records, serial),

@@ -33,12 +33,12 @@ pub struct DnsRecord {
     /// have the same TTL.
     pub ttl: u32,
     /// Type and data of the record.
-    pub data: Data,
+    pub data: RecordData,
 }
 
 /// Type and data of a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Data {
+pub enum RecordData {
     /// An IPv4 address.
     A(Ipv4Addr),
     /// An IPv6 address.
@@ -75,7 +75,7 @@ impl EntryValue for DnsRecord {
     }
 }
 
-impl Data {
+impl RecordData {
     /// Reads data in the syntax of zone files: `read("SRV", "0 5 80 a.example.org")`. The text of a TXT record may
     /// also be written without quotes. Such text is one string, including its spaces.
     ///
@@ -85,11 +85,11 @@ impl Data {
     /// for the type.
     ///
     /// ```
-    /// use steadfast_targets::dns::Data;
+    /// use steadfast_targets::dns::RecordData;
     ///
-    /// assert_eq!(Data::read("A", "10.0.0.1")?, Data::A([10, 0, 0, 1].into()));
-    /// assert_eq!(Data::read("srv", "0 5 80 A.example.org")?.to_string(), "SRV 0 5 80 a.example.org.");
-    /// assert_eq!(Data::read("TXT", "v=spf1 -all")?.to_string(), "TXT \"v=spf1 -all\"");
+    /// assert_eq!(RecordData::read("A", "10.0.0.1")?, RecordData::A([10, 0, 0, 1].into()));
+    /// assert_eq!(RecordData::read("srv", "0 5 80 A.example.org")?.to_string(), "SRV 0 5 80 a.example.org.");
+    /// assert_eq!(RecordData::read("TXT", "v=spf1 -all")?.to_string(), "TXT \"v=spf1 -all\"");
     /// # Ok::<(), steadfast_targets::dns::DnsError>(())
     /// ```
     pub fn read(kind: &str, text: &str) -> Result<Self, DnsError> {
@@ -228,7 +228,7 @@ fn parse_quoted(text: &str) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-impl fmt::Display for Data {
+impl fmt::Display for RecordData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::A(address) => write!(f, "A {address}"),
@@ -257,11 +257,11 @@ impl fmt::Display for Data {
 /// entry, instead of removing one entry and adding another.
 pub(super) fn entry_name(record: &DnsRecord) -> String {
     match &record.data {
-        data @ (Data::A(_) | Data::Aaaa(_) | Data::Ptr(_)) => format!("{} {data}", record.name),
-        Data::Cname(_) => format!("{} CNAME", record.name),
-        Data::Srv { port, target, .. } => format!("{} SRV {port} {target}", record.name),
-        Data::Mx { exchange, .. } => format!("{} MX {exchange}", record.name),
-        data @ Data::Txt(_) => {
+        data @ (RecordData::A(_) | RecordData::Aaaa(_) | RecordData::Ptr(_)) => format!("{} {data}", record.name),
+        RecordData::Cname(_) => format!("{} CNAME", record.name),
+        RecordData::Srv { port, target, .. } => format!("{} SRV {port} {target}", record.name),
+        RecordData::Mx { exchange, .. } => format!("{} MX {exchange}", record.name),
+        data @ RecordData::Txt(_) => {
             // A short text is used unchanged. A long text is cut and gets a hash, because names appear in logs.
             let text = data.to_string();
             if text.len() <= MAX_SHOWN_CHARS {

@@ -7,7 +7,7 @@ use domain::base::iana::{Rcode, Rtype};
 use super::Zone;
 use super::error::DnsError;
 use super::query::ZoneQuery;
-use super::record::{Data, parse_name, text_octets};
+use super::record::{RecordData, parse_name, text_octets};
 use crate::owner::OWNER_EXPIRES_SECS;
 
 /// The record as a condition of an update.
@@ -81,8 +81,8 @@ impl Zone {
 }
 
 /// Returns the term and the time of its record.
-fn read_term(data: &Data) -> Option<(u64, u64)> {
-    let Data::Txt(strings) = data else { return None };
+fn read_term(data: &RecordData) -> Option<(u64, u64)> {
+    let RecordData::Txt(strings) = data else { return None };
     let [_, term, since] = &strings[..] else { return None };
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
     Some((number(term)?, number(since)?))

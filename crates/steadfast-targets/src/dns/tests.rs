@@ -17,7 +17,7 @@ fn key() -> TsigKey {
 }
 
 fn record(name: &str, ttl: u32, kind: &str, text: &str) -> DnsRecord {
-    DnsRecord { name: name.to_owned(), ttl, data: Data::read(kind, text).expect("data") }
+    DnsRecord { name: name.to_owned(), ttl, data: RecordData::read(kind, text).expect("data") }
 }
 
 fn dns_entries(records: &[DnsRecord]) -> Result<BTreeMap<String, DnsRecord>, String> {
@@ -94,7 +94,7 @@ fn invalid_records_are_rejected() {
         ("TXT", &"x".repeat(9000), "use a text of up to 8 KiB"),
         ("NS", "a.", "use a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR"),
     ] {
-        let error = Data::read(kind, text).expect_err(expected_error).to_string();
+        let error = RecordData::read(kind, text).expect_err(expected_error).to_string();
         assert!(error.contains(expected_error), "{error}");
     }
     let error = Zone::new("127.0.0.1", "example.org", key(), "a\" b").expect_err("no mark");
@@ -293,7 +293,7 @@ async fn unreadable_zone_is_not_changed() {
     let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
     let settings = MirrorSettings { limits: Limits { share: 1.0, ..Limits::default() }, ..MirrorSettings::default() };
     let mirror = Mirror::start("zone", zone, settings, MirrorMemory::volatile());
-    mirror.set_desired(DesiredState::certain(
+    mirror.set_desired(DesiredState::new(
         dns_entries(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries"),
     ));
     let mut status = mirror.status();
@@ -316,10 +316,10 @@ fn text_uses_zone_file_syntax() {
         ("", "TXT \"\""),
         (&long, &format!("TXT \"{}\" \"{}\"", "x".repeat(255), "x".repeat(45))),
     ] {
-        assert_eq!(Data::read("TXT", text).expect("a text").to_string(), shown);
+        assert_eq!(RecordData::read("TXT", text).expect("a text").to_string(), shown);
     }
-    assert_eq!(Data::read("MX", "10 MX.example.org").expect("MX").to_string(), "MX 10 mx.example.org.");
-    assert_eq!(Data::read("PTR", "A.example.org").expect("PTR").to_string(), "PTR a.example.org.");
+    assert_eq!(RecordData::read("MX", "10 MX.example.org").expect("MX").to_string(), "MX 10 mx.example.org.");
+    assert_eq!(RecordData::read("PTR", "A.example.org").expect("PTR").to_string(), "PTR a.example.org.");
     let (name, _) = entry("example.org", record("example.org", 1, "TXT", &long)).expect("valid");
     assert!(name.len() < 140 && name.contains('…'), "{name}");
 }

@@ -8,7 +8,9 @@ use domain::base::{Ttl, UnknownRecordData};
 
 use super::contents::ZoneContents;
 use super::error::DnsError;
-use super::record::{Data, DnsRecord, MARK_LABEL, canonical_within, parse_name, record_hash, record_mark, text_octets};
+use super::record::{
+    DnsRecord, MARK_LABEL, RecordData, canonical_within, parse_name, record_hash, record_mark, text_octets,
+};
 use super::term::TermRecord;
 use crate::entry::Step;
 
@@ -161,7 +163,7 @@ fn record_marks(update: &Update, contents: &ZoneContents) -> BTreeMap<String, Re
 /// Returns an error if the name keeps a CNAME and gets another record. Servers ignore such an addition without an
 /// error.
 fn remaining_alias(update: &Update, contents: &ZoneContents) -> Option<DnsError> {
-    let is_alias = |record: &&DnsRecord| matches!(record.data, Data::Cname(_));
+    let is_alias = |record: &&DnsRecord| matches!(record.data, RecordData::Cname(_));
     let mut existing = contents.own.values().filter(|record| record.name == update.name);
     let alias = existing.find(is_alias).filter(|record| !update.removed.contains(record))?;
     let other = update.added.iter().find(|record| !is_alias(record))?;
@@ -196,7 +198,7 @@ fn check_form(zone: &str, record: &DnsRecord, contents: &ZoneContents) -> Result
     if foreign.into_iter().any(|other| other.data == record.data) {
         return Err(DnsError::Exists { name, record: record.data.to_string() });
     }
-    if name == zone && matches!(record.data, Data::Cname(_)) {
+    if name == zone && matches!(record.data, RecordData::Cname(_)) {
         return Err(DnsError::Apex { name, record: record.data.to_string() });
     }
     Ok(())

@@ -6,7 +6,7 @@ use domain::base::iana::Rtype;
 
 use super::contents::ZoneContents;
 use super::error::DnsError;
-use super::record::{Data, DnsRecord, entry};
+use super::record::{DnsRecord, RecordData, entry};
 
 /// Returns `records` by the names of their entries. Duplicates become one entry. All records of one name and type get
 /// the lowest TTL among them.
@@ -53,7 +53,7 @@ pub(super) fn resolve_conflicts(
         names.entry(record.name.clone()).or_default().push(entry.clone());
     }
     for (name, entries) in names {
-        let is_cname = |entry: &String| matches!(desired[entry].data, Data::Cname(_));
+        let is_cname = |entry: &String| matches!(desired[entry].data, RecordData::Cname(_));
         let (aliases, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_cname);
         if name == zone {
             for entry in aliases {

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::contents::{TransferredZone, parse_data, parse_serial};
 use super::key::TsigKey;
-use super::record::Data;
+use super::record::RecordData;
 use super::update::MessageFull;
 
 /// Maximum size of a zone. A mirror reads the whole zone again each minute.
@@ -37,7 +37,7 @@ pub(super) enum WireError {
     Io(io::Error),
     Signature(ValidationError),
     Rejected(Rcode),
-    Form(String),
+    Malformed(String),
     MessageFull,
 }
 
@@ -49,7 +49,7 @@ impl From<io::Error> for WireError {
 
 impl From<ParseError> for WireError {
     fn from(error: ParseError) -> Self {
-        Self::Form(error.to_string())
+        Self::Malformed(error.to_string())
     }
 }
 
@@ -81,12 +81,12 @@ impl DnsConnection {
         let mut octets = vec![0; usize::from(length)];
         self.stream.read_exact(&mut octets).await?;
         let message = Message::from_octets(octets)
-            .map_err(|_| WireError::Form("a message that is shorter than a header".into()))?;
+            .map_err(|_| WireError::Malformed("a message that is shorter than a header".into()))?;
         // One request is in flight per connection. A different ID is an error, not a reordered response.
         if message.header().id() == id && message.header().qr() {
             Ok(message)
         } else {
-            Err(WireError::Form("a message that does not belong to the request".into()))
+            Err(WireError::Malformed("a message that does not belong to the request".into()))
         }
     }
 
@@ -113,7 +113,7 @@ impl DnsConnection {
         name: &Name<Vec<u8>>,
         kind: Rtype,
         key: &TsigKey,
-    ) -> Result<(Vec<Data>, Option<u32>), WireError> {
+    ) -> Result<(Vec<RecordData>, Option<u32>), WireError> {
         let (query, id) = query(name, kind, Opcode::QUERY)?;
         let mut message = query.additional();
         let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(message_full)?;
@@ -148,7 +148,7 @@ impl DnsConnection {
             let mut message_part = self.receive(id).await?;
             read_bytes += message_part.as_slice().len();
             if read_bytes > MAX_ZONE_BYTES {
-                return Err(WireError::Form(format!(
+                return Err(WireError::Malformed(format!(
                     "a zone of more than {MAX_ZONE_BYTES} bytes; use a separate zone for the mirror"
                 )));
             }
@@ -157,13 +157,15 @@ impl DnsConnection {
             for record in message_part.answer()? {
                 let record = record?;
                 if soa_records == 2 || (soa_records == 0 && record.rtype() != Rtype::SOA) {
-                    return Err(WireError::Form("a transfer that does not start and end with the SOA record".into()));
+                    return Err(WireError::Malformed(
+                        "a transfer that does not start and end with the SOA record".into(),
+                    ));
                 }
                 soa_records += usize::from(record.rtype() == Rtype::SOA);
                 contents.add(&record)?;
             }
             if soa_records == 0 {
-                return Err(WireError::Form("a transfer without an initial SOA record".into()));
+                return Err(WireError::Malformed("a transfer without an initial SOA record".into()));
             }
         }
         // TSIG may skip messages in between, but the last message of a transfer must be signed (RFC 8945, section

@@ -9,7 +9,7 @@ use super::Zone;
 use super::error::DnsError;
 use super::record::{self, DnsRecord, canonical_name, is_within};
 use crate::entry::{ActualState, Step, Target};
-use crate::owner::Claim;
+use crate::owner::ClaimResult;
 
 /// The names of several zones that belong to a mirror. A zone that cannot be read delays no other zone.
 #[derive(Clone, Debug)]
@@ -60,11 +60,11 @@ impl Zones {
 
     /// Claims all zones. Returns the claim of another process, if one exists. A failed claim does not stop the other
     /// claims.
-    async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
-        let mut claim = Ok(Claim::Ours);
+    async fn claim_names(&self, instance: &str, now: u64) -> Result<ClaimResult, DnsError> {
+        let mut claim = Ok(ClaimResult::Ours);
         for zone in &self.zones {
             match zone.claim_names(instance, now).await {
-                Ok(Claim::Ours) => {}
+                Ok(ClaimResult::Ours) => {}
                 Ok(other) => return Ok(other),
                 // The other zones are still renewed after an error. Their claims would expire otherwise.
                 Err(error) => claim = claim.and(Err(error)),
@@ -211,12 +211,12 @@ impl Target for Zones {
         .await;
     }
 
-    async fn claim(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
+    async fn claim(&self, instance: &str, now: u64) -> Result<ClaimResult, DnsError> {
         self.claim_names(instance, now).await
     }
 
     /// Records the term in all zones. A failure in one zone does not affect the other zones.
-    async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
+    async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let mut is_newest_term = Ok(true);
         for zone in &self.zones {
             match zone.record_term(term, now).await {

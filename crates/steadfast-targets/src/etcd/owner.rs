@@ -8,7 +8,7 @@ use super::error::EtcdError;
 use super::gateway::Retry;
 use super::numbers::fnv_hash;
 use super::responses::{self, encode_bytes};
-use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
+use crate::owner::{ClaimResult, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
 /// Maximum number of attempts if the record changes during a claim.
 const MAX_CLAIM_ATTEMPTS: usize = 3;
@@ -26,8 +26,8 @@ impl<R: EtcdClient> Etcd<R> {
     ///
     /// The record is a key outside of the prefix (`steadfast-owner/LEASE`). It expires five minutes after its last
     /// renewal, by the clock of etcd. The next claim then replaces the record.
-    pub(super) async fn claim_keys(&self, instance: &str, now: u64) -> Result<Claim, EtcdError> {
-        let mut claim = Claim::Ours;
+    pub(super) async fn claim_keys(&self, instance: &str, now: u64) -> Result<ClaimResult, EtcdError> {
+        let mut claim = ClaimResult::Ours;
         for _ in 0..MAX_CLAIM_ATTEMPTS {
             let record = self.read_owner_record().await?;
             let is_written = match &record {
@@ -37,25 +37,25 @@ impl<R: EtcdClient> Etcd<R> {
                     let is_expired = record.lease == 0 && now.saturating_sub(record.renewed) >= OWNER_EXPIRES_SECS;
                     if !is_expired {
                         let instance = record.instance.escape_debug().to_string();
-                        return Ok(Claim::Other { instance, renewed: record.renewed });
+                        return Ok(ClaimResult::Other { instance, renewed: record.renewed });
                     }
                     self.write_owner_record(instance, now, record.revision).await?
                 }
                 Some(record) => {
                     let is_kept = self.keep_lease(record.lease).await?;
                     if is_kept && now.abs_diff(record.renewed) < OWNER_RENEW_SECS {
-                        return Ok(Claim::Ours);
+                        return Ok(ClaimResult::Ours);
                     }
                     self.write_owner_record(instance, now, record.revision).await?
                 }
                 None => self.write_owner_record(instance, now, 0).await?,
             };
             if is_written {
-                return Ok(Claim::Ours);
+                return Ok(ClaimResult::Ours);
             }
             // Another process has written the record in between.
             if let Some(OwnerRecord { instance, renewed, .. }) = record {
-                claim = Claim::Other { instance: instance.escape_debug().to_string(), renewed };
+                claim = ClaimResult::Other { instance: instance.escape_debug().to_string(), renewed };
             }
         }
         Ok(claim)

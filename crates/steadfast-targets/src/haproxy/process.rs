@@ -115,7 +115,7 @@ impl ProcessObserver {
     }
 
     /// Returns true if the health checks of the server `name` must be enabled.
-    pub(super) fn is_unchecked(&self, name: &str) -> bool {
+    pub(super) fn is_check_disabled(&self, name: &str) -> bool {
         self.lock().unchecked.contains(name)
     }
 }

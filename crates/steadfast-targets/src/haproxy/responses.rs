@@ -12,7 +12,7 @@ pub(super) struct ListedServer {
     /// True if the server is neither in maintenance nor draining.
     pub(super) is_ready: bool,
     /// True if health checks are configured and not enabled.
-    pub(super) is_unchecked: bool,
+    pub(super) is_check_disabled: bool,
 }
 
 /// Response that is not a list.
@@ -118,7 +118,7 @@ pub(super) fn parse_servers(response: &str, prefix: &str) -> Result<(Vec<ListedS
             address: SocketAddr::new(ip, parse_number(&row, "srv_port")?),
             weight: parse_number(&row, "srv_uweight")?,
             is_ready: parse_number::<u32>(&row, "srv_admin_state")? == 0,
-            is_unchecked: checks & CHECK_CONFIGURED != 0 && checks & CHECK_ENABLED == 0,
+            is_check_disabled: checks & CHECK_CONFIGURED != 0 && checks & CHECK_ENABLED == 0,
         });
     }
     Ok((servers, others))

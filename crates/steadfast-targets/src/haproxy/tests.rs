@@ -147,7 +147,7 @@ fn added_server_gets_server_options() {
         address: server.address,
         weight: 5,
         is_ready: true,
-        is_unchecked: checks,
+        is_check_disabled: checks,
     };
     assert_eq!(target.actual_state(vec![listed_server(false)], &BTreeMap::new()).own["a"], server);
     let from = target.actual_state(vec![listed_server(true)], &BTreeMap::new()).own["a"];

@@ -136,7 +136,7 @@ proptest! {
 
     #[test]
     fn capacity_never_dips_between_steps(entries in entry_maps(), found in actual_states()) {
-        let desired = DesiredState::certain(entries);
+        let desired = DesiredState::new(entries);
         let steps = steps(&plan_once(&desired, &found, &plan_settings(1.0, true)));
         let min_serving = serving(&found).min(serving(&apply_steps(&found, &steps)));
         for done in 0..=steps.len() {
@@ -149,7 +149,7 @@ proptest! {
     fn granted_plan_reaches_desired_entries(entries in entry_maps(), mut found in actual_states()) {
         let plan_settings = plan_settings(1.0, true);
         let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
-        let desired = DesiredState::certain(entries);
+        let desired = DesiredState::new(entries);
         let started = Instant::now();
         // Three passes: the entry is drained, then delayed, then removed.
         for pass in 0..3 {
@@ -178,7 +178,7 @@ fn place_of_others_is_not_taken() {
     let entries =
         [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, location)| (name.to_owned(), LocatedEntry(location)));
     let found = ActualState { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
-    let plan = plan_once(&DesiredState::certain(entries.into()), &found, &plan_settings(0.5, false));
+    let plan = plan_once(&DesiredState::new(entries.into()), &found, &plan_settings(0.5, false));
     assert_eq!(plan.additions.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
     assert_eq!(plan.skipped, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), SkipReason::Foreign))));
 }

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use dns_server::{DnsKind, MIRROR, OTHER_KEY, READER_KEY, RunningServer, key_text};
-use steadfast_targets::dns::{Data, DnsError, DnsRecord, Zone, Zones, entries, entry};
+use steadfast_targets::dns::{DnsError, DnsRecord, RecordData, Zone, Zones, entries, entry};
 use steadfast_targets::{
-    Claim, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
+    ClaimResult, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
 };
 use tokio::time::{sleep, timeout};
 
@@ -26,7 +26,7 @@ fn record(line: &str) -> Result<DnsRecord> {
     let mut words = line.splitn(4, ' ');
     let mut word = || words.next().ok_or_else(|| format!("{line:?} is no record"));
     let (name, ttl, kind) = (word()?, word()?.parse()?, word()?);
-    Ok(DnsRecord { name: format!("{name}.example.org"), ttl, data: Data::read(kind, word()?)? })
+    Ok(DnsRecord { name: format!("{name}.example.org"), ttl, data: RecordData::read(kind, word()?)? })
 }
 
 fn records(lines: &[&str]) -> Result<BTreeMap<String, DnsRecord>> {
@@ -52,7 +52,7 @@ async fn wait_until(
 }
 
 async fn set_and_wait(mirror: &Mirror<DnsRecord>, lines: &[&str], skipped: &[&str]) -> Result {
-    mirror.set_desired(DesiredState::certain(records(lines)?));
+    mirror.set_desired(DesiredState::new(records(lines)?));
     let reads = mirror.status().borrow().reads;
     // A pass that started before this desired state was set may finish next.
     let status = wait_until(mirror, |status| status.reads > reads + 1).await?;
@@ -159,7 +159,7 @@ async fn restarted_server_gets_records_again() -> Result {
         let mirror = mirror(running.target("one")?);
         set_and_wait(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
         running.stop()?;
-        mirror.set_desired(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
+        mirror.set_desired(DesiredState::new(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
         let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
         assert!(failing.is_some_and(|reason| reason.contains("does not respond over TCP")), "{kind:?}");
@@ -237,7 +237,7 @@ async fn contested_name_belongs_to_one_mirror() -> Result {
         let (one, other) = (mirror(running.target("one")?), mirror(running.target("other")?));
         let all = |names: Range<u32>, address: &str| -> Result<DesiredState<DnsRecord>> {
             let lines: Vec<_> = names.map(|number| format!("n{number} 30 A {address}")).collect();
-            Ok(DesiredState::certain(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
+            Ok(DesiredState::new(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
         };
         one.set_desired(all(0..120, "10.0.0.1")?);
         other.set_desired(all(40..160, "10.0.0.2")?);
@@ -372,7 +372,7 @@ async fn add(target: &Zone, lines: &[&str]) -> Result {
 }
 
 fn apex(kind: &str, data: &str) -> Result<(String, DnsRecord)> {
-    Ok(entry("example.org", DnsRecord { name: "example.org".into(), ttl: 60, data: Data::read(kind, data)? })?)
+    Ok(entry("example.org", DnsRecord { name: "example.org".into(), ttl: 60, data: RecordData::read(kind, data)? })?)
 }
 
 #[tokio::test]
@@ -398,7 +398,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         target.read().await?;
         let mut desired = BTreeMap::from(entries);
         assert_eq!(target.validate(&mut desired), BTreeMap::new());
-        mirror.set_desired(DesiredState::certain(desired.clone()));
+        mirror.set_desired(DesiredState::new(desired.clone()));
         wait_until(&mirror, |status| status.entries == 5).await?;
         assert_eq!(
             running.dig(&["example.org", "A"])?,
@@ -433,7 +433,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
             "{rejected:?}"
         );
 
-        mirror.set_desired(DesiredState::certain(BTreeMap::new()));
+        mirror.set_desired(DesiredState::new(BTreeMap::new()));
         wait_until(&mirror, |status| status.entries == 0).await?;
         assert_eq!(running.zone()?, before, "{kind:?}");
     }
@@ -548,7 +548,7 @@ async fn manual_change_is_reported_within_seconds() -> Result {
         let target = running.target("one")?;
         add(&target, &["web 30 A 10.0.0.1"]).await?;
         target.read().await?;
-        assert_eq!(target.claim("x", 1000).await?, Claim::Ours);
+        assert_eq!(target.claim("x", 1000).await?, ClaimResult::Ours);
         assert!(timeout(Duration::from_secs(7), target.changed()).await.is_err(), "{kind:?}: nothing was changed");
         running.nsupdate(&["update delete web.example.org A", "send"])?;
         timeout(limit, target.changed()).await.map_err(|_| format!("{kind:?}: a change by hand"))?;
@@ -573,7 +573,7 @@ async fn failing_zone_delays_no_other_zone() -> Result {
             Mirror::start("zones", zones.clone(), settings, MirrorMemory::volatile())
         };
         let records = ["a.example.org", "b.example.net", "c.example.com"].map(|name| {
-            let data = Data::A([10, 0, 0, 1].into());
+            let data = RecordData::A([10, 0, 0, 1].into());
             zones.entry(DnsRecord { name: name.to_owned(), ttl: 30, data })
         });
         let mut desired: BTreeMap<_, _> = records.into_iter().collect::<std::result::Result<_, _>>()?;
@@ -581,7 +581,7 @@ async fn failing_zone_delays_no_other_zone() -> Result {
         let rejected = zones.validate(&mut desired);
         assert_eq!(rejected.keys().collect::<Vec<_>>(), ["c.example.com. A 10.0.0.1"], "{kind:?}");
         assert!(rejected["c.example.com. A 10.0.0.1"].contains("the zone example.com. cannot be read"), "{rejected:?}");
-        mirror.set_desired(DesiredState::certain(desired));
+        mirror.set_desired(DesiredState::new(desired));
         let mut status = mirror.status();
         timeout(TIMEOUT, status.wait_for(|status| status.entries == 2)).await??;
         assert_eq!(running.dig(&["a.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
@@ -595,15 +595,15 @@ async fn second_process_with_mark_is_reported() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "owner").await?;
         let (one, other) = (running.target("m")?, running.target("m")?);
-        assert_eq!(one.claim("one", 1000).await?, Claim::Ours, "{kind:?}");
-        assert_eq!(one.claim("one", 1030).await?, Claim::Ours);
-        assert_eq!(other.claim("other", 1200).await?, Claim::Other { instance: "one".into(), renewed: 1000 });
-        assert_eq!(one.claim("one", 1240).await?, Claim::Ours);
-        assert_eq!(other.claim("other", 1330).await?, Claim::Other { instance: "one".into(), renewed: 1240 });
-        assert_eq!(running.target("n")?.claim("other", 1330).await?, Claim::Ours, "another mark");
+        assert_eq!(one.claim("one", 1000).await?, ClaimResult::Ours, "{kind:?}");
+        assert_eq!(one.claim("one", 1030).await?, ClaimResult::Ours);
+        assert_eq!(other.claim("other", 1200).await?, ClaimResult::Other { instance: "one".into(), renewed: 1000 });
+        assert_eq!(one.claim("one", 1240).await?, ClaimResult::Ours);
+        assert_eq!(other.claim("other", 1330).await?, ClaimResult::Other { instance: "one".into(), renewed: 1240 });
+        assert_eq!(running.target("n")?.claim("other", 1330).await?, ClaimResult::Ours, "another mark");
         // The record was not renewed for five minutes.
-        assert_eq!(other.claim("other", 1540).await?, Claim::Ours, "{kind:?}");
-        assert_eq!(one.claim("one", 1541).await?, Claim::Other { instance: "other".into(), renewed: 1540 });
+        assert_eq!(other.claim("other", 1540).await?, ClaimResult::Ours, "{kind:?}");
+        assert_eq!(one.claim("one", 1541).await?, ClaimResult::Other { instance: "other".into(), renewed: 1540 });
         assert!(one.read().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
     }
     Ok(())
@@ -614,18 +614,18 @@ async fn server_rejects_updates_of_earlier_term() -> Result {
     for kind in DnsKind::available()? {
         let running = RunningServer::start(kind, "term").await?;
         let (earlier, later) = (running.target("m")?, running.target("m")?);
-        assert!(earlier.fence(5, 1000).await?, "{kind:?}");
+        assert!(earlier.record_term(5, 1000).await?, "{kind:?}");
         earlier.read().await?;
         add(&earlier, &["a 30 A 10.0.0.1"]).await?;
-        assert!(later.fence(6, 1010).await?);
+        assert!(later.record_term(6, 1010).await?);
         // The earlier leader sends this update late, like a process that was suspended between its check and the
         // write.
         assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
-        assert!(!earlier.fence(5, 1020).await?, "an earlier term cannot return");
+        assert!(!earlier.record_term(5, 1020).await?, "an earlier term cannot return");
         assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
         later.read().await?;
         add(&later, &["c 30 A 10.0.0.1"]).await?;
-        assert!(later.fence(6, 1100).await?);
+        assert!(later.record_term(6, 1100).await?);
         let found = later.read().await?;
         assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a.example.org. A 10.0.0.1", "c.example.org. A 10.0.0.1"]);
         assert!(found.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");

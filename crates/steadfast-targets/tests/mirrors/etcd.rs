@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use steadfast_targets::etcd::{Etcd, EtcdError, EtcdValue};
 use steadfast_targets::{
-    Claim, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
+    ClaimResult, DesiredState, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorStatus, SkipReason, Step, Target,
 };
 use tokio::time::{sleep, timeout};
 
@@ -149,7 +149,7 @@ impl Drop for RunningEtcd {
 }
 
 fn desired(entries: &[(&str, &str)]) -> DesiredState<EtcdValue> {
-    DesiredState::certain(
+    DesiredState::new(
         entries.iter().map(|(name, value)| ((*name).to_owned(), EtcdValue((*value).to_owned()))).collect(),
     )
 }
@@ -577,22 +577,22 @@ async fn second_process_with_mark_is_reported() -> Result {
     }
     let running = RunningEtcd::start("owner").await?;
     let (one, other) = (running.target("m")?, running.target("m")?);
-    assert_eq!(one.claim("one", 1000).await?, Claim::Ours);
-    assert_eq!(one.claim("one", 1010).await?, Claim::Ours);
-    let claim = Claim::Other { instance: "one".to_owned(), renewed: 1000 };
+    assert_eq!(one.claim("one", 1000).await?, ClaimResult::Ours);
+    assert_eq!(one.claim("one", 1010).await?, ClaimResult::Ours);
+    let claim = ClaimResult::Other { instance: "one".to_owned(), renewed: 1000 };
     assert_eq!(other.claim("other", 1020).await?, claim);
-    assert_eq!(one.claim("one", 1080).await?, Claim::Ours);
-    let claim = Claim::Other { instance: "one".to_owned(), renewed: 1080 };
+    assert_eq!(one.claim("one", 1080).await?, ClaimResult::Ours);
+    let claim = ClaimResult::Other { instance: "one".to_owned(), renewed: 1080 };
     assert_eq!(other.claim("other", 1081).await?, claim);
     // Each mark has its own ownership record.
-    assert_eq!(running.target("n")?.claim("other", 1081).await?, Claim::Ours);
+    assert_eq!(running.target("n")?.claim("other", 1081).await?, ClaimResult::Ours);
     assert!(one.read().await?.others.is_empty(), "the record lies outside of the prefix");
     // The lease expires when no process renews it.
     for lease in running.etcdctl(&["lease", "list"])?.lines().skip(1) {
         running.etcdctl(&["lease", "revoke", lease])?;
     }
-    assert_eq!(other.claim("other", 1400).await?, Claim::Ours);
-    assert_eq!(one.claim("one", 1401).await?, Claim::Other { instance: "other".to_owned(), renewed: 1400 });
+    assert_eq!(other.claim("other", 1400).await?, ClaimResult::Ours);
+    assert_eq!(one.claim("one", 1401).await?, ClaimResult::Other { instance: "other".to_owned(), renewed: 1400 });
     Ok(())
 }
 
@@ -603,19 +603,19 @@ async fn etcd_rejects_writes_of_earlier_term() -> Result {
     }
     let running = RunningEtcd::start("term").await?;
     let (earlier, later) = (running.target("m")?, running.target("m")?);
-    assert!(earlier.fence(5, 1000).await?);
+    assert!(earlier.record_term(5, 1000).await?);
     earlier.apply(&add_steps(&["a", "b"])).await?;
-    assert!(later.fence(6, 1000).await?);
+    assert!(later.record_term(6, 1000).await?);
     // The earlier leader sends this write late, like a process that was suspended between its check and the write.
     let error = earlier.apply(&add_steps(&["c", "d"])).await.expect_err("another term is recorded").to_string();
     assert!(
         error.contains("a later leader writes these keys") && error.contains("the term 5") && error.contains('6'),
         "{error}"
     );
-    assert!(!earlier.fence(5, 1000).await?, "an earlier term cannot return");
+    assert!(!earlier.record_term(5, 1000).await?, "an earlier term cannot return");
     assert!(earlier.apply(&add_steps(&["c"])).await.is_err());
     later.apply(&add_steps(&["e"])).await?;
-    assert!(later.fence(6, 1100).await?, "renewed");
+    assert!(later.record_term(6, 1100).await?, "renewed");
     let found = later.read().await?;
     assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a", "b", "e"]);
     assert!(found.others.is_empty(), "the record lies outside of the prefix");

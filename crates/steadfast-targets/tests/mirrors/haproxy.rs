@@ -152,7 +152,7 @@ async fn start_backend(name: &'static str) -> Result<SocketAddr> {
 
 fn desired(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
     let entry = |&(name, address, weight): &(&str, SocketAddr, u16)| (name.to_owned(), Server { address, weight });
-    DesiredState::certain(servers.iter().map(entry).collect())
+    DesiredState::new(servers.iter().map(entry).collect())
 }
 
 async fn wait_until(

@@ -12,7 +12,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 
 fn desired(names: &[&str]) -> Result<DesiredState<Server>> {
     let server = Server { address: "10.0.0.1:80".parse()?, weight: 1 };
-    Ok(DesiredState::certain(names.iter().map(|&name| (name.to_owned(), server)).collect()))
+    Ok(DesiredState::new(names.iter().map(|&name| (name.to_owned(), server)).collect()))
 }
 
 /// Collected output.

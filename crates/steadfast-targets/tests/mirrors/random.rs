@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{
-    ActualState, Claim, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorState,
+    ActualState, ClaimResult, DesiredState, EntryValue, Limits, Mirror, MirrorMemory, MirrorSettings, MirrorState,
     MirrorStatus, SkipReason, Step, Target,
 };
 use tokio::time::{Instant, sleep};
@@ -125,7 +125,7 @@ impl Target for FakeTarget {
 }
 
 fn desired(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<TestValue> {
-    DesiredState::certain(names.into_iter().map(|name| (name.to_string(), TestValue(value))).collect())
+    DesiredState::new(names.into_iter().map(|name| (name.to_string(), TestValue(value))).collect())
 }
 
 fn uncertain(names: impl IntoIterator<Item = usize>) -> DesiredState<TestValue> {
@@ -361,7 +361,7 @@ async fn rejected_entry_delays_no_other() {
 }
 
 /// Target with an ownership record, which another process holds until the test releases the record.
-struct OwnedTarget(FakeTarget, Arc<Mutex<Claim>>);
+struct OwnedTarget(FakeTarget, Arc<Mutex<ClaimResult>>);
 
 impl Target for OwnedTarget {
     type Value = TestValue;
@@ -381,7 +381,7 @@ impl Target for OwnedTarget {
         self.0.describe(found, steps)
     }
 
-    async fn claim(&self, _: &str, _: u64) -> Result<Claim, NoResponse> {
+    async fn claim(&self, _: &str, _: u64) -> Result<ClaimResult, NoResponse> {
         Ok(self.1.lock().clone())
     }
 }
@@ -390,7 +390,7 @@ impl Target for OwnedTarget {
 async fn second_process_with_mark_prevents_removal() {
     let target = FakeTarget::new(1, 0);
     target.lock().own.insert("theirs".to_owned(), TestValue(1));
-    let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
+    let claim = Arc::new(Mutex::new(ClaimResult::Other { instance: "other".to_owned(), renewed: 0 }));
     let mirror = Mirror::start("m", OwnedTarget(target.clone(), claim.clone()), unlimited(), MirrorMemory::volatile());
     mirror.set_desired(desired(0..10, 1));
     wait_until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
@@ -401,7 +401,7 @@ async fn second_process_with_mark_prevents_removal() {
     assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
     // The other process has exited. Its entries are removed, and entries of a third process stay.
-    *claim.lock() = Claim::Ours;
+    *claim.lock() = ClaimResult::Ours;
     wait_until(&mirror, |status| status.settled && status.entries == 9).await;
     target.lock().own.insert("a third one's".to_owned(), TestValue(1));
     sleep(Duration::from_secs(600)).await;

@@ -62,13 +62,13 @@ async fn mirror_manages_only_its_items() -> Result {
     tree.now().put("/services/nobodys", json!({"key": "nobodys"}));
     let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!({"port": 80})), ("shop/ü b", json!("x")), ("theirs", json!("mine"))];
-    let status = set_and_wait(&mirror, DesiredState::certain(entries(&all))).await?;
+    let status = set_and_wait(&mirror, DesiredState::new(entries(&all))).await?;
     assert_eq!(status.skipped, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("theirs", json!(1)), ("nobodys", Value::Null)];
     assert_eq!(tree.now().values(), values(&[&all[..2], &others[..]].concat()));
 
     let other = [("a", json!({"port": 81}))];
-    set_and_wait(&mirror, DesiredState::certain(entries(&other))).await?;
+    set_and_wait(&mirror, DesiredState::new(entries(&other))).await?;
     assert_eq!(tree.now().values(), values(&[&other[..], &others[..]].concat()));
 
     // In doubt, missing entries are added, and no entry is removed.
@@ -82,11 +82,11 @@ async fn mirror_manages_only_its_items() -> Result {
     // A restarted mirror adopts existing entries, and reverts changes of another client.
     mirror.stop().await;
     let mirror = start_mirror(&tree, "one")?;
-    set_and_wait(&mirror, DesiredState::certain(entries(&more))).await?;
+    set_and_wait(&mirror, DesiredState::new(entries(&more))).await?;
     tree.now().items.remove("/services/b");
-    set_and_wait(&mirror, DesiredState::certain(entries(&more))).await?;
+    set_and_wait(&mirror, DesiredState::new(entries(&more))).await?;
     assert_eq!(tree.now().values(), values(&[&more[..], &others[..]].concat()));
-    set_and_wait(&mirror, DesiredState::certain(BTreeMap::new())).await?;
+    set_and_wait(&mirror, DesiredState::new(BTreeMap::new())).await?;
     assert_eq!(tree.now().values(), values(&others));
     Ok(())
 }
@@ -125,7 +125,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
     let tree = Tree::start().await;
     let mirror = start_mirror(&tree, "one")?;
     let all = [("a", json!(1)), ("b", json!(2))];
-    set_and_wait(&mirror, DesiredState::certain(entries(&all))).await?;
+    set_and_wait(&mirror, DesiredState::new(entries(&all))).await?;
     let request = |tree: &Tree| tree.now().requests.iter().filter(|request| !request.starts_with("GET")).count();
     let before = request(&tree);
     for (status, remedy) in [(503, "503"), (401, "set a header"), (302, "redirects are not followed")] {
@@ -136,7 +136,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
         assert!(reason.contains("`GET http://127.0.0.1:") && !reason.contains("of=one"), "{reason}");
     }
     tree.now().status_override = None;
-    set_and_wait(&mirror, DesiredState::certain(entries(&all))).await?;
+    set_and_wait(&mirror, DesiredState::new(entries(&all))).await?;
     assert_eq!(request(&tree), before, "no write is sent after a failed read");
     assert_eq!(tree.now().values(), values(&all));
     Ok(())

@@ -254,7 +254,7 @@ fn add(name: &str, weight: u16) -> Step<RealServer> {
 }
 
 fn desired(all: &[(&str, u16)]) -> DesiredState<RealServer> {
-    DesiredState::certain(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
+    DesiredState::new(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
 }
 
 async fn wait_until(mirror: &Mirror<RealServer>, condition: impl FnMut(&MirrorStatus<RealServer>) -> bool) -> Result {

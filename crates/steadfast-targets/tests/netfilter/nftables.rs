@@ -239,7 +239,7 @@ fn desired(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
     let entry = |(name, address, weight): &(&str, &str, u16)| {
         ((*name).to_owned(), Backend { address: address.parse().expect("an address"), weight: *weight })
     };
-    DesiredState::certain(all.iter().map(entry).collect())
+    DesiredState::new(all.iter().map(entry).collect())
 }
 
 async fn wait_until(mirror: &Mirror<Backend>, condition: impl FnMut(&MirrorStatus<Backend>) -> bool) -> Result {

@@ -18,8 +18,9 @@ use super::relayed_stream::{ClientEnd, Resettable, pipe};
 use super::report::ConnectionEnd;
 
 impl NetworkFaults {
-    /// Returns the dialer that opens sockets through this network, for [`Local`](steadfast::environment::local::Local).
-    /// `dial` opens a stream to the target with the given number.
+    /// Returns the dialer that opens sockets through this network, for
+    /// [`LocalEnvironment`](steadfast::environment::local::LocalEnvironment). `dial` opens a stream to the target with
+    /// the given number.
     ///
     /// The sockets must be used on a tokio runtime. The network's faults use the time of that runtime.
     pub fn dialer<D, S>(

@@ -127,7 +127,7 @@ async fn run_with_form<K: CachedConfigMap>(
         let reflector = ReflectorSettings {
             delta_relists: Some(uses_delta_relists),
             delta_min_objects: 1,
-            delta_one_in: 1,
+            delta_objects_per_difference: 1,
             pages_for: Duration::from_secs(60),
             ..ReflectorSettings::default()
         };
@@ -141,7 +141,7 @@ async fn run_with_form<K: CachedConfigMap>(
             let (is_paged, page) = (run.chance(3), 2 + run.pick(4) as u32);
             let builder = factory.builder::<K>(scope).streamed_lists(!is_paged).page_size(Some(page));
             let builder = builder.object_limit(OBJECT_LIMIT_BYTES).protobuf(target.form.protobuf);
-            let informer = builder.decode_on_demand_from(target.decode_on_demand_from()).start()?;
+            let informer = builder.decode_on_demand_above(target.decode_on_demand_above()).start()?;
             let counter = differences.clone();
             informer.on_diagnostic(move |diagnostic| {
                 let differed = matches!(diagnostic, Diagnostic::Relisted { fetched: Some(1..), .. });

@@ -136,7 +136,7 @@ impl ScenarioRun {
         scope: Scope,
     ) -> InformerBuilder<'a, K> {
         let builder = factory.builder(scope).protobuf(self.target.form.protobuf);
-        let builder = builder.decode_on_demand_from(self.target.decode_on_demand_from());
+        let builder = builder.decode_on_demand_above(self.target.decode_on_demand_above());
         #[cfg(feature = "fault-injection")]
         let builder = builder.inject_fault(self.target.fault);
         builder

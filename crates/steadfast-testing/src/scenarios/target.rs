@@ -91,7 +91,7 @@ impl ScenarioTarget {
 
     /// Returns the minimum size of decoded objects that informers of a decoded type decode on demand. Odd seeds decode
     /// all objects on demand, and even seeds none: the objects of scenarios are small.
-    pub(super) fn decode_on_demand_from(&self) -> Option<usize> {
+    pub(super) fn decode_on_demand_above(&self) -> Option<usize> {
         (!self.seed.is_multiple_of(2)).then_some(0)
     }
 

@@ -152,7 +152,7 @@ const VERBS: [Verb; 13] = [
     Verb::List,
     Verb::Page,
     Verb::Probe,
-    Verb::State,
+    Verb::ListOne,
     Verb::StreamedList,
     Verb::Watch,
     Verb::Create,

@@ -239,7 +239,7 @@ async fn pending_events_wait_for_later_handler() -> Result<(), TestError> {
     program.settle(&server).await?;
     server.delete_named("configmaps", "default", "a")?;
     program.settle(&server).await?;
-    let durables = program.informer.durables();
+    let durables = program.informer.durable_handlers();
     assert_eq!(
         durables.iter().map(|(name, counts)| (&**name, counts.pending, counts.is_registered)).collect::<Vec<_>>(),
         [("mirror", 1, false)]
@@ -255,7 +255,7 @@ async fn pending_events_wait_for_later_handler() -> Result<(), TestError> {
     program.settle(&server).await?;
     let path = program.simulate_kill(&folder)?;
     let program = ProgramRun::start(&server, &path, 4).await?;
-    assert_eq!(program.informer.durables(), []);
+    assert_eq!(program.informer.durable_handlers(), []);
     register_mirror(&program, &log, |_| HandlerAction::Acknowledge)?;
     program.settle(&server).await?;
     assert_eq!(delivered_events(&log)[3..], ["+ b"], "a new handler receives the existing objects");
@@ -288,7 +288,7 @@ async fn pending_deletions_are_dropped_for_other_cluster() -> Result<(), TestErr
     server.delete_named("configmaps", "default", "a")?;
     server.delete_named("configmaps", "default", "b")?;
     program.settle(&server).await?;
-    assert_eq!(program.informer.durables()[0].1.pending, 2);
+    assert_eq!(program.informer.durable_handlers()[0].1.pending, 2);
     let path = program.simulate_kill(&folder)?;
     server.stop();
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
@@ -373,7 +373,7 @@ fn register_successor(program: &ProgramRun, name: &str, is_stuck: bool) -> Resul
 }
 
 fn handler_names(program: &ProgramRun) -> Vec<String> {
-    program.informer.durables().iter().map(|(name, _)| name.to_string()).collect()
+    program.informer.durable_handlers().iter().map(|(name, _)| name.to_string()).collect()
 }
 
 #[tokio::test(start_paused = true)]

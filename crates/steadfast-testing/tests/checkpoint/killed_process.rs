@@ -73,7 +73,7 @@ async fn run_child(kubeconfig: &Path, file: &Path) -> Result<(), TestError> {
     // The test closes the input to request the final state.
     let end = Instant::now() + EVENT_TIMEOUT;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    while Instant::now() < end && informer.durables().iter().any(|(_, counts)| counts.pending > 0) {
+    while Instant::now() < end && informer.durable_handlers().iter().any(|(_, counts)| counts.pending > 0) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     print_state(&informer.snapshot());

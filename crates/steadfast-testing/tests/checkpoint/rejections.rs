@@ -22,7 +22,7 @@ async fn secrets_need_explicit_permission() -> Result<(), TestError> {
     );
     // Metadata of secrets are rejected too, because annotations may contain all data of a secret.
     let metadata = factory.builder::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();
-    assert!(matches!(metadata, Err(InformerError::Checkpoint { why: CheckpointUnsupported::Secrets, .. })));
+    assert!(matches!(metadata, Err(InformerError::Checkpoint { reason: CheckpointUnsupported::Secrets, .. })));
     factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).including_secrets().start()?;
     Ok(())
 }
@@ -41,14 +41,17 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), TestError> {
     assert!(error.to_string().contains("checkpoint"), "{error}");
     let other_factory = InformerFactory::new(factory.connection());
     let twice = build(&other_factory).expect_err("two informers must not write one file");
-    assert!(matches!(twice, InformerError::Checkpoint { why: CheckpointUnsupported::InUse, .. }), "{twice}");
+    assert!(matches!(twice, InformerError::Checkpoint { reason: CheckpointUnsupported::InUse, .. }), "{twice}");
     factory.shutdown();
     build(&other_factory)?;
     let changed = other_factory
         .builder::<Lazy<ConfigMap>>(Scope::namespace("shop"))
         .checkpoint(&checkpoint)
         .transform(|object| object);
-    assert!(matches!(changed.start(), Err(InformerError::Checkpoint { why: CheckpointUnsupported::Transformed, .. })));
+    assert!(matches!(
+        changed.start(),
+        Err(InformerError::Checkpoint { reason: CheckpointUnsupported::Transformed, .. })
+    ));
     Ok(())
 }
 

@@ -423,9 +423,9 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), TestErr
     let (_process, connection) = process(&server, 1).await?;
     server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(403));
     let election = candidate(&connection, "a")?;
-    assert_eq!(election.trouble(), None);
+    assert_eq!(election.lease_error(), None);
     sleep(60 * SECOND).await;
-    let error = election.trouble().ok_or("it has no rights")?;
+    let error = election.lease_error().ok_or("it has no rights")?;
     assert_eq!((error.verb, error.resource, error.code), ("get", "leases", Some(403)));
     let rule = "grant the verb `get` on `leases` in the API group `coordination.k8s.io` in the namespace `default`";
     assert!(error.to_string().ends_with(rule), "{error}");
@@ -435,12 +435,12 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), TestErr
     server.faults().clear_rules();
     server.faults().respond(RequestRule::any().resource("leases").verb(Verb::Create), InjectedResponse::code(403));
     sleep(60 * SECOND).await;
-    let error = election.trouble().ok_or("it may not create")?;
+    let error = election.lease_error().ok_or("it may not create")?;
     assert_eq!((error.verb, error.code), ("create", Some(403)));
     assert_eq!(warnings.count_containing("grant the verb `create` on `leases`"), 1, "logged once");
     server.faults().clear_rules();
     leader(&election).await?;
-    assert_eq!(election.trouble(), None);
+    assert_eq!(election.lease_error(), None);
     Ok(())
 }
 
@@ -451,14 +451,14 @@ async fn candidate_names_missing_namespace() -> Result<(), TestError> {
     let (_process, connection) = process(&server, 1).await?;
     let election = LeaderElection::builder(&connection, "absent", "it").start()?;
     sleep(60 * SECOND).await;
-    let error = election.trouble().ok_or("the namespace is missing")?;
+    let error = election.lease_error().ok_or("the namespace is missing")?;
     assert_eq!((error.verb, error.code), ("create", Some(404)));
     let advice = "create the namespace `absent`, or name another one";
     assert!(error.to_string().ends_with(advice), "{error}");
     assert_eq!(warnings.count_containing(advice), 1, "logged once");
     server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "absent" } }))?;
     leader(&election).await?;
-    assert_eq!(election.trouble(), None);
+    assert_eq!(election.lease_error(), None);
     Ok(())
 }
 
@@ -470,12 +470,12 @@ async fn sharding_without_rights_names_missing_rule() -> Result<(), TestError> {
     server.faults().respond(RequestRule::any().resource("leases").verb(Verb::List), InjectedResponse::code(403));
     let shares = Sharding::builder(&connection, "default", "it").start()?;
     sleep(60 * SECOND).await;
-    let error = shares.trouble().ok_or("it has no rights")?;
+    let error = shares.lease_error().ok_or("it has no rights")?;
     assert_eq!((error.verb, error.code), ("list", Some(403)));
     assert_eq!(warnings.count_containing("grant the verb `list` on `leases`"), 1, "logged once");
     server.faults().clear_rules();
     sleep(60 * SECOND).await;
-    assert_eq!(shares.trouble(), None);
+    assert_eq!(shares.lease_error(), None);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast::Connection;
-use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::local::{LocalEnvironment, Pipe};
 use steadfast::environment::{Environment, Instant, SharedEnvironment, Socket, Task};
 use steadfast::transport::Settings;
 use steadfast_apiserver::ApiServer;
@@ -38,7 +38,7 @@ pub(crate) struct Process {
 }
 
 struct ProcessEnvironment {
-    local: Local,
+    local: LocalEnvironment,
     mutant: Option<Mutant>,
     /// Jump of the wall clock, in seconds.
     clock_jump_seconds: AtomicI64,
@@ -64,7 +64,7 @@ impl Process {
             Box::pin(async move { dialer.connect(replica).await })
         });
         let is_unlimited = mutant == Some(Mutant::UnlimitedSendBuffer);
-        let local = Local::new(seed, move |host, port| {
+        let local = LocalEnvironment::new(seed, move |host, port| {
             let dial_result = dial(host, port);
             Box::pin(async move {
                 let socket = dial_result.await?;

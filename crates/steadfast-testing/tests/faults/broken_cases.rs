@@ -91,7 +91,8 @@ const BROKEN_CASES: &[BrokenCase] = &[
         break_target: |target| {
             target.with_adjusted_settings(|settings| {
                 let wait = Duration::from_millis(5);
-                settings.reflector.backoff = BackoffSettings { first: wait, second: wait, ceiling: wait };
+                settings.reflector.backoff =
+                    BackoffSettings { initial_delay: wait, second_delay: wait, max_delay: wait };
             })
         },
         expected_problem: "attempts in four seconds",

@@ -304,7 +304,7 @@ async fn panicking_object_drop_is_reported() -> Result<(), TestError> {
     PANICS_ON_DROP.store(false, Ordering::Relaxed);
     assert!(changes.has_changed()?, "the end must wake waiting tasks");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
-    assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
+    assert!(doubt.reason.contains("dropping an object panicked"), "{}", doubt.reason);
     let factory_freshness = fixture.factory.freshness();
     assert!(
         !factory_freshness.is_ready() && factory_freshness.to_string().contains("dropping an object panicked"),

@@ -113,8 +113,8 @@ async fn failed_layer_is_reported_and_retried() -> Result<(), TestError> {
     let log = EventLog::default();
     let captured_log = log.clone();
     let informer = factory.builder::<ConfigMap>(Scope::all()).on_diagnostic(move |diagnostic| {
-        if let Diagnostic::Failed { why, code, .. } = diagnostic {
-            captured_log.record(format!("{code:?} {why}"));
+        if let Diagnostic::Failed { message, code, .. } = diagnostic {
+            captured_log.record(format!("{code:?} {message}"));
         }
     });
     informer.start()?.wait_for_sync(EVENT_TIMEOUT).await?;

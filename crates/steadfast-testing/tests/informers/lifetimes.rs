@@ -158,7 +158,7 @@ async fn freshness_after_stop_is_stopped() -> Result<(), TestError> {
         informer.stop();
         // No other task has run since the stop, in particular not the driver.
         let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
-        assert_eq!((doubt.lasting, &*doubt.why, doubt.next_attempt), (Duration::ZERO, "stopped", None));
+        assert_eq!((doubt.elapsed, &*doubt.reason, doubt.next_attempt), (Duration::ZERO, "stopped", None));
         settle().await;
         assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
 

@@ -146,13 +146,13 @@ async fn assert_limited_cache_stays_empty<K: Cacheable<Resource = ConfigMap>>(pa
     for number in 0..100 {
         fixture.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
     }
-    let unlimited = fixture.factory.builder::<K>(Scope::all()).packed(packed).start()?;
+    let unlimited = fixture.factory.builder::<K>(Scope::all()).delta_compressed(packed).start()?;
     unlimited.wait_for_sync(EVENT_TIMEOUT).await?;
     let memory = unlimited.memory();
     unlimited.stop();
     settle().await;
     let limit = (memory.objects + memory.keys) * 9 / 10;
-    let informer = fixture.factory.builder::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
+    let informer = fixture.factory.builder::<K>(Scope::all()).delta_compressed(packed).memory_limit(limit).start()?;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(informer.snapshot().is_empty(), "{} of {memory:?}", informer.snapshot().len());

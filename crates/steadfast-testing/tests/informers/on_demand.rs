@@ -99,7 +99,7 @@ where
         object.labels_mut().insert("app".to_owned(), name.to_owned());
         fixture.server.create(&object)?;
     }
-    Ok(fixture.factory.builder::<K>(Scope::all()).decode_on_demand_from(Some(0)).start()?)
+    Ok(fixture.factory.builder::<K>(Scope::all()).decode_on_demand_above(Some(0)).start()?)
 }
 
 count!(Handled);

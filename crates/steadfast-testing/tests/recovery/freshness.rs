@@ -140,9 +140,9 @@ async fn observe_freshness(informer: &Informer<ConfigMapInForm>, time: Duration)
             observed.fresh_for += STEP;
         }
         if let Some(doubt) = state.doubt()
-            && !observed.causes.contains(&doubt.why)
+            && !observed.causes.contains(&doubt.reason)
         {
-            observed.causes.push(doubt.why.clone());
+            observed.causes.push(doubt.reason.clone());
         }
         if observed.states.last() != Some(&state.name()) {
             observed.states.push(state.name());

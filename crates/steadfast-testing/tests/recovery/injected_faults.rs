@@ -153,7 +153,7 @@ async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report,
 
 /// Makes the second replica lag, and directs the client's next connection to it, with an expired version.
 async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Report, TestError> {
-    let server = server().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
+    let server = server().replicas(2).cache_catch_up_timeout(Duration::from_millis(300)).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
     config.cluster_url = format!("http://{}", proxy.address()).parse()?;

@@ -73,7 +73,7 @@ pub(crate) async fn api_with_counter_per_namespace(reference: &Reference) -> Res
     let disorder_count = Arc::new(Mutex::new(0));
     let captured_count = disorder_count.clone();
     informer.on_diagnostic(move |note| {
-        if matches!(note, Diagnostic::Disordered) {
+        if matches!(note, Diagnostic::VersionsUnordered) {
             *captured_count.lock() += 1;
         }
     });

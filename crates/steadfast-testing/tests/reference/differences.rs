@@ -77,7 +77,7 @@ async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
     let settings = ReflectorSettings {
         page_size: Some(250),
         delta_min_objects: 500,
-        delta_one_in: 100,
+        delta_objects_per_difference: 100,
         ..ReflectorSettings::default()
     };
     let factory = InformerFactory::with_settings(&connection, settings);
@@ -89,8 +89,12 @@ async fn relist_transfers_only_differing_objects() -> Result<(), TestError> {
     let full = factory.builder::<ConfigMap>(selected_scope).start()?;
     let widgets = Widgets::create(&reference, 10).await?;
     // The collection is small, and its metadata are transferred in protobuf.
-    let settings =
-        ReflectorSettings { delta_min_objects: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
+    let settings = ReflectorSettings {
+        delta_min_objects: 1,
+        delta_objects_per_difference: 1,
+        page_size: Some(4),
+        ..ReflectorSettings::default()
+    };
     let other_factory = InformerFactory::with_settings(&connection, settings);
     let custom = other_factory.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
     let custom_fetches = record_fetches(&custom);

@@ -64,7 +64,7 @@ pub(crate) async fn until_fresh<K: Cacheable>(informer: &Informer<K>) -> Result<
 /// Waits until the informer reports that it is fresh by lists alone, and returns the reason.
 pub(crate) async fn until_polled<K: Cacheable>(informer: &Informer<K>) -> Result<String, TestError> {
     let reason = || match informer.freshness() {
-        Freshness::Fresh { polled: Some(polled), .. } => Some(polled.why.to_string()),
+        Freshness::Fresh { polled: Some(polled), .. } => Some(polled.reason.to_string()),
         _ => None,
     };
     until("the informer is fresh by lists", || reason().is_some()).await?;

@@ -19,9 +19,9 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Backoff between attempts, as for informers (R6).
 const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
-    first: Duration::from_millis(250),
-    second: Duration::from_millis(500),
-    ceiling: Duration::from_secs(8),
+    initial_delay: Duration::from_millis(250),
+    second_delay: Duration::from_millis(500),
+    max_delay: Duration::from_secs(8),
 };
 
 /// Requests the cluster's identity: once, or until the server responds if `retries` is true.
@@ -37,8 +37,8 @@ pub(super) async fn request_identity(connection: Connection, retries: bool) -> C
         };
         match identity {
             Ok(identity) => return identity,
-            Err(why) if retries => tracing::debug!(%why, "the identity of the cluster is not yet known"),
-            Err(why) => return unknown(&why),
+            Err(reason) if retries => tracing::debug!(why = %reason, "the identity of the cluster is not yet known"),
+            Err(reason) => return unknown(&reason),
         }
         environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;
     }
@@ -61,10 +61,10 @@ async fn request_once(connection: &Connection) -> Result<ClusterIdentity, String
     }
 }
 
-fn unknown(why: &str) -> ClusterIdentity {
-    let why = format!(
-        "cannot read the identity of the cluster from the namespace kube-system ({why}); a program with a checkpoint needs \
+fn unknown(reason: &str) -> ClusterIdentity {
+    let reason = format!(
+        "cannot read the identity of the cluster from the namespace kube-system ({reason}); a program with a checkpoint needs \
          `get` on this namespace to resume without a list"
     );
-    ClusterIdentity::Unknown(Arc::from(why))
+    ClusterIdentity::Unknown(Arc::from(reason))
 }

@@ -45,22 +45,22 @@ pub(super) struct PartitionChange<'a> {
     pub(super) edit: RowWriter<'a>,
 }
 
-pub(super) type RowWriter<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), Fault> + 'a>;
+pub(super) type RowWriter<'a> = Box<dyn FnOnce(Option<u64>, &mut dyn Rows) -> Result<(), CheckpointFileError> + 'a>;
 
 /// Rows of a partition, to be changed.
 pub(super) trait Rows {
     /// Writes a row, replacing an existing one.
-    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Fault>;
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), CheckpointFileError>;
 
     /// Removes a row, if it exists.
-    fn remove(&mut self, key: &[u8]) -> Result<(), Fault>;
+    fn remove(&mut self, key: &[u8]) -> Result<(), CheckpointFileError>;
 }
 
 /// Reason that a read or write failed, for display.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault(pub(super) Arc<str>);
+pub(super) struct CheckpointFileError(pub(super) Arc<str>);
 
-impl<E: Into<redb::Error>> From<E> for Fault {
+impl<E: Into<redb::Error>> From<E> for CheckpointFileError {
     fn from(error: E) -> Self {
         Self(error.into().to_string().into())
     }
@@ -79,23 +79,24 @@ impl CheckpointDatabase {
         let (database, unreadable) = match database(&*disk) {
             Ok(database) => (database, None),
             Err(OpenError::Io(error)) => return Err(error),
-            Err(OpenError::Unreadable(Fault(why))) => {
+            Err(OpenError::Unreadable(CheckpointFileError(reason))) => {
                 // Renamed, not deleted, so that the file can be examined.
                 disk.set_aside()?;
                 let database = database(&*disk).map_err(io::Error::from)?;
-                tracing::warn!(%why, "cannot read the checkpoint; the file is renamed to *.unreadable, and a new file is created");
-                (database, Some(why))
+                tracing::warn!(why = %reason, "cannot read the checkpoint; the file is renamed to *.unreadable, and a new file is created");
+                (database, Some(reason))
             }
         };
         Ok(Self { disk, database: Mutex::new(Some(database.into())), writing: Mutex::default(), unreadable })
     }
 
-    fn database(&self) -> Result<Arc<Database>, Fault> {
+    fn database(&self) -> Result<Arc<Database>, CheckpointFileError> {
         let mut held = self.database.lock();
         if let Some(database) = &*held {
             return Ok(database.clone());
         }
-        let database = database(&*self.disk).map_err(|unopened| Fault(io::Error::from(unopened).to_string().into()))?;
+        let database = database(&*self.disk)
+            .map_err(|unopened| CheckpointFileError(io::Error::from(unopened).to_string().into()))?;
         let database = Arc::new(database);
         *held = Some(database.clone());
         Ok(database)
@@ -120,14 +121,14 @@ impl CheckpointDatabase {
         let read = self.database().and_then(|database| catch_panic(|| read(&database, name, terms, &mut take)));
         match read {
             Ok(Ok(head)) => Ok(head),
-            Ok(Err(Some(why))) => Err(Some(why)),
+            Ok(Err(Some(reason))) => Err(Some(reason)),
             Ok(Err(None)) => {
-                Err(self.unreadable.as_ref().map(|why| format!("the checkpoint could not be read: {why}").into()))
+                Err(self.unreadable.as_ref().map(|reason| format!("the checkpoint could not be read: {reason}").into()))
             }
-            Err(Fault(why)) => {
+            Err(CheckpointFileError(reason)) => {
                 // The next access opens the database again.
                 *self.database.lock() = None;
-                Err(Some(format!("the checkpoint could not be read: {why}").into()))
+                Err(Some(format!("the checkpoint could not be read: {reason}").into()))
             }
         }
     }
@@ -137,7 +138,10 @@ impl CheckpointDatabase {
     ///
     /// After a fault the transaction may still be on the disk. The next transaction detects this by the marks of the
     /// headers.
-    pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<PartitionChange<'a>>) -> Result<Option<Written>, Fault> {
+    pub(super) fn write<'a>(
+        &self,
+        steps: impl FnOnce() -> Vec<PartitionChange<'a>>,
+    ) -> Result<Option<Written>, CheckpointFileError> {
         let _writing = self.writing.lock();
         let steps = steps();
         if steps.is_empty() {
@@ -157,14 +161,14 @@ enum OpenError {
     /// The operating system returned an error, which may be transient.
     Io(io::Error),
     /// The contents are corrupt.
-    Unreadable(Fault),
+    Unreadable(CheckpointFileError),
 }
 
 impl From<OpenError> for io::Error {
     fn from(unopened: OpenError) -> Self {
         match unopened {
             OpenError::Io(error) => error,
-            OpenError::Unreadable(Fault(why)) => Self::new(io::ErrorKind::InvalidData, &*why),
+            OpenError::Unreadable(CheckpointFileError(reason)) => Self::new(io::ErrorKind::InvalidData, &*reason),
         }
     }
 }
@@ -196,7 +200,7 @@ fn read(
     name: &str,
     terms: &Terms,
     take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-) -> Result<ReadPart, Fault> {
+) -> Result<ReadPart, CheckpointFileError> {
     let damaged = || Err(Some(Arc::from("the checkpoint is damaged")));
     let transaction = database.begin_read()?;
     let heads = match transaction.open_table(HEADS) {
@@ -235,7 +239,7 @@ fn read(
     Ok(if found == sum { Ok(head) } else { damaged() })
 }
 
-fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written, Fault> {
+fn write(database: &Database, steps: Vec<PartitionChange<'_>>) -> Result<Written, CheckpointFileError> {
     let mut written = Written::default();
     let transaction = database.begin_write()?;
     {
@@ -279,7 +283,7 @@ struct Part<'a> {
 }
 
 impl Rows for Part<'_> {
-    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), Fault> {
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), CheckpointFileError> {
         let checksum = checksum(key, row);
         let mut value = Vec::with_capacity(row.len() + 4);
         value.extend(checksum.to_le_bytes());
@@ -295,7 +299,7 @@ impl Rows for Part<'_> {
         Ok(())
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<(), Fault> {
+    fn remove(&mut self, key: &[u8]) -> Result<(), CheckpointFileError> {
         let before = self.table.remove(key)?;
         if let Some(before) = before.map(|before| stored_checksum(before.value())) {
             self.sum.subtract(before);
@@ -326,9 +330,9 @@ fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
 }
 
 /// Runs `action` and converts a panic to an error.
-fn catch_panic<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+fn catch_panic<T>(action: impl FnOnce() -> Result<T, CheckpointFileError>) -> Result<T, CheckpointFileError> {
     std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         drop_contained(panic);
-        Err(Fault("the database panicked while reading the file".into()))
+        Err(CheckpointFileError("the database panicked while reading the file".into()))
     })
 }

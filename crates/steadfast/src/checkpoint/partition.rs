@@ -14,11 +14,11 @@ use steadfast_core::{Entry, Lazy, ObjectKey, ResourceVersion};
 use tokio::sync::watch;
 
 use super::cluster;
-use super::database::{Fault, PartitionChange, Rows};
-use super::generations::Generations;
+use super::database::{CheckpointFileError, PartitionChange, Rows};
 use super::partition_header::{PartitionHeader, Terms};
 use super::write_queue::{Claim, PartitionWriter, WriteQueue};
 use super::writer;
+use super::written_states::WrittenStates;
 use crate::cache_storage::{CacheStorage, ClusterIdentity, Restored};
 use crate::connection::Connection;
 use crate::durable::OutboxRows;
@@ -76,7 +76,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T
         let Self { queue, claim, terms, encodings, mark, .. } = *self;
         let written = is_restored.then(|| (mark, (None, shared.snapshot())));
         let woken_queue = queue.clone();
-        shared.durables.wake_by(move || woken_queue.wake_writer.notify_one());
+        shared.durable_handlers.wake_by(move || woken_queue.wake_writer.notify_one());
         let partition = Partition {
             claim,
             terms,
@@ -84,7 +84,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> CacheStorage<Lazy<T
             cluster,
             shared: shared.clone(),
             state: Mutex::new(State {
-                generations: Generations::new(written),
+                generations: WrittenStates::new(written),
                 epoch: None,
                 is_in_progress: false,
                 failures: 0,
@@ -116,7 +116,7 @@ struct Partition<T> {
 const MAX_STORE_ATTEMPTS: u32 = 3;
 
 struct State<T> {
-    generations: Generations<PartitionState<T>>,
+    generations: WrittenStates<PartitionState<T>>,
     /// Epoch in which the cluster was identified.
     epoch: Option<u64>,
     /// True during a transaction.
@@ -140,12 +140,12 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
         let mut state = self.state.lock();
         let discard_rows = state.generations.is_unusable();
         let (current, evidence, pending_deliveries) = self.shared.with_publication(|current, evidence| {
-            let can_write = !evidence.unidentified && self.has_version(current);
-            if can_write { self.shared.durables.begin_write(discard_rows) } else { Vec::new() }
+            let can_write = !evidence.needs_list && self.has_version(current);
+            if can_write { self.shared.durable_handlers.begin_write(discard_rows) } else { Vec::new() }
         });
         // The cache may lack changes of objects whose identity could not be read, and a restart from it would lose them
         // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
-        if evidence.unidentified {
+        if evidence.needs_list {
             drop(state);
             self.deliver_unstored("an object could not be identified, and no list has resolved this yet", true);
             return None;
@@ -203,7 +203,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
             state.failures = if written { 0 } else { state.failures.saturating_add(1) };
             state.failures
         };
-        self.shared.durables.finish_write(written);
+        self.shared.durable_handlers.finish_write(written);
         if written {
             self.was_reported.store(false, Ordering::Relaxed);
         } else if failures >= MAX_STORE_ATTEMPTS {
@@ -213,7 +213,7 @@ impl<T: Send + Sync + 'static> PartitionWriter for Partition<T> {
 
     fn is_finished(&self) -> bool {
         // Acknowledgements are still written while handlers drain.
-        (self.shared.is_stopped() && self.shared.durables.is_idle()) || self.claim.is_lost()
+        (self.shared.is_stopped() && self.shared.durable_handlers.is_idle()) || self.claim.is_lost()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -232,7 +232,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
         written: Option<&Snapshot<Lazy<T>>>,
         current: &Snapshot<Lazy<T>>,
         rows: &mut dyn Rows,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CheckpointFileError> {
         let (mut key, mut row) = (Vec::new(), Vec::new());
         let Some(written) = written else {
             return current.iter().try_for_each(|entry| self.put(entry, &mut key, &mut row, rows));
@@ -257,16 +257,16 @@ impl<T: Send + Sync + 'static> Partition<T> {
 
     /// Delivers the pending events of durable handlers although nothing can be written. Logs a warning once, and
     /// reports a diagnostic if `reports_diagnostic` is true.
-    fn deliver_unstored(&self, why: &str, reports_diagnostic: bool) {
-        let delivers_more = self.shared.durables.deliver_unrecorded();
+    fn deliver_unstored(&self, reason: &str, reports_diagnostic: bool) {
+        let delivers_more = self.shared.durable_handlers.deliver_unrecorded();
         if (delivers_more || reports_diagnostic) && !self.was_reported.swap(true, Ordering::Relaxed) {
-            let why = Arc::<str>::from(why);
+            let reason = Arc::<str>::from(reason);
             if reports_diagnostic {
-                self.shared.report(&Diagnostic::CheckpointNotWritten { why: why.clone() });
+                self.shared.report(&Diagnostic::CheckpointNotWritten { reason: reason.clone() });
             }
             if delivers_more {
-                tracing::warn!(informer = %self.shared.name, %why, "durable handlers receive events that cannot be written to the checkpoint");
-                self.shared.report(&Diagnostic::DeliveredUnrecorded { why });
+                tracing::warn!(informer = %self.shared.name, why = %reason, "durable handlers receive events that cannot be written to the checkpoint");
+                self.shared.report(&Diagnostic::DeliveredUnrecorded { reason });
             }
         }
     }
@@ -277,7 +277,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
         pending_deliveries: &[OutboxRows<Lazy<T>>],
         current: &Snapshot<Lazy<T>>,
         rows: &mut dyn Rows,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CheckpointFileError> {
         let mut row = Vec::new();
         let key_of = |handler: &str, object_key: Option<&ObjectKey>| {
             let mut key = Vec::new();
@@ -313,9 +313,9 @@ impl<T: Send + Sync + 'static> Partition<T> {
         Ok(())
     }
 
-    fn unnameable_error(&self, key: &ObjectKey) -> Fault {
+    fn unnameable_error(&self, key: &ObjectKey) -> CheckpointFileError {
         self.has_unnameable_object.store(true, Ordering::Relaxed);
-        Fault(format!("{key} was received as a message of another kind").into())
+        CheckpointFileError(format!("{key} was received as a message of another kind").into())
     }
 
     fn put(
@@ -324,7 +324,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
         key: &mut Vec<u8>,
         row: &mut Vec<u8>,
         rows: &mut dyn Rows,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CheckpointFileError> {
         key.clear();
         row.clear();
         write_key(entry.key(), key);

@@ -11,8 +11,8 @@ use steadfast_core::random::Random;
 
 use super::database::{CheckpointDatabase, PartitionChange, Rows};
 use super::disk::{Disk, Medium};
-use super::generations::Generations;
 use super::partition_header::{PartitionHeader, Terms};
+use super::written_states::WrittenStates;
 
 /// In-memory disk that separates durable bytes from bytes cached by the system.
 #[derive(Clone, Debug, Default)]
@@ -178,12 +178,12 @@ fn states(seed: u64) -> Vec<State> {
 /// One run of the process: its file and its knowledge of the stored state.
 struct Run {
     database: CheckpointDatabase,
-    generations: Generations<usize>,
+    generations: WrittenStates<usize>,
 }
 
 impl Run {
     fn begin(disk: &Fake) -> io::Result<Self> {
-        Ok(Self { database: CheckpointDatabase::open(Box::new(disk.clone()))?, generations: Generations::new(None) })
+        Ok(Self { database: CheckpointDatabase::open(Box::new(disk.clone()))?, generations: WrittenStates::new(None) })
     }
 
     /// Writes the difference between the stored state and the state at `index`.
@@ -247,7 +247,7 @@ fn crash_leaves_last_or_pending_state() {
                     assert_eq!(state, states[index], "change {at}: state {index} is whole");
                     was_ahead += u32::from(index > written);
                 }
-                Err(why) => assert_eq!(written, 0, "change {at}: the written state is lost: {why:?}"),
+                Err(reason) => assert_eq!(written, 0, "change {at}: the written state is lost: {reason:?}"),
             }
         }
     }
@@ -318,8 +318,8 @@ fn corrupted_bytes_never_yield_wrong_data() {
         }
         match read(&Fake::of(bytes)) {
             Ok((index, state)) => assert_eq!(state, states[index], "a complete state that was written"),
-            Err(why) => {
-                assert!(why.is_some(), "a missing state has a reason");
+            Err(reason) => {
+                assert!(reason.is_some(), "a missing state has a reason");
                 fresh += 1;
             }
         }

@@ -9,7 +9,7 @@ use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{Notify, watch};
 
 use super::counts::CheckpointStats;
-use super::database::{CheckpointDatabase, Fault, PartitionChange, Written};
+use super::database::{CheckpointDatabase, CheckpointFileError, PartitionChange, Written};
 
 /// One checkpoint file and its writers.
 pub(super) struct WriteQueue {
@@ -131,7 +131,7 @@ impl WriteQueue {
     }
 
     /// Counts the result of a transaction. Returns the error if it is the first since the last success.
-    pub(super) fn record_result(&self, written: &Result<Option<Written>, Fault>) -> Option<Arc<str>> {
+    pub(super) fn record_result(&self, written: &Result<Option<Written>, CheckpointFileError>) -> Option<Arc<str>> {
         let mut counts = self.counts.lock();
         match written {
             Ok(None) => None,
@@ -142,9 +142,9 @@ impl WriteQueue {
                 counts.failing = None;
                 None
             }
-            Err(Fault(why)) => {
+            Err(CheckpointFileError(reason)) => {
                 counts.failures += 1;
-                counts.failing.replace(why.clone()).is_none().then(|| why.clone())
+                counts.failing.replace(reason.clone()).is_none().then(|| reason.clone())
             }
         }
     }

@@ -9,7 +9,7 @@ use steadfast_core::random::Random;
 use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{oneshot, watch};
 
-use super::database::{Fault, PartitionChange};
+use super::database::{CheckpointFileError, PartitionChange};
 use super::write_queue::{PartitionWriter, WriteQueue};
 use crate::environment::SharedEnvironment;
 
@@ -18,9 +18,9 @@ const BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// Backoff after a failed write.
 const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
-    first: Duration::from_millis(500),
-    second: Duration::from_secs(1),
-    ceiling: Duration::from_secs(30),
+    initial_delay: Duration::from_millis(500),
+    second_delay: Duration::from_secs(1),
+    max_delay: Duration::from_secs(30),
 };
 
 /// Registers `writer` with the writer of the file, and starts the writer on `environment` if none runs.
@@ -62,10 +62,10 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
             partitions.retain(|_| finished.next() == Some(false));
             continue;
         }
-        if let Some(why) = is_new_failure {
-            tracing::warn!(checkpoint = queue.display_path(), %why, "the cache cannot be written to the checkpoint; the write is retried");
+        if let Some(reason) = is_new_failure {
+            tracing::warn!(checkpoint = queue.display_path(), why = %reason, "the cache cannot be written to the checkpoint; the write is retried");
             for (writer, _) in &partitions {
-                writer.report(&Diagnostic::CheckpointNotWritten { why: why.clone() });
+                writer.report(&Diagnostic::CheckpointNotWritten { reason: reason.clone() });
             }
         }
         // The changes of the failed write are still pending, and possibly no later change wakes this task.
@@ -93,7 +93,7 @@ async fn write(
     queue: &Arc<WriteQueue>,
     partitions: &[WatchedPartition],
     environment: &SharedEnvironment,
-) -> Result<Option<super::database::Written>, Fault> {
+) -> Result<Option<super::database::Written>, CheckpointFileError> {
     let writers: Vec<_> = partitions.iter().map(|(writer, _)| writer.clone()).collect();
     let (done, is_done) = oneshot::channel();
     let queue = queue.clone();
@@ -106,5 +106,5 @@ async fn write(
         }
         drop(done.send(written));
     }));
-    is_done.await.unwrap_or_else(|_| Err(Fault("the writer thread has ended".into())))
+    is_done.await.unwrap_or_else(|_| Err(CheckpointFileError("the writer thread has ended".into())))
 }

@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 use tower::util::{BoxCloneService, Either};
 use tower::{BoxError, Layer, Service, ServiceExt};
 
-use super::attempts::Attempts;
 use super::error::{describe, describe_boxed};
 use super::header::{basic, bearer};
 use super::plugin::{self, Plugin};
+use super::single_flight::SingleFlight;
 use super::{ConnectError, SendError};
 use crate::environment::SharedEnvironment;
 use crate::transport::Login;
@@ -53,7 +53,7 @@ pub(super) struct Authorizer {
     /// Maximum run time of a credential plugin.
     plugin_timeout: Duration,
     current: Mutex<CurrentCredentials>,
-    renewals: Attempts<Result<(), String>>,
+    renewals: SingleFlight<Result<(), String>>,
     warned_at: Mutex<Option<Instant>>,
 }
 
@@ -77,7 +77,7 @@ enum Credentials {
 /// Source of credentials. Concurrent requests share one query.
 struct CredentialSource {
     source: Mutex<HeaderService>,
-    queries: Attempts<Result<Option<HeaderValue>, SourceError>>,
+    queries: SingleFlight<Result<Option<HeaderValue>, SourceError>>,
 }
 
 /// Error of a source of credentials.
@@ -111,7 +111,7 @@ impl Authorizer {
             timeout,
             plugin_timeout,
             current: Mutex::new(CurrentCredentials { config, credentials, generation: 0 }),
-            renewals: Attempts::new(),
+            renewals: SingleFlight::new(),
             warned_at: Mutex::new(None),
         })
     }
@@ -465,7 +465,7 @@ impl Credentials {
             },
             Either::Right(source) => {
                 let source = Mutex::new(BoxCloneService::new(source));
-                Self::FromSource(Arc::new(CredentialSource { source, queries: Attempts::new() }))
+                Self::FromSource(Arc::new(CredentialSource { source, queries: SingleFlight::new() }))
             }
         })
     }

@@ -20,7 +20,7 @@ use super::request_decorator::RequestDecorator;
 use super::transfer_limiter::TransferLimiter;
 use super::warnings::{OnWarning, ServerWarning, Warnings};
 use super::{ConnectError, Connection, Inner, SendError, liveness_probes, plugin, route};
-use crate::environment::threads::Threads;
+use crate::environment::threads::ThreadedEnvironment;
 use crate::environment::{Environment, SharedEnvironment};
 use crate::transport::{Connector, Pool, ResponseBody, Settings};
 
@@ -87,7 +87,7 @@ impl Connection {
     /// Builds the connection on a thread of the environment: a credential plugin may block, and must not block the
     /// caller's runtime.
     async fn build_on_thread(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
-        let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
+        let environment = Arc::new(ThreadedEnvironment::new().map_err(ConnectError::Threads)?);
         let (done, built) = oneshot::channel();
         let builder = builder.environment(environment.clone());
         environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
@@ -242,8 +242,8 @@ impl ConnectionBuilder {
 
     /// Reloads the configuration with `load`: every 5 minutes, after rejected credentials, and after a failure of TLS.
     ///
-    /// New connections and requests use the changed configuration; existing connections drain. A configuration of another
-    /// server is ignored, because an informer's cache belongs to one server.
+    /// New connections and requests use the changed configuration; existing connections drain. A configuration of
+    /// another server is ignored, because an informer's cache belongs to one server.
     #[must_use]
     pub fn loader<F, R, E>(mut self, load: F) -> Self
     where
@@ -270,7 +270,7 @@ impl ConnectionBuilder {
         let Self { config, environment, settings, agent, loader, plugin_timeout, on_warning, layers } = self;
         let environment = match environment {
             Some(environment) => environment,
-            None => Arc::new(Threads::new().map_err(ConnectError::Threads)?),
+            None => Arc::new(ThreadedEnvironment::new().map_err(ConnectError::Threads)?),
         };
         let agent = agent.unwrap_or_else(|| concat!("steadfast/", env!("CARGO_PKG_VERSION")).to_owned());
         let agent = HeaderValue::from_str(&agent).map_err(|_| ConnectError::Headers {

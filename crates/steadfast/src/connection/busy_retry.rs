@@ -16,8 +16,11 @@ use crate::transport::{self, ResponseBody};
 const MAX_RETRIES: u32 = 15;
 
 /// Delays between attempts without `Retry-After`: those of `kube::Client`, at most a minute.
-const RETRY_BACKOFF: BackoffSettings =
-    BackoffSettings { first: Duration::from_millis(5), second: Duration::from_millis(10), ceiling: MAX_RETRY_AFTER };
+const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
+    initial_delay: Duration::from_millis(5),
+    second_delay: Duration::from_millis(10),
+    max_delay: MAX_RETRY_AFTER,
+};
 
 /// Sends `request`, and retries while the server is too busy.
 ///

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
 use tokio::sync::oneshot;
 
-use super::attempts::Attempts;
 use super::auth::uses_plugin;
 use super::normal::normalize;
 use super::plugin::{self, Plugin};
 use super::request_decorator::RequestDecorator;
+use super::single_flight::SingleFlight;
 use super::{ConnectError, route};
 use crate::environment::{SharedEnvironment, Task};
 use crate::transport::{HostPort, Pool, Route, Settings};
@@ -46,7 +46,7 @@ pub(super) struct ConfigReloader {
     /// Held during a check.
     check_lock: tokio::sync::Mutex<()>,
     /// Checks after rejections by the server.
-    rejection_checks: Attempts<bool>,
+    rejection_checks: SingleFlight<bool>,
     /// Receives a changed route.
     pool: Pool,
     /// Receives changed headers and credentials.
@@ -116,7 +116,7 @@ impl ConfigReloader {
             loader,
             state: Mutex::new(state),
             check_lock: tokio::sync::Mutex::new(()),
-            rejection_checks: Attempts::new(),
+            rejection_checks: SingleFlight::new(),
             pool,
             decorator,
         }

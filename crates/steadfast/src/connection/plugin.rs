@@ -21,8 +21,8 @@ use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use self::process::{ExitKind, Run};
-use super::attempts::Attempts;
 use super::header::bearer;
+use super::single_flight::SingleFlight;
 use super::{identity, tls};
 use crate::environment::SharedEnvironment;
 
@@ -50,7 +50,7 @@ static PLUGINS_IN_USE: Mutex<BTreeMap<String, Weak<Plugin>>> = Mutex::new(BTreeM
 /// As in client-go, connections with equal configurations share one plugin. At most one process runs for all of them.
 pub(super) struct Plugin {
     core: Arc<PluginCore>,
-    attempts: Attempts<Result<(), String>>,
+    attempts: SingleFlight<Result<(), String>>,
 }
 
 struct PluginCore {
@@ -106,7 +106,7 @@ impl Plugin {
         }
         let core =
             PluginCore { exec: exec.clone(), timeout, running: Mutex::new(()), latest: Mutex::new(Latest::default()) };
-        let plugin = Arc::new(Self { core: Arc::new(core), attempts: Attempts::new() });
+        let plugin = Arc::new(Self { core: Arc::new(core), attempts: SingleFlight::new() });
         all.insert(key, Arc::downgrade(&plugin));
         plugin
     }

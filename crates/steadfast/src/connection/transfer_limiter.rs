@@ -106,7 +106,8 @@ impl TransferLimiter {
         Box::pin(async move {
             match granted.await {
                 Ok(slot) => slot,
-                // The sender drops only with the limiter, and so with the connection: the task is about to be dropped too.
+                // The sender drops only with the limiter, and so with the connection: the task is about to be dropped
+                // too.
                 Err(_) => std::future::pending().await,
             }
         })
@@ -318,10 +319,11 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
 
     fn limiter_with_four_slots() -> TransferLimiter {
-        let environment = Local::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("no peer exists")) }));
+        let environment =
+            LocalEnvironment::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("no peer exists")) }));
         TransferLimiter::new(Arc::new(environment), 4)
     }
 

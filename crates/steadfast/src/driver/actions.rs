@@ -1,12 +1,12 @@
 //! Actions of the reflector: requests, lists, comparisons and edits.
 
 use steadfast_core::decode::Cacheable;
-use steadfast_core::freshness::Condition;
+use steadfast_core::freshness::FreshnessState;
 use steadfast_core::reflector::{Failure, FailureKind, Output, Request, RequestId};
 
 use super::Driver;
-use super::comparison::Comparison;
 use super::deadline_timer::MAX_TIMER_DELAY;
+use super::metadata_diff::MetadataDiff;
 use super::transfer::Transfer;
 
 impl<K: Cacheable> Driver<K> {
@@ -26,12 +26,12 @@ impl<K: Cacheable> Driver<K> {
                     self.writer.commit_list(version, initial, new_epoch, &mut self.diagnostics);
                 }
                 Output::Advance(version) => self.writer.advance(version),
-                Output::BeginComparison => self.comparison = Some(Comparison::default()),
-                Output::JudgeComparison => {
+                Output::BeginComparison => self.comparison = Some(MetadataDiff::default()),
+                Output::CompareListed => {
                     self.comparison.iter_mut().for_each(|comparison| comparison.is_due = true);
                 }
                 Output::ReportDifferences => {
-                    let lost = self.comparison.iter_mut().flat_map(Comparison::take_lost);
+                    let lost = self.comparison.iter_mut().flat_map(MetadataDiff::take_lost);
                     lost.for_each(|diagnostic| self.diagnostics.push(diagnostic));
                 }
                 Output::EndComparison => self.comparison = None,
@@ -57,14 +57,14 @@ impl<K: Cacheable> Driver<K> {
                 comparison.slot = self.request_builder.connection.spare_transfer(&self.request_builder.path);
             }
             if comparison.slot.is_none() {
-                let why = "more urgent lists use the slot of a version list".into();
+                let reason = "more urgent lists use the slot of a version list".into();
                 let retry_after = Some(MAX_TIMER_DELAY);
-                let failure = Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None };
+                let failure = Failure { kind: FailureKind::Busy, message: reason, retry_after, code: 0, reason: None };
                 self.requests.fail_without_sending(id, request, failure);
                 return;
             }
         }
-        let is_suspect = self.reflector.evidence().condition == Condition::Suspect;
+        let is_suspect = self.reflector.evidence().state == FreshnessState::Suspect;
         self.requests.send(id, request, is_suspect, &self.request_builder);
     }
 }

@@ -11,10 +11,10 @@ use steadfast_core::reflector::{Diagnostic, Failure, Reflector};
 use steadfast_core::store::{OfferResult, Staging, Store, Tainted};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion, Uid, WithSize};
 
-use super::comparison::Comparison;
 use super::decoding::{DecodePurpose, Decoding};
 use super::diagnostic_queue::DiagnosticQueue;
 use super::edits::Edit;
+use super::metadata_diff::MetadataDiff;
 use super::object_decoder::ObjectDecoder;
 use super::ordering_detector::OrderingDetector;
 use crate::decoded_forms::DecodedForms;
@@ -115,8 +115,8 @@ impl<K: Cacheable> CacheWriter<K> {
             let diagnostic_index = diagnostics.pending.next_place();
             self.submit(DecodePurpose::Edited { edit: self.edits.len() - 1, diagnostic_index }, object);
         } else {
-            let kept = self.decoding.decode(&object).map_err(|why| {
-                self.report_undecodable(&object.identity, &why, diagnostics);
+            let kept = self.decoding.decode(&object).map_err(|reason| {
+                self.report_undecodable(&object.identity, &reason, diagnostics);
                 Tainted
             });
             if let Ok(kept) = &kept
@@ -133,11 +133,11 @@ impl<K: Cacheable> CacheWriter<K> {
         &mut self,
         kind: RecordKind,
         identity: Identity,
-        why: &impl ToString,
+        reason: &impl ToString,
         diagnostics: &mut DiagnosticQueue,
     ) {
         if kind != RecordKind::Deleted {
-            self.report_undecodable(&identity, why, diagnostics);
+            self.report_undecodable(&identity, reason, diagnostics);
         }
         self.edits.push(Edit::Apply(kind, identity, Err(Tainted)));
     }
@@ -194,7 +194,7 @@ impl<K: Cacheable> CacheWriter<K> {
         }
         match self.decoding.decode(&object) {
             Ok(kept) => staging.put(object.identity, Ok(kept)),
-            Err(why) => self.stage_tainted(object.identity, &why, diagnostics),
+            Err(reason) => self.stage_tainted(object.identity, &reason, diagnostics),
         }
     }
 
@@ -205,8 +205,13 @@ impl<K: Cacheable> CacheWriter<K> {
     }
 
     /// Adds an object that cannot be decoded to the list in progress (R8).
-    pub(super) fn stage_tainted(&mut self, identity: Identity, why: &impl ToString, diagnostics: &mut DiagnosticQueue) {
-        if let Some(diagnostic) = self.undecodable(&identity, why) {
+    pub(super) fn stage_tainted(
+        &mut self,
+        identity: Identity,
+        reason: &impl ToString,
+        diagnostics: &mut DiagnosticQueue,
+    ) {
+        if let Some(diagnostic) = self.undecodable(&identity, reason) {
             diagnostics.listed.push(diagnostic);
         }
         if let Some(staging) = &mut self.staging {
@@ -246,8 +251,8 @@ impl<K: Cacheable> CacheWriter<K> {
                 // The objects are tainted until they are decoded, so only the diagnostics are missing. Each is inserted
                 // in the order of arrival.
                 (purpose, Err(error)) => {
-                    let (identity, why) = *error;
-                    let Some(diagnostic) = self.undecodable(&identity, &why) else { continue };
+                    let (identity, reason) = *error;
+                    let Some(diagnostic) = self.undecodable(&identity, &reason) else { continue };
                     match purpose {
                         DecodePurpose::Listed { diagnostic_index, .. } => {
                             diagnostics.listed.insert_late(diagnostic_index, diagnostic);
@@ -286,18 +291,18 @@ impl<K: Cacheable> CacheWriter<K> {
     }
 
     /// Returns the diagnostic for an undecodable state, or `None` if the state was reported before.
-    fn undecodable(&self, identity: &Identity, why: &impl ToString) -> Option<Diagnostic> {
+    fn undecodable(&self, identity: &Identity, reason: &impl ToString) -> Option<Diagnostic> {
         let Identity { key, uid, version } = identity;
         let snapshot = self.shared.snapshot();
         let entry = snapshot.entry(key.namespace(), key.name());
         if entry.is_some_and(|held| held.is_tainted() && held.uid().is_same(uid) && held.version() == version) {
             return None;
         }
-        Some(Diagnostic::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
+        Some(Diagnostic::Undecodable { key: key.clone(), version: version.clone(), reason: reason.to_string().into() })
     }
 
-    fn report_undecodable(&self, identity: &Identity, why: &impl ToString, diagnostics: &mut DiagnosticQueue) {
-        if let Some(diagnostic) = self.undecodable(identity, why) {
+    fn report_undecodable(&self, identity: &Identity, reason: &impl ToString, diagnostics: &mut DiagnosticQueue) {
+        if let Some(diagnostic) = self.undecodable(identity, reason) {
             diagnostics.push(diagnostic);
         }
     }
@@ -371,7 +376,7 @@ impl<K: Cacheable> CacheWriter<K> {
     pub(super) fn publish(
         &mut self,
         reflector: &mut Reflector,
-        mut comparison: Option<&mut Comparison>,
+        mut comparison: Option<&mut MetadataDiff>,
         ordering: &mut OrderingDetector,
     ) -> bool {
         let mut changes = Vec::new();

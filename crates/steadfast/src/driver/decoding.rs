@@ -44,7 +44,7 @@ impl<K: Cacheable> Worker<RawObject, Decoded<K>> for ObjectDecoder<K> {
     }
 
     fn process(&mut self, object: RawObject) -> Decoded<K> {
-        self.decode(&object).map_err(|why| Box::new((object.identity, why)))
+        self.decode(&object).map_err(|reason| Box::new((object.identity, reason)))
     }
 
     fn bytes(object: &RawObject) -> usize {
@@ -120,19 +120,19 @@ mod tests {
     use steadfast_executor::CHUNK_BYTES;
 
     use super::*;
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
     use crate::environment::{Environment, HelperWork, Socket, Task};
 
     /// Environment whose helpers are real threads.
     struct Racing {
-        local: Local,
+        local: LocalEnvironment,
         helpers: HelperThreads,
         threads: Mutex<Vec<JoinHandle<()>>>,
     }
 
     impl Racing {
         fn new(helpers: HelperThreads) -> Arc<Self> {
-            let local = Local::new(1, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
+            let local = LocalEnvironment::new(1, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
             Arc::new(Self { local, helpers, threads: Mutex::default() })
         }
 
@@ -313,7 +313,7 @@ mod tests {
             let racing = Racing::new(helpers);
             run_random_decoding(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();
-            let local = Local::new(seed, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
+            let local = LocalEnvironment::new(seed, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
             run_random_decoding(seed, Decoding::new(object_decoder(), Arc::new(local.with_helpers(helpers))));
         }
     }

@@ -35,15 +35,15 @@ impl<K: Cacheable> Driver<K> {
         }
         if disordered {
             self.ordering.is_known = true;
-            self.step(Input::Disordered);
+            self.step(Input::VersionsUnordered);
         }
         if let Some(comparison) = &mut self.comparison
             && std::mem::take(&mut comparison.is_due)
         {
             // The list is complete. The evaluation uses no bandwidth, so another transfer can start.
             comparison.slot = None;
-            let found = comparison.judge(&self.shared.snapshot());
-            self.step(Input::Judged(found));
+            let found = comparison.differences(&self.shared.snapshot());
+            self.step(Input::Compared(found));
         }
     }
 

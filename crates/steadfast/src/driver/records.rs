@@ -3,7 +3,7 @@
 use steadfast_core::decode::{self, Cacheable, ExpectedKind, PartialIdentity, RecordError, RecordProblem, WatchRecord};
 use steadfast_core::frame::{ItemFramer, ListPart, StreamFramer, StreamRecord};
 use steadfast_core::record::{Identity, ListMeta, RecordKind};
-use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RequestId, Verdict};
+use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, Record, RecordAction, RequestId};
 use steadfast_core::{Instant, ResourceVersion};
 
 use super::Driver;
@@ -26,7 +26,7 @@ impl<K: Cacheable> Driver<K> {
                     decode::overlong_record(record, Some(&self.request_builder.expected_kind))
                 }
             };
-            let (verdict, object) = match self.with_ordering(record) {
+            let (action, object) = match self.with_ordering(record) {
                 // A stray object is not cached, and its version must not advance the cache either.
                 Ok(WatchRecord::Object { object, .. }) if self.request_builder.is_stray(&object.identity.key) => {
                     self.skip_stray(now, id, &object.identity);
@@ -34,14 +34,14 @@ impl<K: Cacheable> Driver<K> {
                 }
                 Ok(WatchRecord::Object { kind, object }) => {
                     self.check_uid(&object.identity);
-                    let verdict = self.reflector.record(now, id, Record::Object(kind, &object.identity));
-                    (verdict, Some((kind, object)))
+                    let action = self.reflector.record(now, id, Record::Object(kind, &object.identity));
+                    (action, Some((kind, object)))
                 }
                 Ok(WatchRecord::Bookmark(bookmark)) => {
                     (self.reflector.record(now, id, Record::Bookmark(&bookmark)), None)
                 }
-                // An `ERROR` record ends a watch in the middle of a `200` response, for example with a 410 for an expired
-                // version.
+                // An `ERROR` record ends a watch in the middle of a `200` response, for example with a 410 for an
+                // expired version.
                 Ok(WatchRecord::Error(status)) => {
                     self.requests.failed(id, Failure::from_status(&status, None).kind);
                     self.requests.cancel(id);
@@ -58,17 +58,17 @@ impl<K: Cacheable> Driver<K> {
                     continue;
                 }
             };
-            match (verdict, object) {
-                (Verdict::Apply, Some((kind, object))) => self.writer.apply(kind, object, &mut self.diagnostics),
-                (Verdict::Older { reached_higher }, Some((kind, object))) => {
+            match (action, object) {
+                (RecordAction::Apply, Some((kind, object))) => self.writer.apply(kind, object, &mut self.diagnostics),
+                (RecordAction::Older { reached_higher }, Some((kind, object))) => {
                     self.handle_older_record(now, id, kind, &object.identity, reached_higher);
                 }
-                (Verdict::Stage, Some((RecordKind::Deleted, object))) => self.writer.unstage(&object.identity),
-                (Verdict::Stage, Some((_, object))) => {
+                (RecordAction::Stage, Some((RecordKind::Deleted, object))) => self.writer.unstage(&object.identity),
+                (RecordAction::Stage, Some((_, object))) => {
                     self.writer.stage(object, &mut self.diagnostics);
                     self.writer.check_memory()?;
                 }
-                (Verdict::Perform(outputs), _) => self.perform(outputs),
+                (RecordAction::Perform(outputs), _) => self.perform(outputs),
                 _ => {}
             }
         }
@@ -102,16 +102,16 @@ impl<K: Cacheable> Driver<K> {
                         self.ordering.count(&mut object.identity.version);
                         self.check_uid(&object.identity);
                         match self.reflector.list_item(now, id, &object.identity) {
-                            Verdict::Stage => {
+                            RecordAction::Stage => {
                                 self.writer.stage(object, &mut self.diagnostics);
                                 self.writer.check_memory()?;
                             }
-                            Verdict::StageUnchanged => {
+                            RecordAction::StageUnchanged => {
                                 self.stage_unchanged(now, id, object.identity);
                                 self.writer.check_memory()?;
                             }
-                            Verdict::Compare => self.compare(&object.identity),
-                            Verdict::Perform(outputs) => self.perform(outputs),
+                            RecordAction::Compare => self.compare(&object.identity),
+                            RecordAction::Perform(outputs) => self.perform(outputs),
                             _ => {}
                         }
                     }
@@ -161,22 +161,22 @@ impl<K: Cacheable> Driver<K> {
         self.check_uid(&identity);
         // The reflector returns `Skip` unless the request is a list in progress. With `Skip`, the record belongs to a
         // watch.
-        let verdict = match self.reflector.list_item(now, id, &identity) {
-            Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
+        let action = match self.reflector.list_item(now, id, &identity) {
+            RecordAction::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
         };
-        match (verdict, kind) {
-            (Verdict::Apply, _) => self.writer.apply_tainted(kind, identity, error, &mut self.diagnostics),
-            (Verdict::Stage, RecordKind::Deleted) => self.writer.unstage(&identity),
-            (Verdict::Stage, _) => self.writer.stage_tainted(identity, error, &mut self.diagnostics),
-            (Verdict::Perform(outputs), _) => self.perform(outputs),
-            (Verdict::Compare, _) => self.compare(&identity),
+        match (action, kind) {
+            (RecordAction::Apply, _) => self.writer.apply_tainted(kind, identity, error, &mut self.diagnostics),
+            (RecordAction::Stage, RecordKind::Deleted) => self.writer.unstage(&identity),
+            (RecordAction::Stage, _) => self.writer.stage_tainted(identity, error, &mut self.diagnostics),
+            (RecordAction::Perform(outputs), _) => self.perform(outputs),
+            (RecordAction::Compare, _) => self.compare(&identity),
             // A comparison needs only the identity and version.
-            (Verdict::StageUnchanged, _) => self.stage_unchanged(now, id, identity),
-            (Verdict::Older { reached_higher }, _) => {
+            (RecordAction::StageUnchanged, _) => self.stage_unchanged(now, id, identity),
+            (RecordAction::Older { reached_higher }, _) => {
                 self.handle_older_record(now, id, kind, &identity, reached_higher);
             }
-            (Verdict::Skip, _) => {}
+            (RecordAction::Skip, _) => {}
         }
     }
 
@@ -231,18 +231,18 @@ impl<K: Cacheable> Driver<K> {
             RecordKind::Modified => "was changed",
             RecordKind::Deleted => "was deleted",
         };
-        let why = format!(
+        let reason = format!(
             "{} {change} at version {}, below the cached version {cached}, but the cache lacks this state",
             record.key, record.version
         );
-        let outputs = self.reflector.step(now, Input::Contradicted(id, why.into()));
+        let outputs = self.reflector.step(now, Input::Contradicted(id, reason.into()));
         self.perform(outputs);
     }
 
     /// Skips an object outside the informer's scope: the server or a proxy returned unrequested data.
     fn skip_stray(&mut self, now: Instant, id: RequestId, identity: &Identity) {
-        let why = self.request_builder.stray_reason(&identity.key);
-        let outputs = self.reflector.step(now, Input::Unidentified(id, why.into()));
+        let reason = self.request_builder.stray_reason(&identity.key);
+        let outputs = self.reflector.step(now, Input::Unidentified(id, reason.into()));
         self.perform(outputs);
     }
 
@@ -263,8 +263,8 @@ fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
     if kind == Some("PartialObjectMetadataList") {
         return Ok(());
     }
-    let why = "the server lists full objects although metadata was requested".into();
-    Err(Failure { kind: FailureKind::Invalid, why, retry_after: None, code: 0, reason: None })
+    let reason = "the server lists full objects although metadata was requested".into();
+    Err(Failure { kind: FailureKind::Invalid, message: reason, retry_after: None, code: 0, reason: None })
 }
 
 /// Returns the object of an unreadable record, if its identity could be read.

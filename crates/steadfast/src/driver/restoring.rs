@@ -21,7 +21,7 @@ impl<K: Cacheable> Driver<K> {
         let mut storage = storage.claimed();
         if let Some(storage) = &mut storage {
             storage.set_owner(&self.shared);
-            self.shared.durables.enable_storing();
+            self.shared.durable_handlers.enable_storing();
             self.shared.withhold();
         }
         self.storage = storage;
@@ -52,7 +52,7 @@ impl<K: Cacheable> Driver<K> {
         let (cluster_match, cluster) = match_cluster(restored.as_ref(), current_identity);
         // Pending deliveries of another cluster are about objects that never existed in this cluster.
         if matches!(cluster_match, ClusterMatch::Other(_)) {
-            self.shared.durables.forget();
+            self.shared.durable_handlers.forget();
         }
         storage.start_storing(&self.shared, restored.is_some(), cluster);
         if restored.is_none() {
@@ -87,9 +87,9 @@ impl<K: Cacheable> Driver<K> {
             pending.latest = latest;
             outbox.push((key, pending));
         }
-        let Shared { name, environment, durables, .. } = &*self.shared;
+        let Shared { name, environment, durable_handlers, .. } = &*self.shared;
         for (handler, outbox) in handlers {
-            durables.restore(name, &handler, outbox, environment);
+            durable_handlers.restore(name, &handler, outbox, environment);
         }
         self.shared.durables_restored();
     }
@@ -119,9 +119,9 @@ impl<K: Cacheable> Driver<K> {
         };
         let mut restored = match restored {
             Ok(restored) => restored,
-            Err(why) => {
-                if let Some(why) = why {
-                    self.diagnostics.push(Diagnostic::NotRestored { why });
+            Err(reason) => {
+                if let Some(reason) = reason {
+                    self.diagnostics.push(Diagnostic::NotRestored { reason });
                 }
                 self.flush();
                 return None;
@@ -152,14 +152,14 @@ impl<K: Cacheable> Driver<K> {
 fn match_cluster(restored: Option<&Restored>, current_identity: ClusterIdentity) -> (ClusterMatch, Option<String>) {
     let before = restored.and_then(|restored| restored.cluster.clone());
     match (before, current_identity) {
-        (_, ClusterIdentity::Unknown(why)) => (ClusterMatch::Unsure(why), None),
+        (_, ClusterIdentity::Unknown(reason)) => (ClusterMatch::Unsure(reason), None),
         (Some(before), ClusterIdentity::Cluster(now)) if before == now => (ClusterMatch::Same, Some(now)),
         (Some(_), ClusterIdentity::Cluster(now)) => {
             (ClusterMatch::Other("the checkpoint belongs to another cluster than the server".into()), Some(now))
         }
         (None, ClusterIdentity::Cluster(now)) => {
-            let why = "the checkpoint does not contain the identity of its cluster, which could not be read when the checkpoint was written";
-            (ClusterMatch::Unsure(why.into()), Some(now))
+            let reason = "the checkpoint does not contain the identity of its cluster, which could not be read when the checkpoint was written";
+            (ClusterMatch::Unsure(reason.into()), Some(now))
         }
     }
 }

@@ -14,7 +14,7 @@ use super::event::DurableStats;
 use crate::environment::SharedEnvironment;
 
 /// All durable handlers of one informer.
-pub(crate) struct Durables<K> {
+pub(crate) struct DurableHandlers<K> {
     /// True if the informer has a checkpoint.
     is_stored: AtomicBool,
     members: Mutex<BTreeMap<Arc<str>, Arc<Durable<K>>>>,
@@ -55,7 +55,7 @@ pub(crate) enum Rejected {
     NameTaken,
 }
 
-impl<K> Default for Durables<K> {
+impl<K> Default for DurableHandlers<K> {
     fn default() -> Self {
         Self {
             is_stored: AtomicBool::new(false),
@@ -67,7 +67,7 @@ impl<K> Default for Durables<K> {
     }
 }
 
-impl<K: Send + Sync + 'static> Durables<K> {
+impl<K: Send + Sync + 'static> DurableHandlers<K> {
     /// Records that the informer has a checkpoint.
     pub(crate) fn enable_storing(&self) {
         self.is_stored.store(true, Ordering::Release);
@@ -125,8 +125,8 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Copies the pending deliveries of a handler to its successors and drops the handler, if it exists and is unused.
     ///
-    /// The caller holds the lock under which a [write](Self::begin_write) starts, so the copy and the removal are written
-    /// in one transaction.
+    /// The caller holds the lock under which a [write](Self::begin_write) starts, so the copy and the removal are
+    /// written in one transaction.
     fn copy_to_successors(&self, name: &str) {
         let Some(predecessor) = self.members.lock().get(name).cloned() else { return };
         // A handler in use acknowledges its deliveries itself; nothing is copied.
@@ -245,7 +245,8 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// Returns true if no call is running and, for each registered handler, nothing is pending and all rows are written.
+    /// Returns true if no call is running and, for each registered handler, nothing is pending and all rows are
+    /// written.
     pub(crate) fn is_idle(&self) -> bool {
         self.members().iter().all(|member| member.is_idle())
     }

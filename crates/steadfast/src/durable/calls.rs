@@ -255,7 +255,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     /// Processes the end of a call.
     fn finish_call(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, result: Result<(), String>) {
-        let why = {
+        let reason = {
             let mut state = self.lock();
             state.release(&key);
             match result {
@@ -269,22 +269,22 @@ impl<K: Send + Sync + 'static> Durable<K> {
                     state.deliver_more_unrecorded();
                     None
                 }
-                Err(why) => {
+                Err(reason) => {
                     state.counts.failed += 1;
-                    Some(why)
+                    Some(reason)
                 }
             }
         };
         // An acknowledgement changes the rows. A failure does not, because the delivery stays pending.
-        match why {
+        match reason {
             None => (self.wake)(),
-            Some(why) => self.schedule_retry(key, due, &why),
+            Some(reason) => self.schedule_retry(key, due, &reason),
         }
         self.start();
     }
 
     /// Schedules a retry of the event with increasing backoff.
-    fn schedule_retry(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, why: &str) {
+    fn schedule_retry(self: &Arc<Self>, key: ObjectKey, due: &DueEvent<Object<K>>, reason: &str) {
         let delay = {
             let mut state = self.lock();
             let Some(calls) = state.calls.clone().filter(|_| !state.is_closed) else { return };
@@ -292,7 +292,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.backoff)).fail(random)
         };
         let (informer, name) = (&self.informer, &self.name);
-        tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; the event is delivered again in {delay:?}");
+        tracing::warn!(%informer, handler = %name, %key, id = due.id(), why = %reason, "a durable handler failed; the event is delivered again in {delay:?}");
         // Weak, so that a delayed retry does not keep a dropped handler alive.
         let (durable, environment) = (Arc::downgrade(self), self.environment.clone());
         self.environment.spawn(Box::pin(async move {

@@ -7,15 +7,15 @@ use std::marker::PhantomData;
 use steadfast_core::event::Change;
 
 /// All durable handlers of one informer: none.
-pub(crate) struct Durables<K>(PhantomData<fn(K)>);
+pub(crate) struct DurableHandlers<K>(PhantomData<fn(K)>);
 
-impl<K> Default for Durables<K> {
+impl<K> Default for DurableHandlers<K> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<K> Durables<K> {
+impl<K> DurableHandlers<K> {
     /// Starts no deliveries.
     pub(crate) fn open<I: Iterator<Item = Change<K>>>(&self, _view: impl Fn() -> I) {}
 

@@ -22,9 +22,9 @@ const CONCURRENCY: usize = 16;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 const DEFAULT_BACKOFF: BackoffSettings = BackoffSettings {
-    first: Duration::from_millis(500),
-    second: Duration::from_secs(1),
-    ceiling: Duration::from_secs(60),
+    initial_delay: Duration::from_millis(500),
+    second_delay: Duration::from_secs(1),
+    max_delay: Duration::from_secs(60),
 };
 
 /// Maximum length of a name in bytes. The name is part of every row's key.
@@ -66,8 +66,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
 
     /// Returns the statistics of this informer's durable handlers by name: the registered handlers, and handlers of
     /// earlier runs with rows in the file.
-    pub fn durables(&self) -> Vec<(Arc<str>, DurableStats)> {
-        self.shared().durables.stats()
+    pub fn durable_handlers(&self) -> Vec<(Arc<str>, DurableStats)> {
+        self.shared().durable_handlers.stats()
     }
 
     /// Replaces a durable handler of an earlier run: each of `successors` takes over everything that is pending for
@@ -97,7 +97,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
     /// A later handler of this name starts as new, with all objects. Use this for a handler that the program no longer
     /// has. Without the removal, each object that changes keeps one pending delivery for the handler.
     pub fn drop_durable(&self, name: &str) -> bool {
-        self.shared().durables.drop_name(name)
+        self.shared().durable_handlers.drop_name(name)
     }
 }
 
@@ -124,8 +124,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     /// `calls / (n + 1)`, and at least one. A namespace with slow calls then leaves calls for the other namespaces.
     /// Disabled by default.
     ///
-    /// Running calls continue when further namespaces start calls. Up to twice `calls` may therefore run concurrently: set
-    /// [`concurrency`](Self::concurrency) accordingly.
+    /// Running calls continue when further namespaces start calls. Up to twice `calls` may therefore run concurrently:
+    /// set [`concurrency`](Self::concurrency) accordingly.
     pub fn namespace_share(mut self, calls: usize) -> Self {
         self.namespace_share = Some(calls);
         self

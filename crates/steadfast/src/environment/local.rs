@@ -24,8 +24,8 @@ type Resolver = dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketA
 ///
 /// On a current-thread runtime with paused time, runs are deterministic: time advances only if all tasks are idle.
 /// Blocking jobs and user tasks run as tasks of the same thread, so a call that really blocks stops everything. Use
-/// [`Threads`](super::threads::Threads) to test such code.
-pub struct Local {
+/// [`ThreadedEnvironment`](super::threads::ThreadedEnvironment) to test such code.
+pub struct LocalEnvironment {
     handle: Handle,
     origin: tokio::time::Instant,
     random: Random,
@@ -34,7 +34,7 @@ pub struct Local {
     dialer: Arc<Dialer>,
 }
 
-impl Local {
+impl LocalEnvironment {
     /// Creates an environment with random numbers from `seed`, and sockets from `dial`, which receives an address and a
     /// port.
     ///
@@ -97,7 +97,7 @@ fn alone(host: &str, port: u16) -> SocketAddr {
     SocketAddr::new(host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port)
 }
 
-impl Environment for Local {
+impl Environment for LocalEnvironment {
     fn now(&self) -> Instant {
         let _current = self.handle.enter();
         Instant::from_zero(self.origin.elapsed())
@@ -169,9 +169,9 @@ impl Environment for Local {
     }
 }
 
-impl fmt::Debug for Local {
+impl fmt::Debug for LocalEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Local").finish_non_exhaustive()
+        f.debug_struct("LocalEnvironment").finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,7 @@ use super::{Environment, Socket, Task, tcp};
 ///
 /// Connections and informers run only on these threads. A program that blocks its own runtime therefore delays only its
 /// own handlers, not the sockets. An informer that is blocked by user code does not delay the others (C8).
-pub struct Threads {
+pub struct ThreadedEnvironment {
     executor: IoExecutor<TokioReactor>,
     origin: std::time::Instant,
     random: Random,
@@ -27,7 +27,7 @@ pub struct Threads {
     helper_pool: HelperPool,
 }
 
-impl Threads {
+impl ThreadedEnvironment {
     /// Creates one thread for sockets and informers and one standby thread. Threads for blocking code start on demand.
     ///
     /// # Errors
@@ -46,9 +46,9 @@ impl Threads {
 
     /// Allows up to `threads` helper threads to decode large inputs, such as lists of typed objects. Defaults to 0.
     ///
-    /// The first sync is fastest with one helper for each additional processor. Helper threads cost memory, because allocators
-    /// keep memory for each thread: memory freed by one thread is not reused by another. With glibc, 45 KB for a pod
-    /// became 56 to 74 KB after each pod was replaced twice.
+    /// The first sync is fastest with one helper for each additional processor. Helper threads cost memory, because
+    /// allocators keep memory for each thread: memory freed by one thread is not reused by another. With glibc, 45 KB
+    /// for a pod became 56 to 74 KB after each pod was replaced twice.
     #[must_use]
     pub fn with_helpers(mut self, threads: usize) -> Self {
         self.helper_pool = HelperPool::new(threads);
@@ -91,7 +91,7 @@ fn since_boot() -> Option<Duration> {
     None
 }
 
-impl Environment for Threads {
+impl Environment for ThreadedEnvironment {
     fn now(&self) -> Instant {
         Instant::from_zero(self.origin.elapsed())
     }
@@ -156,15 +156,15 @@ impl Environment for Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadedEnvironment {
     fn drop(&mut self) {
         self.pool.close();
     }
 }
 
-impl fmt::Debug for Threads {
+impl fmt::Debug for ThreadedEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Threads").field("blocking", &self.blocking_threads()).finish_non_exhaustive()
+        f.debug_struct("ThreadedEnvironment").field("blocking", &self.blocking_threads()).finish_non_exhaustive()
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     #[tokio::test]
     async fn drop_is_safe_in_async_code() {
         for foreign in [false, true] {
-            let threads = Arc::new(Threads::new().expect("threads"));
+            let threads = Arc::new(ThreadedEnvironment::new().expect("threads"));
             let (done, finished) = tokio::sync::oneshot::channel::<()>();
             let inner = threads.clone();
             let task = Box::pin(async move {
@@ -190,12 +190,12 @@ mod tests {
             finished.await.expect_err("the task ends");
             task.abort();
         }
-        drop(Threads::new().expect("threads"));
+        drop(ThreadedEnvironment::new().expect("threads"));
     }
 
     #[test]
     fn boot_time_advances_with_monotonic_clock() {
-        let threads = Threads::new().expect("threads");
+        let threads = ThreadedEnvironment::new().expect("threads");
         let (before, boot) = (threads.now(), threads.boot_time());
         let limit = before + Duration::from_millis(5);
         while threads.now() < limit {
@@ -213,7 +213,7 @@ mod tests {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = closed.local_addr().expect("an address");
         drop(closed);
-        let threads = Threads::new().expect("threads");
+        let threads = ThreadedEnvironment::new().expect("threads");
         assert_eq!(threads.resolve("127.0.0.1", address.port()).await.expect("an address"), [address]);
         let Err(error) = threads.dial(address).await else { panic!("no process listens") };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);

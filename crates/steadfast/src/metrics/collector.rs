@@ -7,7 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::{Counter, Gauge, Histogram};
 
 use super::families as family;
-use super::informer_counters::{self, CAUSES, InformerCounters, NOTES, OUTCOMES, SOURCES, UNREAD};
+use super::informer_counters::{self, CAUSES, DECODE_FAILURES, DIAGNOSTICS, InformerCounters, OUTCOMES, SOURCES};
 use super::observed::{InformerLabels, InformerReading};
 use super::pool_counters::{Code, Totals};
 use super::samples::{Family, LabelSet};
@@ -198,7 +198,7 @@ impl Scrape {
         })?;
         self.per_informer(encoder, &family::AGE, |informer| Some(informer.age?.as_secs_f64()))?;
         self.per_informer(encoder, &family::DOUBT, |informer| {
-            Some(informer.freshness.doubt().map_or(0.0, |doubt| doubt.lasting.as_secs_f64()))
+            Some(informer.freshness.doubt().map_or(0.0, |doubt| doubt.elapsed.as_secs_f64()))
         })?;
         self.per_informer(encoder, &family::ATTEMPTS, |informer| Some(informer.attempts.into()))?;
         self.per_informer(encoder, &family::OBJECTS, |informer| Some(informer.objects as f64))?;
@@ -226,8 +226,10 @@ impl Scrape {
         self.counters(encoder, &family::TRANSFERS, ("cause", &CAUSES), |counted| &counted.transfers)?;
         let (kind, source) = (("type", &informer_counters::EVENTS[..]), ("source", &SOURCES[..]));
         self.counters_with_two_labels(encoder, &family::EVENTS, kind, source, |counted, row| &counted.events[row])?;
-        self.counters(encoder, &family::UNREAD, ("record", &UNREAD), |counted| &counted.unread)?;
-        self.counters(encoder, &family::NOTES, ("note", &NOTES), |counted| &counted.diagnostics)
+        self.counters(encoder, &family::DECODE_FAILURES, ("record", &DECODE_FAILURES), |counted| {
+            &counted.decode_failures
+        })?;
+        self.counters(encoder, &family::DIAGNOSTICS, ("note", &DIAGNOSTICS), |counted| &counted.diagnostics)
     }
 
     fn handlers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -251,7 +253,7 @@ impl Scrape {
         self.per_handler(encoder, &family::QUEUE, |handler| handler.counts.entries as f64)?;
         self.per_handler(encoder, &family::RUNNING, |handler| handler.counts.running as f64)?;
         self.per_handler(encoder, &family::LAG, |handler| handler.lag.as_secs_f64())?;
-        self.per_handler(encoder, &family::VIEWED, |handler| u8::from(handler.synced).into())
+        self.per_handler(encoder, &family::HANDLER_SYNCED, |handler| u8::from(handler.synced).into())
     }
 
     fn per_server(

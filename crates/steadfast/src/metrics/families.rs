@@ -58,7 +58,7 @@ pub(super) const OBJECTS: Family = plain("steadfast_informer_objects", "Objects 
 pub(super) const MEMORY: Family =
     bytes("steadfast_informer_memory", "Memory of the cache and of pending changes, by part");
 pub(super) const TAINTED: Family =
-    plain("steadfast_informer_tainted_objects", "Objects whose newest state cannot be decoded; reads return Unknown");
+    plain("steadfast_informer_tainted_objects", "Objects whose newest state cannot be decoded; reads return an error");
 pub(super) const VERSION: Family =
     plain("steadfast_informer_resource_version", "Resource version of the cache; absent if it is not a number");
 pub(super) const SENT_REQUESTS: Family = plain("steadfast_informer_requests", "Requests for the cache, by kind");
@@ -74,11 +74,11 @@ pub(super) const EVENTS: Family = plain(
     "steadfast_informer_events",
     "Changes of the cache, by type and source: reported by a watch, or inferred from a list",
 );
-pub(super) const UNREAD: Family = plain(
+pub(super) const DECODE_FAILURES: Family = plain(
     "steadfast_informer_decode_failures",
     "Records that could not be decoded, by record: of a known object (object), or of an unknown one (unidentified)",
 );
-pub(super) const NOTES: Family =
+pub(super) const DIAGNOSTICS: Family =
     plain("steadfast_informer_diagnostics", "Diagnostics of the informer, as in its log lines and in on_diagnostic");
 
 pub(super) const CALLS: Family = plain("steadfast_handler_calls", "Calls of the handler, by result");
@@ -95,5 +95,5 @@ pub(super) const QUEUE: Family =
 pub(super) const RUNNING: Family = plain("steadfast_handler_running_calls", "Calls in progress");
 pub(super) const LAG: Family =
     seconds("steadfast_handler_lag", "Age of the oldest change that the handler has not finished, 0 if none");
-pub(super) const VIEWED: Family =
+pub(super) const HANDLER_SYNCED: Family =
     plain("steadfast_handler_synced", "1 if the handler has finished every object of its initial list, 0 if not");

@@ -58,7 +58,7 @@ pub(crate) const EVENTS: [&str; 3] = ["added", "updated", "deleted"];
 pub(crate) const SOURCES: [&str; 2] = ["watch", "list"];
 
 /// Kinds of diagnostics.
-pub(crate) const NOTES: [&str; 17] = [
+pub(crate) const DIAGNOSTICS: [&str; 17] = [
     "synced",
     "resumed",
     "watch_ended",
@@ -79,7 +79,7 @@ pub(crate) const NOTES: [&str; 17] = [
 ];
 
 /// Kinds of decode errors: an object with a known key, whose reads then return an error, or a record without one.
-pub(crate) const UNREAD: [&str; 2] = ["object", "unidentified"];
+pub(crate) const DECODE_FAILURES: [&str; 2] = ["object", "unidentified"];
 
 /// Counters of one informer since its start.
 #[derive(Debug, Default)]
@@ -94,10 +94,10 @@ pub(crate) struct InformerCounters {
     pub(super) transfers: [Counter; CAUSES.len()],
     /// Changes to cached objects, by [`EVENTS`] and [`SOURCES`].
     pub(super) events: [[Counter; SOURCES.len()]; EVENTS.len()],
-    /// Diagnostics, by [`NOTES`].
-    pub(super) diagnostics: [Counter; NOTES.len()],
-    /// Decode errors, by [`UNREAD`].
-    pub(super) unread: [Counter; UNREAD.len()],
+    /// Diagnostics, by [`DIAGNOSTICS`].
+    pub(super) diagnostics: [Counter; DIAGNOSTICS.len()],
+    /// Decode errors, by [`DECODE_FAILURES`].
+    pub(super) decode_failures: [Counter; DECODE_FAILURES.len()],
 }
 
 impl InformerCounters {
@@ -137,8 +137,8 @@ impl InformerCounters {
             Diagnostic::Polling { .. } => 14,
             Diagnostic::FellBackToJson { .. } => 15,
             Diagnostic::ListingAll { .. } => 16,
-            Diagnostic::Undecodable { .. } => return self.unread[0].count(),
-            Diagnostic::Unidentified { .. } => return self.unread[1].count(),
+            Diagnostic::Undecodable { .. } => return self.decode_failures[0].count(),
+            Diagnostic::Unidentified { .. } => return self.decode_failures[1].count(),
             // The end of a doubt is not counted as a diagnostic: the freshness shows it. The record of an `Endless`
             // diagnostic is counted when it ends, by the diagnostic about its object. All other kinds are rare, and are
             // logged.

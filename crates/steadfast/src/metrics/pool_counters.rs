@@ -85,12 +85,12 @@ impl PoolCounters {
         latencies.sum += seconds;
     }
 
-    /// Counts the end of a connection. `why` is the cause of the end, and `error` the error of a failed dial.
-    pub(crate) fn count_end(&self, why: &'static str, error: Option<&TransportError>, received: u64, sent: u64) {
+    /// Counts the end of a connection. `reason` is the cause of the end, and `error` the error of a failed dial.
+    pub(crate) fn count_end(&self, reason: &'static str, error: Option<&TransportError>, received: u64, sent: u64) {
         let mut totals = self.lock();
         let count = match error {
             Some(error) => totals.failed_dials.entry(error_name(error)),
-            None => totals.closed.entry(why),
+            None => totals.closed.entry(reason),
         };
         *count.or_default() += 1;
         totals.received += received;

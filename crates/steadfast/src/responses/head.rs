@@ -81,10 +81,10 @@ pub(super) async fn read_head(
         let status = Status { code, ..status.unwrap_or_default() };
         let mut failure = Failure::from_status(&status, retry_after_seconds.map(Duration::from_secs));
         if head.status == StatusCode::FORBIDDEN {
-            failure.why = format!("{} ({})", failure.why, expected.permission_advice).into();
+            failure.message = format!("{} ({})", failure.message, expected.permission_advice).into();
         }
         if head.status == StatusCode::NOT_FOUND {
-            failure.why = format!("{} ({})", failure.why, expected.not_found_advice).into();
+            failure.message = format!("{} ({})", failure.message, expected.not_found_advice).into();
         }
         return Err(ErrorResponse { failure, continue_token });
     }
@@ -97,9 +97,9 @@ pub(super) async fn read_head(
     }
     if let Some(coding) = coding.filter(|_| !gzip) {
         let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
-        let why =
+        let reason =
             format!("content encoding {coding:?}, which was not requested; check the proxies on the network path");
-        return Err(Failure::unreadable(why).into());
+        return Err(Failure::unreadable(reason).into());
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match Encoding::of_content_type(content_type) {

@@ -193,7 +193,7 @@ impl RequestBuilder {
         let placement = match request {
             Request::Watch { new_connection: true, .. } => Placement::RecentlyOpened,
             Request::Probe { .. } | Request::ShortWatch { .. } if doubted => Placement::RecentlyOpened,
-            Request::Probe { .. } => Placement::AnyRole,
+            Request::Probe { .. } => Placement::SharedWithWatches,
             _ => Placement::Any,
         };
         let http_request = http::Request::get(uri)
@@ -269,7 +269,7 @@ impl RequestBuilder {
                 reach_request.extensions_mut().insert(if doubted {
                     Placement::RecentlyOpened
                 } else {
-                    Placement::AnyRole
+                    Placement::SharedWithWatches
                 });
             }
             Ok((reach_request, short_watch))

@@ -9,7 +9,7 @@ use steadfast_core::event::Change;
 use steadfast_core::freshness::Evidence;
 use steadfast_core::store::Store;
 
-use super::{Shared, deliver, first_view};
+use super::{Shared, deliver, initial_objects};
 use crate::subscription::Subscription;
 
 impl<K: Send + Sync + 'static> Shared<K> {
@@ -34,14 +34,14 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Sends all handlers their initial objects and starts the delivery. Only the driver may call this, because no
     /// publication may happen concurrently.
     pub(crate) fn release(&self) {
-        let all: Vec<Change<K>> = first_view(&self.snapshot()).collect();
+        let all: Vec<Change<K>> = initial_objects(&self.snapshot()).collect();
         let screened = self.screened(&all, true);
         let mut handlers = self.handlers.lock();
         self.withheld.store(false, Ordering::Release);
         let receivers = deliver(&mut handlers, &all, screened, true);
-        self.durables.open(|| all.iter().cloned());
+        self.durable_handlers.open(|| all.iter().cloned());
         drop(handlers);
         receivers.iter().for_each(Subscription::start);
-        self.durables.start();
+        self.durable_handlers.start();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use steadfast_core::freshness::Evidence;
 use steadfast_core::store::Snapshot;
 
-use super::{Shared, first_view};
+use super::{Shared, initial_objects};
 use crate::durable::{Calls, Durable, Rejected};
 use crate::error::HandlerError;
 
@@ -26,13 +26,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Records that all durable handlers of the checkpoint are restored.
     pub(crate) fn durables_restored(&self) {
         let _publication = self.handlers.lock();
-        self.durables.restored();
+        self.durable_handlers.restored();
     }
 
     /// Copies the pending deliveries of the durable handler `name` to `successors`, and removes the handler.
     pub(crate) fn replace_durable(&self, name: &str, successors: &[&str]) {
         let _publication = self.handlers.lock();
-        self.durables.replace(&self.name, name, successors, &self.environment);
+        self.durable_handlers.replace(&self.name, name, successors, &self.environment);
     }
 
     /// Adds a durable handler. A new handler first gets all objects as pending deliveries.
@@ -47,13 +47,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
             if self.is_stopped() {
                 return Err(HandlerError::Stopped { resource });
             }
-            let attached = self.durables.attach(&self.name, name, calls, &self.environment);
+            let attached = self.durable_handlers.attach(&self.name, name, calls, &self.environment);
             let durable = attached.map_err(|refused| match refused {
                 Rejected::CheckpointUnsupported => HandlerError::NoCheckpoint { resource },
                 Rejected::NameTaken => HandlerError::Taken { resource, name: name.to_owned() },
             })?;
             if self.is_visible_to_handlers() {
-                durable.open(first_view(&self.snapshot()));
+                durable.open(initial_objects(&self.snapshot()));
             }
             durable
         };

@@ -4,7 +4,7 @@
 use steadfast_core::event::Change;
 use steadfast_core::store::Snapshot;
 
-use super::{Shared, first_view};
+use super::{Shared, initial_objects};
 
 impl<K: Send + Sync + 'static> Shared<K> {
     /// Records `changes` as pending deliveries of durable handlers. `before` is the restored snapshot, given only for
@@ -12,7 +12,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     ///
     /// The caller must hold the lock of the publication.
     pub(super) fn record_pending_deliveries(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
-        let Some(before) = before else { return self.durables.record(changes) };
+        let Some(before) = before else { return self.durable_handlers.record(changes) };
         let now = self.snapshot();
         // A UID belongs to one cluster only. If no restored object exists any more, the server may belong to another
         // cluster. The deletion of all restored objects would then be wrong.
@@ -21,9 +21,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
             found.is_some_and(|found| found.uid() == entry.uid())
         };
         if !before.is_empty() && !before.iter().any(still_exists) {
-            self.durables.forget();
+            self.durable_handlers.forget();
         }
-        self.durables.record(changes);
-        self.durables.open(|| first_view(&now));
+        self.durable_handlers.record(changes);
+        self.durable_handlers.open(|| initial_objects(&now));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use steadfast_core::store::{Joining, Snapshot, Store, StoreIndex, StoreReader};
+use steadfast_core::store::{PendingIndex, Snapshot, Store, StoreIndex, StoreReader};
 
 /// Number of rounds in which a new index catches up with the store without the lock. Changes after the last round are
 /// applied under the lock.
@@ -16,13 +16,13 @@ pub(crate) struct SharedStore<K> {
     /// the lock.
     store: Mutex<Store<K>>,
     /// Filled indexes that are not in the store yet.
-    joining: Mutex<Vec<Joining<K>>>,
+    pending_indexes: Mutex<Vec<PendingIndex<K>>>,
 }
 
 impl<K: Send + Sync + 'static> SharedStore<K> {
     /// Shares `store`.
     pub(super) fn new(store: Store<K>) -> Self {
-        Self { reader: store.reader(), store: Mutex::new(store), joining: Mutex::default() }
+        Self { reader: store.reader(), store: Mutex::new(store), pending_indexes: Mutex::default() }
     }
 
     /// Returns the published state.
@@ -53,7 +53,7 @@ impl<K: Send + Sync + 'static> SharedStore<K> {
         V: IntoIterator<Item = I>,
     {
         let (index, filled) = self.snapshot().index(extract);
-        self.joining.lock().push(filled);
+        self.pending_indexes.lock().push(filled);
         self.admit_indexes();
         index
     }
@@ -63,26 +63,26 @@ impl<K: Send + Sync + 'static> SharedStore<K> {
     /// If the store is being edited, the editing thread does this afterwards.
     fn admit_indexes(&self) {
         loop {
-            let mut waiting = std::mem::take(&mut *self.joining.lock());
+            let mut waiting = std::mem::take(&mut *self.pending_indexes.lock());
             if waiting.is_empty() {
                 return;
             }
             // Without the lock, because this runs the user's function for each changed object.
-            for joining in &mut waiting {
-                joining.follow(&self.snapshot());
+            for pending_index in &mut waiting {
+                pending_index.catch_up_to(&self.snapshot());
             }
             if let Some(mut store) = self.try_store() {
-                for joining in waiting {
-                    if joining.is_at(store.working()) || joining.rounds() >= UNLOCKED_ROUNDS {
-                        store.add_filled_index(joining);
+                for pending_index in waiting {
+                    if pending_index.is_at(store.working()) || pending_index.updates() >= UNLOCKED_ROUNDS {
+                        store.add_filled_index(pending_index);
                     } else {
-                        self.joining.lock().push(joining);
+                        self.pending_indexes.lock().push(pending_index);
                     }
                 }
                 store.publish();
                 continue;
             }
-            self.joining.lock().append(&mut waiting);
+            self.pending_indexes.lock().append(&mut waiting);
             // The previous holder may have released the lock before the waiting indexes were visible to it.
             if self.try_store().is_none() {
                 return;

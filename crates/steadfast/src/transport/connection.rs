@@ -442,14 +442,14 @@ impl TransportConnection {
 
     /// Counts the end of the connection and its traffic. `error` is set if the dial failed.
     pub(super) fn count_end(&self, counts: &PoolCounters, error: Option<&TransportError>) {
-        let why = match self.ended() {
+        let reason = match self.ended() {
             Some(End::Failed(_)) | None => "failed",
             Some(End::Drained) => "drained",
             Some(End::Idle) => "idle",
             Some(End::Abandoned) => "abandoned",
             Some(End::Closed) => "closed",
         };
-        counts.count_end(why, error, self.traffic.received(), self.traffic.sent());
+        counts.count_end(reason, error, self.traffic.received(), self.traffic.sent());
     }
 
     /// Returns the current state.

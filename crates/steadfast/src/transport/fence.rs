@@ -53,7 +53,8 @@ struct UnansweredRequests {
     last_abandoned: Option<Instant>,
 }
 
-/// A request in flight on a connection with a fence. A request that is dropped before its response counts as unanswered.
+/// A request in flight on a connection with a fence. A request that is dropped before its response counts as
+/// unanswered.
 pub(super) struct FencedRequest {
     fence: Fence,
     is_settled: bool,
@@ -184,12 +185,12 @@ impl fmt::Debug for Fence {
 
 #[cfg(test)]
 mod tests {
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
 
     use super::*;
 
     fn environment() -> SharedEnvironment {
-        Arc::new(Local::over_tcp(1))
+        Arc::new(LocalEnvironment::over_tcp(1))
     }
 
     fn fence(environment: &SharedEnvironment, open: Duration) -> Fence {

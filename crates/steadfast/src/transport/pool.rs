@@ -172,10 +172,10 @@ impl Pool {
     pub(crate) fn recently_closed(&self) -> Vec<ClosedConnection> {
         let now = self.inner.environment.now();
         let state = self.inner.lock();
-        let closed_connection = |(at, report, why): &(Instant, ConnectionReport, String)| ClosedConnection {
+        let closed_connection = |(at, report, reason): &(Instant, ConnectionReport, String)| ClosedConnection {
             connection: report.clone(),
             ago: now.since(*at),
-            why: why.clone(),
+            reason: reason.clone(),
         };
         state.closed_reports.iter().rev().map(closed_connection).collect()
     }
@@ -187,8 +187,8 @@ impl Pool {
         for connection in connections {
             connection.supersede();
         }
-        // All connections drain before the first replacement is dialled, so that no watch moves to a connection about to
-        // drain.
+        // All connections drain before the first replacement is dialled, so that no watch moves to a connection about
+        // to drain.
         self.inner.clone().state_changed();
         let fenced = self.inner.fenced.lock().clone();
         for inner in fenced.iter().filter_map(Weak::upgrade) {
@@ -373,7 +373,8 @@ impl Inner {
                 Some((StreamSlot::new(connection.clone(), self.pool_handle()), sender))
             })
         };
-        find(false).or_else(|| (placement_request.placement() == Placement::AnyRole).then(|| find(true)).flatten())
+        find(false)
+            .or_else(|| (placement_request.placement() == Placement::SharedWithWatches).then(|| find(true)).flatten())
     }
 
     /// Dials as many connections for `purpose` on `runtime` as the waiting requests are expected to need.
@@ -608,8 +609,8 @@ impl PoolHandle for Inner {
             if state.closed_reports.len() == MAX_CLOSED_REPORTS {
                 state.closed_reports.pop_front();
             }
-            let why = error.as_ref().map(ToString::to_string).or_else(|| Some(closed.ended()?.to_string()));
-            state.closed_reports.push_back((self.environment.now(), closed.report(), why.unwrap_or_default()));
+            let reason = error.as_ref().map(ToString::to_string).or_else(|| Some(closed.ended()?.to_string()));
+            state.closed_reports.push_back((self.environment.now(), closed.report(), reason.unwrap_or_default()));
             closed.count_end(&self.traffic, error.as_ref());
             let is_lost = matches!(closed.ended(), Some(End::Failed(_)));
             // Orderly ends, for example of idle connections, prove nothing about the server's health.

@@ -91,15 +91,20 @@ pub struct ClosedConnection {
     /// Time since the end.
     pub ago: Duration,
     /// Reason of the end.
-    pub why: String,
+    pub reason: String,
 }
 
 impl fmt::Display for ClosedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connection, ago, why } = self;
+        let Self { connection, ago, reason } = self;
         let age = connection.age.as_secs_f64();
         let peer = &connection.peer;
-        write!(f, "connection {} to {peer} ended {:.1} s ago, {age:.1} s old: {why}", connection.id, ago.as_secs_f64())
+        write!(
+            f,
+            "connection {} to {peer} ended {:.1} s ago, {age:.1} s old: {reason}",
+            connection.id,
+            ago.as_secs_f64()
+        )
     }
 }
 
@@ -129,8 +134,8 @@ mod tests {
         assert_eq!(line.find("10.0.0.1"), ConnectionReport::HEAD.find("PEER"));
         assert_eq!(line.find("connecting"), ConnectionReport::HEAD.find("STATE"));
         assert_eq!(line.find("2.3 s").map(|at| at + 5), ConnectionReport::HEAD.find("LAST BYTE").map(|at| at + 9));
-        let why = "silent for 7.5 s, and no response to a ping".to_owned();
-        let closed = ClosedConnection { connection, ago: Duration::from_secs(3), why };
+        let reason = "silent for 7.5 s, and no response to a ping".to_owned();
+        let closed = ClosedConnection { connection, ago: Duration::from_secs(3), reason };
         assert_eq!(
             closed.to_string(),
             "connection 17 to 10.0.0.1:6443 ended 3.0 s ago, 86400.0 s old: silent for 7.5 s, and no response to a ping"

@@ -126,12 +126,12 @@ pub enum Placement {
     #[default]
     Any,
     /// Any connection, including those of watches, so that a small request does not open another connection.
-    AnyRole,
+    SharedWithWatches,
     /// A recently opened connection, to verify a doubted stream over another path.
     RecentlyOpened,
 }
 
 impl Placement {
     /// All values in order of service: requests that verify a doubt come first.
-    pub(super) const ALL: [Self; 3] = [Self::RecentlyOpened, Self::Any, Self::AnyRole];
+    pub(super) const ALL: [Self; 3] = [Self::RecentlyOpened, Self::Any, Self::SharedWithWatches];
 }

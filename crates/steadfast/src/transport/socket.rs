@@ -212,7 +212,7 @@ impl AsyncWrite for CountingSocket {
 
 #[cfg(test)]
 mod tests {
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
 
     use super::*;
 
@@ -239,7 +239,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn expired_fence_blocks_buffered_data() {
-        let environment: SharedEnvironment = Arc::new(Local::over_tcp(1));
+        let environment: SharedEnvironment = Arc::new(LocalEnvironment::over_tcp(1));
         let second = Duration::from_secs(1);
         let fence = Fence::new(environment.clone(), environment.boot_time() + second, second);
         let traffic = Traffic::new(environment.now(), Some(fence));

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use steadfast_core::decode::{self, Cacheable, Encoding, WatchRecord};
 use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::frame::{StreamFramer, StreamRecord};
-use steadfast_core::freshness::{Condition, Evidence};
+use steadfast_core::freshness::{Evidence, FreshnessState};
 use steadfast_core::record::RecordKind;
 use steadfast_core::reflector::{Failure, FailureKind, Request};
 use steadfast_core::{Freshness, KeySet, ResourceVersion};
@@ -101,18 +101,18 @@ impl<K: Cacheable> Changes<K> {
     pub(super) fn new(source: StreamRequests, version: &ResourceVersion) -> Self {
         let environment = source.environment.clone();
         let evidence = Arc::new(ArcSwap::from_pointee(Evidence {
-            condition: Condition::Starting,
+            state: FreshnessState::Starting,
             since: environment.now(),
-            why: "no watch is open yet".into(),
+            reason: "no watch is open yet".into(),
             version: Some(version.clone()),
             attempts: 0,
             next_attempt: None,
             proven: None,
             polled: None,
-            bound: PERIOD * 2,
+            max_fresh_age: PERIOD * 2,
             stale_after: STALE_AFTER,
             tainted: KeySet::default(),
-            unidentified: false,
+            needs_list: false,
             faults: FaultInjection::NONE,
         }));
         let resource = source.name();
@@ -234,11 +234,11 @@ impl WatchReader {
                         return Some(item);
                     }
                 }
-                WatchStep::NeedsNewConnection(why) => {
+                WatchStep::NeedsNewConnection(reason) => {
                     // The next connection may lead to another API server, whose cache may be behind.
                     self.needs_new_connection = true;
                     self.needs_position_check = true;
-                    self.set_condition(Condition::Resuming, why.into());
+                    self.set_state(FreshnessState::Resuming, reason.into());
                     self.ended().await;
                 }
                 WatchStep::Ended => self.ended().await,
@@ -265,11 +265,11 @@ impl WatchReader {
     /// Opens a watch at the current version, or returns the error that ends the stream.
     async fn open(&mut self) -> Result<(), StreamError> {
         if matches!(self.position.as_str(), "" | "0") {
-            let why = format!(
+            let reason = format!(
                 "{:?} is not a version that a watch can start from; use the version of a list or of an object",
                 self.position.as_str()
             );
-            return Err(StreamError::Rejected { resource: self.source.name(), why: why.into() });
+            return Err(StreamError::Rejected { resource: self.source.name(), reason: reason.into() });
         }
         if self.needs_position_check {
             // A server that has not reached the version would hold the watch open silently, so the server's version is
@@ -277,8 +277,8 @@ impl WatchReader {
             let now = self.source.request_builder.connection.environment().now();
             match self.source.request_builder.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.position) => {
-                    let why = format!("the server is at version {newest}, which belongs to another history");
-                    return Err(self.expired(why.into()));
+                    let reason = format!("the server is at version {newest}, which belongs to another history");
+                    return Err(self.expired(reason.into()));
                 }
                 Ok(_) => self.needs_position_check = false,
                 Err(failure) => return self.not_opened(failure).await,
@@ -304,8 +304,8 @@ impl WatchReader {
                     last_received: now,
                 });
                 // A watch that follows a regular end leaves the stream fresh.
-                if self.evidence.load().condition != Condition::Streaming {
-                    self.set_condition(Condition::Suspect, "a watch is open, but has received no data yet".into());
+                if self.evidence.load().state != FreshnessState::Streaming {
+                    self.set_state(FreshnessState::Suspect, "a watch is open, but has received no data yet".into());
                 }
                 Ok(())
             }
@@ -315,7 +315,7 @@ impl WatchReader {
 
     async fn not_opened(&mut self, failure: Failure) -> Result<(), StreamError> {
         if failure.kind == FailureKind::Expired {
-            return Err(self.expired(failure.why));
+            return Err(self.expired(failure.message));
         }
         if let Some(rejection) = self.source.permanent_error(&failure) {
             return Err(rejection);
@@ -327,7 +327,7 @@ impl WatchReader {
     /// Records a failure and waits before the next attempt.
     async fn failed(&mut self, failure: &Failure) {
         self.needs_position_check = true;
-        self.set_condition(Condition::Resuming, failure.why.clone());
+        self.set_state(FreshnessState::Resuming, failure.message.clone());
         self.source.wait(failure).await;
     }
 
@@ -393,16 +393,16 @@ impl WatchReader {
         self.source.backoff.reset();
         let mut evidence = Evidence::clone(&self.evidence.load());
         let now = self.source.environment.now();
-        evidence.set_condition(now, Condition::Streaming, "a proof of freshness is overdue");
+        evidence.set_state(now, FreshnessState::Streaming, "a proof of freshness is overdue");
         evidence.version = Some(self.position.clone());
         evidence.proven = Some(now);
         evidence.attempts = 0;
         self.evidence.store(Arc::new(evidence));
     }
 
-    fn set_condition(&mut self, condition: Condition, why: Arc<str>) {
+    fn set_state(&mut self, state: FreshnessState, reason: Arc<str>) {
         let mut evidence = Evidence::clone(&self.evidence.load());
-        evidence.set_condition(self.source.environment.now(), condition, why);
+        evidence.set_state(self.source.environment.now(), state, reason);
         evidence.attempts = self.source.backoff.failures();
         self.evidence.store(Arc::new(evidence));
     }
@@ -410,11 +410,11 @@ impl WatchReader {
     fn end(&mut self, error: StreamError) -> StreamError {
         self.is_ended = true;
         self.open_watch = None;
-        self.set_condition(Condition::Stopped, error.to_string().into());
+        self.set_state(FreshnessState::Stopped, error.to_string().into());
         error
     }
 
-    fn expired(&self, why: Arc<str>) -> StreamError {
-        StreamError::Expired { resource: self.source.name(), version: self.position.clone(), why }
+    fn expired(&self, reason: Arc<str>) -> StreamError {
+        StreamError::Expired { resource: self.source.name(), version: self.position.clone(), reason }
     }
 }

@@ -240,13 +240,14 @@ impl ListReader {
         let failing = now.since(*self.failing_since.get_or_insert(now));
         let is_expired = failure.kind == FailureKind::Expired;
         if failing > PROGRESS_TIMEOUT || (is_expired && new_continue_token.is_none()) {
-            return Err(StreamError::Interrupted { resource, why: failure.why });
+            return Err(StreamError::Interrupted { resource, reason: failure.message });
         }
         if self.version.get().is_none() && !self.returned.is_empty() {
             // Without the version of the objects already returned, a retry at a later version could lose changes.
-            return Err(StreamError::Interrupted { resource, why: failure.why });
+            return Err(StreamError::Interrupted { resource, reason: failure.message });
         }
-        // A 410 for a continue token can contain another token, which continues the list at the server's latest version.
+        // A 410 for a continue token can contain another token, which continues the list at the server's latest
+        // version.
         if is_expired {
             self.continue_token = new_continue_token;
         }

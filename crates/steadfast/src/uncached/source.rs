@@ -23,7 +23,7 @@ use crate::transport::Reader;
 pub enum StreamError {
     /// The server does not have, or no longer has, all changes after a version.
     #[error(
-        "{resource}: the changes after version {version} are not available: {why}; list again, and continue from the version of the new list"
+        "{resource}: the changes after version {version} are not available: {reason}; list again, and continue from the version of the new list"
     )]
     Expired {
         /// Resource and scope.
@@ -31,31 +31,31 @@ pub enum StreamError {
         /// Version at which the watch was to resume.
         version: ResourceVersion,
         /// Message of the server.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// The server rejected the request: missing permission, unknown resource or an invalid selector.
-    #[error("{resource}: {why}")]
+    #[error("{resource}: {reason}")]
     Rejected {
         /// Resource and scope.
         resource: String,
         /// Message of the server, and the required permission.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// A list could not be completed and cannot be continued.
-    #[error("{resource}: the list was interrupted: {why}; list again")]
+    #[error("{resource}: the list was interrupted: {reason}; list again")]
     Interrupted {
         /// Resource and scope.
         resource: String,
         /// The last error.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
     /// One object cannot be decoded. The stream continues with the next.
-    #[error("{resource}: {why}")]
+    #[error("{resource}: {reason}")]
     Unreadable {
         /// Resource and scope.
         resource: String,
         /// Identity of the object and the decode error, without contents.
-        why: Arc<str>,
+        reason: Arc<str>,
     },
 }
 
@@ -107,14 +107,14 @@ impl StreamRequests {
         K::decode(object, &mut self.decoder).map_err(|error| self.unreadable(&error))
     }
 
-    pub(super) fn unreadable(&self, why: &impl ToString) -> StreamError {
-        StreamError::Unreadable { resource: self.name(), why: why.to_string().into() }
+    pub(super) fn unreadable(&self, reason: &impl ToString) -> StreamError {
+        StreamError::Unreadable { resource: self.name(), reason: reason.to_string().into() }
     }
 
     /// Returns the error that ends the stream, if `failure` is permanent: a retry would get the same response.
     pub(super) fn permanent_error(&self, failure: &Failure) -> Option<StreamError> {
         matches!(failure.kind, FailureKind::Denied | FailureKind::Invalid)
-            .then(|| StreamError::Rejected { resource: self.name(), why: failure.why.clone() })
+            .then(|| StreamError::Rejected { resource: self.name(), reason: failure.message.clone() })
     }
 }
 

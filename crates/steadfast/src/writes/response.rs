@@ -150,7 +150,7 @@ mod tests {
     use steadfast_core::ObjectKey;
 
     use super::*;
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
     use crate::writes::WriteTarget;
 
     fn after(method: &Method, name: Option<&str>, observe: impl FnOnce(WriteObserver)) -> Outcome {
@@ -161,7 +161,7 @@ mod tests {
             name: name.map(str::to_owned),
         };
         let write = Arc::new(Write::new(None, target, Outcome::Pending));
-        observe(WriteObserver::new(write.clone(), method, Arc::new(Local::over_tcp(1))));
+        observe(WriteObserver::new(write.clone(), method, Arc::new(LocalEnvironment::over_tcp(1))));
         write.outcome()
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let write = Arc::new(Write::new(None, target, Outcome::Pending));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let _current = runtime.enter();
-        let mut observer = WriteObserver::new(write.clone(), &Method::DELETE, Arc::new(Local::over_tcp(1)));
+        let mut observer = WriteObserver::new(write.clone(), &Method::DELETE, Arc::new(LocalEnvironment::over_tcp(1)));
         let response = r#"{"kind":"Namespace","metadata":{"name":"web","uid":"u","resourceVersion":"7","deletionTimestamp":"t"},
             "spec":{"finalizers":["kubernetes"]}}"#;
         observer.observe(response.as_bytes());

@@ -26,8 +26,13 @@ fn settings() -> ReflectorSettings {
     one_may_differ_in(1)
 }
 
-fn one_may_differ_in(delta_one_in: usize) -> ReflectorSettings {
-    ReflectorSettings { delta_relists: Some(true), delta_min_objects: 1, delta_one_in, ..ReflectorSettings::default() }
+fn one_may_differ_in(delta_objects_per_difference: usize) -> ReflectorSettings {
+    ReflectorSettings {
+        delta_relists: Some(true),
+        delta_min_objects: 1,
+        delta_objects_per_difference,
+        ..ReflectorSettings::default()
+    }
 }
 
 fn metadata_of(kind: &str, version: &str, items: &str) -> String {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast::environment::Socket;
-use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::local::{LocalEnvironment, Pipe};
 use steadfast::transport::Settings;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -70,7 +70,7 @@ impl Server {
     pub(crate) fn connection(&self, settings: Settings) -> Connection {
         let server = self.clone();
         let speak_http2 = settings.prior_knowledge;
-        let environment = Local::new(7, move |_, _| {
+        let environment = LocalEnvironment::new(7, move |_, _| {
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             let server = server.clone();
             tokio::spawn(async move {

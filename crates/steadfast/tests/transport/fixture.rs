@@ -15,7 +15,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast::connection::SendError;
-use steadfast::environment::local::Local;
+use steadfast::environment::local::LocalEnvironment;
 use steadfast::environment::{SharedEnvironment, Socket};
 use steadfast::transport::{ResponseBody, Settings};
 use steadfast_apiserver::ApiServer;
@@ -61,7 +61,7 @@ pub(crate) fn connection_with_dialer<F>(
 where
     F: Future<Output = io::Result<Box<dyn Socket>>> + Send + 'static,
 {
-    let environment: SharedEnvironment = Arc::new(Local::new(1, move |_, _| Box::pin(dial())));
+    let environment: SharedEnvironment = Arc::new(LocalEnvironment::new(1, move |_, _| Box::pin(dial())));
     Connection::builder(config).environment(environment).settings(settings).build().expect("a connection")
 }
 

@@ -143,8 +143,8 @@ async fn peer_without_ping_responses_is_dead() {
     assert!(error.to_string().contains("sent no response within 30.0 s"), "{error}");
     // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
     sleep(Duration::from_secs(25)).await;
-    let why: Vec<String> = peer.connection.recently_closed().into_iter().map(|ended| ended.why).collect();
-    assert_eq!(why, ["no response to a ping within 20 s, although data arrives"]);
+    let reason: Vec<String> = peer.connection.recently_closed().into_iter().map(|ended| ended.reason).collect();
+    assert_eq!(reason, ["no response to a ping within 20 s, although data arrives"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast::connection::SendError;
 use steadfast::environment::SharedEnvironment;
-use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::local::{LocalEnvironment, Pipe};
 use steadfast::transport::{Settings, TransportError};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
@@ -68,7 +68,7 @@ impl Network {
     async fn connection(&self, server: &ApiServer, addresses: &[&str]) -> Connection {
         let addresses: Vec<IpAddr> = addresses.iter().map(|name| name.parse().expect("an address")).collect();
         let (network, dialer) = (self.clone(), server.dialer());
-        let environment = Local::new(1, move |host, _| {
+        let environment = LocalEnvironment::new(1, move |host, _| {
             let address: IpAddr = host.parse().expect("an address");
             network.dialled.lock().push((address, Instant::now()));
             let machine = network.machines.lock()[&address];
@@ -214,7 +214,8 @@ async fn error_names_every_failed_address() {
 
     let mut other = config(&server).await;
     other.cluster_url = "http://nowhere.example:6443".parse().expect("a URL");
-    let none = Local::new(1, |_, _| Box::pin(pending())).with_names(|_| Err(io::Error::other("no such name")));
+    let none =
+        LocalEnvironment::new(1, |_, _| Box::pin(pending())).with_names(|_| Err(io::Error::other("no such name")));
     let connection = Connection::builder(other).environment(Arc::new(none)).build().expect("a connection");
     let error = body_text(&connection, get_request(PODS)).await.expect_err("the name has no address");
     assert!(error.to_string().contains("cannot resolve \"nowhere.example\""), "{error}");

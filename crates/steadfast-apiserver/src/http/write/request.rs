@@ -8,7 +8,7 @@ use crate::http::options::Query;
 use crate::http::payload;
 use crate::http::target::Target;
 use crate::status::Status;
-use crate::storage::{RequestProperties, Strictness, Verdicts, Warnings, WriteTarget};
+use crate::storage::{FieldValidation, RequestProperties, RuleResults, Warnings, WriteTarget};
 use crate::write_scope::{FieldManager, Part};
 
 /// Maximum length of a field manager's name in bytes.
@@ -32,7 +32,8 @@ pub(in crate::http) struct WriteRequest<'a> {
 impl WriteRequest<'_> {
     /// Returns the target. `options` is the kind of the options, if they are in the query.
     pub(in crate::http) fn write_target(&self, options: Option<&str>) -> Result<WriteTarget, Status> {
-        let strictness = options.map_or(Ok(Strictness::Ignore), |options| self.query.strictness(options))?;
+        let field_validation =
+            options.map_or(Ok(FieldValidation::Ignore), |options| self.query.field_validation(options))?;
         Ok(WriteTarget {
             resource: self.target.resource.clone(),
             namespace: self.target.namespace.clone().unwrap_or_default(),
@@ -41,10 +42,14 @@ impl WriteRequest<'_> {
             is_dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
             request: RequestProperties {
                 version: self.target.version.clone(),
-                strictness,
-                body_violations: if strictness == Strictness::Ignore { Vec::new() } else { self.body_violations() },
+                field_validation,
+                body_violations: if field_validation == FieldValidation::Ignore {
+                    Vec::new()
+                } else {
+                    self.body_violations()
+                },
                 warnings: Warnings::default(),
-                verdicts: Verdicts::default(),
+                rule_results: RuleResults::default(),
                 manager: options.map(|options| self.manager(options)).transpose()?,
             },
         })

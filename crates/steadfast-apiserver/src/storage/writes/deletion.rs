@@ -8,7 +8,7 @@ use super::super::{ObjectKey, State};
 use super::definitions;
 use super::dependents::Dependents;
 use super::kinds::{has_user_finalizers, holds_contents, is_definition, is_namespace, is_undeletable};
-use super::request::{Outcome, WriteTarget};
+use super::request::{WriteOutcome, WriteTarget};
 use crate::metadata;
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
@@ -23,8 +23,8 @@ pub(crate) struct Deletion {
 
 impl State {
     /// Deletes an object, or marks it as terminating if it has finalizers or contents.
-    pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<Outcome, Status> {
-        let resource = target.store().clone();
+    pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<WriteOutcome, Status> {
+        let resource = target.storage_resource().clone();
         let key = target.key();
         if is_undeletable(&resource, &target.name) {
             return Err(Status::forbidden(&resource, &target.name, "this namespace may not be deleted"));
@@ -42,7 +42,7 @@ impl State {
             // A dry run of a graceful deletion returns the terminating object.
             if target.is_dry_run {
                 let deleted = if is_graceful { Arc::new(self.terminating_form(&resource, &updated)) } else { existing };
-                return Ok(Outcome::Deleted(deleted));
+                return Ok(WriteOutcome::Deleted(deleted));
             }
             let existing =
                 if is_graceful { self.mark_terminating(&resource, &key, existing, &updated) } else { existing };
@@ -50,10 +50,10 @@ impl State {
             let revision = self.remove(&resource, &key, existing);
             // The response contains the revision of the deletion, like the event.
             metadata::set(&mut deleted, "resourceVersion", Some(revision.to_string().into()));
-            return Ok(Outcome::Deleted(Arc::new(deleted)));
+            return Ok(WriteOutcome::Deleted(Arc::new(deleted)));
         }
         if target.is_dry_run {
-            return Ok(Outcome::Stored(Arc::new(self.terminating_form(&resource, &updated))));
+            return Ok(WriteOutcome::Stored(Arc::new(self.terminating_form(&resource, &updated))));
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &updated);
         if is_namespace(&resource) {
@@ -65,7 +65,7 @@ impl State {
             self.delete_instances(&terminating);
             self.remove_empty_containers();
         }
-        Ok(Outcome::Stored(terminating))
+        Ok(WriteOutcome::Stored(terminating))
     }
 
     /// Deletes the contents of namespaces whose grace period has ended, and the namespaces without contents.

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::super::{ObjectKey, Patch, State};
-use super::request::{RequestProperties, Update, WriteTarget};
+use super::request::{Modification, RequestProperties, WriteTarget};
 use crate::conditions;
 use crate::int_or_percent::{self, Rounding};
 use crate::metadata;
@@ -23,7 +23,7 @@ impl State {
     /// decremented, if any.
     pub(crate) fn check_disruption(&self, target: &WriteTarget) -> Result<Option<String>, Status> {
         let not_found = || Status::not_found(target.group_resource(), &target.name);
-        let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
+        let found = self.latest(target.storage_resource(), &target.key()).and_then(|change| change.object.as_ref());
         let pod = found.ok_or_else(not_found)?;
         let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
         // A pod that is terminating, has not started or has finished is not healthy, so no budget protects it.
@@ -66,7 +66,9 @@ impl State {
 
     /// Returns the number of healthy pods, of required healthy pods, and of allowed evictions.
     fn count_pods(&self, target: &WriteTarget, budget: &Value) -> (i64, i64, i64) {
-        let pods = self.live(target.store(), Some(&target.namespace)).filter_map(|(_, change)| change.object.as_ref());
+        let pods = self
+            .live(target.storage_resource(), Some(&target.namespace))
+            .filter_map(|(_, change)| change.object.as_ref());
         let pods: Vec<_> = pods.filter(|pod| selector::matches(budget.pointer("/spec/selector"), pod)).collect();
         let pod_count = i64::try_from(pods.len()).unwrap_or(i64::MAX);
         let healthy =
@@ -103,7 +105,7 @@ impl State {
             request: RequestProperties::default(),
         };
         let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": remaining}}));
-        self.update(&target, &Update::Patch(patch)).map(drop)
+        self.update(&target, &Modification::Patch(patch)).map(drop)
     }
 }
 

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::super::{ObjectKey, Patch};
-use super::verdicts::Verdicts;
-use crate::apply::Tracking;
+use super::rule_results::RuleResults;
+use crate::apply::FieldManagement;
 use crate::resources::{Definition, GroupResource, ServedResource};
 use crate::write_scope::{FieldManager, Part};
 
@@ -36,8 +36,8 @@ impl WriteTarget {
     }
 
     /// Returns the collection of the object.
-    pub(super) fn store(&self) -> &GroupResource {
-        self.resource.store()
+    pub(super) fn storage_resource(&self) -> &GroupResource {
+        self.resource.storage_resource()
     }
 
     /// Returns the version of the write.
@@ -47,9 +47,9 @@ impl WriteTarget {
 
     /// Returns the field management of the write at the timestamp `now`. Returns `None` for writes that bypass the API,
     /// which have no manager.
-    pub(super) fn tracking<'a>(&'a self, now: &'a str) -> Option<Tracking<'a>> {
+    pub(super) fn field_management<'a>(&'a self, now: &'a str) -> Option<FieldManagement<'a>> {
         let manager = self.request.manager.as_ref()?;
-        Some(Tracking::new(&self.resource, self.part, self.version(), manager, now))
+        Some(FieldManagement::new(&self.resource, self.part, self.version(), manager, now))
     }
 
     /// Returns the definition of a custom resource.
@@ -63,13 +63,13 @@ impl WriteTarget {
 pub(crate) struct RequestProperties {
     /// Version in the path; empty for the stored version.
     pub(crate) version: String,
-    pub(crate) strictness: Strictness,
+    pub(crate) field_validation: FieldValidation,
     /// Errors about duplicate fields in the body, which the decoded object no longer contains.
     pub(crate) body_violations: Vec<String>,
     /// Warnings for the client.
     pub(crate) warnings: Warnings,
     /// Result of the CEL validation rules for the write.
-    pub(crate) verdicts: Verdicts,
+    pub(crate) rule_results: RuleResults,
     /// Manager of the written fields; `None` for writes that bypass the API, which have no manager.
     pub(crate) manager: Option<FieldManager>,
 }
@@ -90,7 +90,7 @@ impl Warnings {
 
 /// Treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Strictness {
+pub(crate) enum FieldValidation {
     /// The fields are dropped.
     #[default]
     Ignore,
@@ -102,7 +102,7 @@ pub(crate) enum Strictness {
 
 /// Change of an object.
 #[derive(Clone, Debug)]
-pub(crate) enum Update {
+pub(crate) enum Modification {
     /// Replacement.
     Replace(Value),
     /// Patch of the existing object.
@@ -113,14 +113,14 @@ pub(crate) enum Update {
 
 /// Result of a write.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum WriteOutcome {
     /// The stored object.
     Stored(Arc<Value>),
     /// Last state of the deleted object.
     Deleted(Arc<Value>),
 }
 
-impl Outcome {
+impl WriteOutcome {
     pub(crate) fn object(&self) -> &Arc<Value> {
         match self {
             Self::Stored(object) | Self::Deleted(object) => object,

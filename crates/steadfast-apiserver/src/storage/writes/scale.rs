@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::State;
-use super::request::{Update, WriteTarget};
+use super::request::{Modification, WriteTarget};
 use super::scale_fields::{integer_at, path_steps, value_at};
 use super::{unknown, validation};
 use crate::cause::Cause;
@@ -23,25 +23,27 @@ const NO_REPLICAS: i64 = i32::MIN as i64;
 
 impl State {
     /// Scales an object. Returns its new scale.
-    pub(crate) fn rescale(&mut self, target: &WriteTarget, update: &Update) -> Result<Value, Status> {
+    pub(crate) fn rescale(&mut self, target: &WriteTarget, update: &Modification) -> Result<Value, Status> {
         let resource = Arc::clone(&target.resource);
         let not_found = || Status::not_found(&resource.name, &target.name);
         let paths = resource.scale(target.version()).ok_or_else(not_found)?;
         let sent_scale = match update {
-            Update::Replace(scale) | Update::Applied(scale) => Some(check_sent_scale(target, scale.clone())?),
-            Update::Patch(_) => None,
+            Modification::Replace(scale) | Modification::Applied(scale) => {
+                Some(check_sent_scale(target, scale.clone())?)
+            }
+            Modification::Patch(_) => None,
         };
         let stored = self.latest(&resource.name, &target.key()).and_then(|change| change.object.clone());
         let existing = resource.view(&stored.ok_or_else(not_found)?, target.version());
         let mut scale = match (update, sent_scale) {
-            (Update::Patch(patch), _) => {
+            (Modification::Patch(patch), _) => {
                 // The placeholder makes an absent number visible to the patch, which may remove the number.
                 check_sent_scale(target, patch.apply(&scale_object(&resource, &paths, &existing, NO_REPLICAS)?)?)?
             }
             (_, sent_scale) => sent_scale.unwrap_or_default(),
         };
         if let Some(detail) = types::type_mismatch(SCALE_API_VERSION, "Scale", &scale) {
-            return Err(if let Update::Patch(_) = update {
+            return Err(if let Modification::Patch(_) = update {
                 validation::invalid_patch_result(&scale, &detail)
             } else {
                 validation::undecodable_object("Scale", "v1", detail)
@@ -51,7 +53,7 @@ impl State {
         let unknown = types::prune(SCALE_API_VERSION, "Scale", &mut scale);
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
         match update {
-            Update::Patch(_) => unknown::check_patched(target, &unpruned, unknown)?,
+            Modification::Patch(_) => unknown::check_patched(target, &unpruned, unknown)?,
             _ => unknown::check_scale(target, unknown)?,
         }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
@@ -81,7 +83,7 @@ impl State {
         if let Some(manager) = &mut target.request.manager {
             manager.subresource = "scale";
         }
-        let outcome = self.update(&target, &Update::Replace(object))?;
+        let outcome = self.update(&target, &Modification::Replace(object))?;
         scale_object(&resource, &paths, &resource.view(outcome.object(), target.version()), 0)
     }
 }

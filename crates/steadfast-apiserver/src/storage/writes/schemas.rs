@@ -60,7 +60,7 @@ pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&V
         // Rules assume a valid structure, so structural errors prevent their evaluation.
         if causes.iter().any(schema::is_blocking) {
             causes.push(schema::skipped_rules_cause());
-        } else if let Some(verdict) = target.request.verdicts.about(definition, target.version(), object, before) {
+        } else if let Some(verdict) = target.request.rule_results.about(definition, target.version(), object, before) {
             causes.extend(verdict.causes);
             target.request.warnings.add(verdict.warnings);
         }

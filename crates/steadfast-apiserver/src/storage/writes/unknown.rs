@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::request::{Strictness, WriteTarget};
+use super::request::{FieldValidation, WriteTarget};
 use super::validation;
 use crate::status::Status;
 
@@ -50,10 +50,10 @@ fn report_violations(
     violations: Vec<String>,
     rejection: impl FnOnce(String) -> Status,
 ) -> Result<(), Status> {
-    match target.request.strictness {
-        Strictness::Strict if !violations.is_empty() => return Err(rejection(violations.join(", "))),
-        Strictness::Warn => target.request.warnings.add(violations),
-        Strictness::Strict | Strictness::Ignore => {}
+    match target.request.field_validation {
+        FieldValidation::Strict if !violations.is_empty() => return Err(rejection(violations.join(", "))),
+        FieldValidation::Warn => target.request.warnings.add(violations),
+        FieldValidation::Strict | FieldValidation::Ignore => {}
     }
     Ok(())
 }

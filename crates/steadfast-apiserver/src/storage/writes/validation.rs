@@ -99,7 +99,7 @@ pub(super) fn invalid_patch_result(object: &Value, detail: &str) -> Status {
 /// Rejects a write with its violations, if any.
 pub(super) fn reject(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
     // A pending CEL validation ends the attempt without any change. The status is never sent.
-    if target.request.verdicts.is_pending() {
+    if target.request.rule_results.is_pending() {
         // The next attempt replaces this status.
         return Err(Status::of_code(500).with_message("the rules of the object have not been evaluated"));
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::changes::path::{Path, Segment};
-use crate::changes::phrases::{Phrases, Tone, find_condition, list, text};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, find_condition, list, text};
 
 /// Path of the conditions.
 const CONDITIONS_PATTERN: &str = "status/conditions";
@@ -13,26 +13,26 @@ const BAD_SUFFIXES: [&str; 8] =
     ["Pressure", "Unavailable", "Failed", "Failure", "Stalled", "Degraded", "FailureTarget", "Suspended"];
 
 /// Describes the changed conditions that no phrase describes yet.
-pub(super) fn describe(phrases: &mut Phrases<'_>) {
-    let taken = phrases.take_changes(CONDITIONS_PATTERN);
+pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
+    let taken = description.take_changes(CONDITIONS_PATTERN);
     if taken.is_empty() {
         return;
     }
     // Conditions without unique types are one value; all of them are then compared.
     let types: Option<Vec<&Value>> = taken.iter().map(|change| type_of(&change.path)).collect();
     let is_changed = |kind: &str| types.as_ref().is_none_or(|types| types.iter().any(|taken| **taken == *kind));
-    let (old, new) = (list(phrases.old, CONDITIONS_PATTERN), list(phrases.new, CONDITIONS_PATTERN));
+    let (old, new) = (list(description.old, CONDITIONS_PATTERN), list(description.new, CONDITIONS_PATTERN));
     for condition in new {
         let kind = text(condition, "type");
         let before = find_condition(old, kind);
         if is_changed(kind) && before != Some(condition) {
-            describe_transition(phrases, kind, before, condition);
+            describe_transition(description, kind, before, condition);
         }
     }
     for condition in old {
         let kind = text(condition, "type");
         if is_changed(kind) && find_condition(new, kind).is_none() {
-            phrases.say(Tone::Neutral, format!("condition {kind} removed"));
+            description.add(HealthEffect::Neutral, format!("condition {kind} removed"));
         }
     }
 }
@@ -45,30 +45,35 @@ fn type_of<'a>(path: &Path<'a>) -> Option<&'a Value> {
     }
 }
 
-fn describe_transition(phrases: &mut Phrases<'_>, kind: &str, before: Option<&Value>, condition: &Value) {
+fn describe_transition(
+    description: &mut DescriptionBuilder<'_>,
+    kind: &str,
+    before: Option<&Value>,
+    condition: &Value,
+) {
     // The condition of a certificate request has no status; it exists only if it is true.
     let status = |condition: &Value| condition.get("status").and_then(Value::as_str).unwrap_or("True").to_owned();
     let (new, reason) = (status(condition), text(condition, "reason"));
     let in_brackets = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     let Some(before) = before else {
-        return phrases.say(tone_of(kind, &new), format!("{kind} {new}{}", in_brackets(reason)));
+        return description.add(effect_of(kind, &new), format!("{kind} {new}{}", in_brackets(reason)));
     };
     let (old, reason_before) = (status(before), text(before, "reason"));
     if old != new {
-        phrases.say(tone_of(kind, &new), format!("{kind} {old}→{new}{}", in_brackets(reason)));
+        description.add(effect_of(kind, &new), format!("{kind} {old}→{new}{}", in_brackets(reason)));
     } else if reason != reason_before {
         let reasons = [reason_before, reason].map(|reason| if reason.is_empty() { "none" } else { reason });
-        phrases.say(Tone::Neutral, format!("{kind} {new} ({}→{})", reasons[0], reasons[1]));
+        description.add(HealthEffect::Neutral, format!("{kind} {new} ({}→{})", reasons[0], reasons[1]));
     } else if text(condition, "message") != text(before, "message") {
-        phrases.say_minor(format!("{kind} {new}: {}", text(condition, "message")));
+        description.add_fallback(format!("{kind} {new}: {}", text(condition, "message")));
     }
 }
 
-fn tone_of(kind: &str, status: &str) -> Tone {
+fn effect_of(kind: &str, status: &str) -> HealthEffect {
     let is_bad_if_true = BAD_SUFFIXES.iter().any(|suffix| kind.ends_with(suffix));
     match (status, is_bad_if_true) {
-        ("True", false) | ("False", true) => Tone::Good,
-        ("False", false) | ("True", true) => Tone::Bad,
-        _ => Tone::Neutral,
+        ("True", false) | ("False", true) => HealthEffect::Improved,
+        ("False", false) | ("True", true) => HealthEffect::Degraded,
+        _ => HealthEffect::Neutral,
     }
 }

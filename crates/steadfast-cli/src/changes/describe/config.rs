@@ -6,18 +6,18 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::changes::diff::Change;
-use crate::changes::phrases::{Phrases, Tone, by_path};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, by_path};
 use crate::changes::secrets::HIDDEN;
 
-pub(super) fn describe_data(phrases: &mut Phrases<'_>) {
+pub(super) fn describe_data(description: &mut DescriptionBuilder<'_>) {
     for field in ["data", "binaryData", "stringData"] {
-        for change in phrases.take_changes(field) {
-            let (tone, text) = (Tone::Neutral, describe_entry(change));
-            phrases.say(tone, text);
+        for change in description.take_changes(field) {
+            let (effect, text) = (HealthEffect::Neutral, describe_entry(change));
+            description.add(effect, text);
         }
     }
-    if phrases.take_changed("immutable") {
-        phrases.say(Tone::Neutral, "immutable");
+    if description.consume_changed("immutable") {
+        description.add(HealthEffect::Neutral, "immutable");
     }
 }
 

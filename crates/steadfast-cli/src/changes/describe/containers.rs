@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::changes::phrases::{Phrases, Tone, at, list, text, transition};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, list, text, transition};
 use crate::changes::value_text::{images, short};
 
 /// Lists of containers, with the noun for each.
@@ -12,10 +12,10 @@ const CONTAINER_LISTS: [(&str, &str); 3] =
     [("containers", "container"), ("initContainers", "init container"), ("ephemeralContainers", "ephemeral container")];
 
 /// Describes the containers of the pod's specification at `specification`, such as `spec/template/spec`.
-pub(super) fn describe(phrases: &mut Phrases<'_>, specification: &str) {
+pub(super) fn describe(description: &mut DescriptionBuilder<'_>, specification: &str) {
     for (list_name, noun) in CONTAINER_LISTS {
         let pattern = format!("{specification}/{list_name}");
-        let (old, new) = (list(phrases.old, &pattern), list(phrases.new, &pattern));
+        let (old, new) = (list(description.old, &pattern), list(description.new, &pattern));
         if old == new {
             continue;
         }
@@ -23,32 +23,32 @@ pub(super) fn describe(phrases: &mut Phrases<'_>, specification: &str) {
             list.iter().map(|container| text(container, "name").to_owned()).collect()
         };
         let (old_names, new_names) = (names(old), names(new));
-        phrases.say_set_change(noun, &old_names, &new_names);
+        description.add_set_change(noun, &old_names, &new_names);
         for name in old_names.symmetric_difference(&new_names) {
-            phrases.mark_element_described(&pattern, "name", name);
+            description.mark_element_described(&pattern, "name", name);
         }
         for container in new {
             let name = text(container, "name");
             if let Some(before) = old.iter().find(|before| text(before, "name") == name) {
-                describe_container(phrases, name, before, container);
+                describe_container(description, name, before, container);
             }
         }
         for field in ["image", "env/[]/value", "resources"] {
-            phrases.take_changed(&format!("{pattern}/[]/{field}"));
+            description.consume_changed(&format!("{pattern}/[]/{field}"));
         }
     }
-    if phrases.take_changed(&format!("{specification}/nodeSelector")) {
+    if description.consume_changed(&format!("{specification}/nodeSelector")) {
         let pattern = format!("{specification}/nodeSelector");
-        let (old, new) = (short(at(phrases.old, &pattern)), short(at(phrases.new, &pattern)));
-        phrases.say(Tone::Neutral, transition("node selector", &old, &new));
+        let (old, new) = (short(at(description.old, &pattern)), short(at(description.new, &pattern)));
+        description.add(HealthEffect::Neutral, transition("node selector", &old, &new));
     }
 }
 
-fn describe_container(phrases: &mut Phrases<'_>, name: &str, old: &Value, new: &Value) {
+fn describe_container(description: &mut DescriptionBuilder<'_>, name: &str, old: &Value, new: &Value) {
     let (old_image, new_image) = (text(old, "image"), text(new, "image"));
     if old_image != new_image {
         let (old_image, new_image) = images(old_image, new_image);
-        phrases.say(Tone::Neutral, transition(&format!("image {name}"), &old_image, &new_image));
+        description.add(HealthEffect::Neutral, transition(&format!("image {name}"), &old_image, &new_image));
     }
     let (old_env, new_env) = (list(old, "env"), list(new, "env"));
     for variable in new_env {
@@ -56,7 +56,10 @@ fn describe_container(phrases: &mut Phrases<'_>, name: &str, old: &Value, new: &
         let Some(before) = old_env.iter().find(|before| text(before, "name") == variable_name) else { continue };
         let (old, new) = (before.get("value"), variable.get("value"));
         if old != new {
-            phrases.say(Tone::Neutral, transition(&format!("env {name} {variable_name}"), &short(old), &short(new)));
+            description.add(
+                HealthEffect::Neutral,
+                transition(&format!("env {name} {variable_name}"), &short(old), &short(new)),
+            );
         }
     }
     for kind in ["requests", "limits"] {
@@ -68,7 +71,7 @@ fn describe_container(phrases: &mut Phrases<'_>, name: &str, old: &Value, new: &
             let (old, new) = (value(old), value(new));
             if old != new {
                 let label = format!("{name} {} {resource}", kind.trim_end_matches('s'));
-                phrases.say(Tone::Neutral, transition(&label, &short(old.as_ref()), &short(new.as_ref())));
+                description.add(HealthEffect::Neutral, transition(&label, &short(old.as_ref()), &short(new.as_ref())));
             }
         }
     }

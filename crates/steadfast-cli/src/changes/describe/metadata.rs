@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, at, difference, list, text, texts, transition};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, difference, list, text, texts, transition};
 use crate::changes::value_text::short;
 
 /// Annotations that tools write in addition to the change itself.
@@ -12,55 +12,58 @@ const BOOKKEEPING_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/max-replicas"];
 
 /// Describes the start of a deletion.
-pub(super) fn describe_lifecycle(phrases: &mut Phrases<'_>) {
-    if !phrases.take_changed("metadata/deletionTimestamp") {
+pub(super) fn describe_lifecycle(description: &mut DescriptionBuilder<'_>) {
+    if !description.consume_changed("metadata/deletionTimestamp") {
         return;
     }
-    phrases.take_changed("metadata/deletionGracePeriodSeconds");
-    if at(phrases.old, "metadata/deletionTimestamp").is_some() {
-        return phrases.say_minor("deletion time changed");
+    description.consume_changed("metadata/deletionGracePeriodSeconds");
+    if at(description.old, "metadata/deletionTimestamp").is_some() {
+        return description.add_fallback("deletion time changed");
     }
-    let grace = at(phrases.new, "metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let grace = at(description.new, "metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let grace = grace.filter(|grace| *grace > 0).map(|grace| format!("grace period {grace} s"));
-    let finalizers = list(phrases.new, "metadata/finalizers").iter().filter_map(Value::as_str);
+    let finalizers = list(description.new, "metadata/finalizers").iter().filter_map(Value::as_str);
     let finalizers: Vec<&str> = finalizers.collect();
     let wait = (!finalizers.is_empty()).then(|| format!("waits for {}", finalizers.join(", ")));
     let details: Vec<String> = grace.into_iter().chain(wait).collect();
     let suffix = if details.is_empty() { String::new() } else { format!(" ({})", details.join("; ")) };
-    phrases.say(Tone::Bad, format!("deletion requested{suffix}"));
+    description.add(HealthEffect::Degraded, format!("deletion requested{suffix}"));
 }
 
 /// Describes the other metadata.
-pub(super) fn describe(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("metadata/finalizers") {
-        let (old, new) = (texts(phrases.old, "metadata/finalizers"), texts(phrases.new, "metadata/finalizers"));
-        phrases.say_set_change("finalizer", &old, &new);
+pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("metadata/finalizers") {
+        let (old, new) = (texts(description.old, "metadata/finalizers"), texts(description.new, "metadata/finalizers"));
+        description.add_set_change("finalizer", &old, &new);
     }
-    if phrases.take_changed("metadata/ownerReferences") {
+    if description.consume_changed("metadata/ownerReferences") {
         let owners = |object: &Value| -> BTreeSet<String> {
             let owners = list(object, "metadata/ownerReferences").iter();
             owners.map(|owner| format!("{}/{}", text(owner, "kind"), text(owner, "name"))).collect()
         };
-        let (old, new) = (owners(phrases.old), owners(phrases.new));
+        let (old, new) = (owners(description.old), owners(description.new));
         match difference("owner", &old, &new) {
-            Some(text) => phrases.say(Tone::Neutral, text),
-            None => phrases.say_minor("owner reference changed"),
+            Some(text) => description.add(HealthEffect::Neutral, text),
+            None => description.add_fallback("owner reference changed"),
         }
     }
-    for change in phrases.take_changes("metadata/labels") {
+    for change in description.take_changes("metadata/labels") {
         let name = change.path.last_field().unwrap_or_default();
-        phrases.say(Tone::Neutral, pair_change("label", name, change.old.as_deref(), change.new.as_deref()));
+        description
+            .add(HealthEffect::Neutral, pair_change("label", name, change.old.as_deref(), change.new.as_deref()));
     }
-    for change in phrases.take_changes("metadata/annotations") {
+    for change in description.take_changes("metadata/annotations") {
         let name = change.path.last_field().unwrap_or_default();
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         match name {
             "deployment.kubernetes.io/revision" => {
-                phrases.say(Tone::Neutral, transition("revision", &short(old), &short(new)));
+                description.add(HealthEffect::Neutral, transition("revision", &short(old), &short(new)));
             }
-            "kubernetes.io/change-cause" => phrases.say(Tone::Neutral, format!("cause {}", short(new))),
-            name if BOOKKEEPING_ANNOTATIONS.contains(&name) => phrases.say_minor(format!("annotation {name} changed")),
-            name => phrases.say(Tone::Neutral, pair_change("annotation", name, old, new)),
+            "kubernetes.io/change-cause" => description.add(HealthEffect::Neutral, format!("cause {}", short(new))),
+            name if BOOKKEEPING_ANNOTATIONS.contains(&name) => {
+                description.add_fallback(format!("annotation {name} changed"));
+            }
+            name => description.add(HealthEffect::Neutral, pair_change("annotation", name, old, new)),
         }
     }
 }

@@ -4,40 +4,40 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, at, list, text, texts, transition};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, list, text, texts, transition};
 use crate::changes::value_text::short;
 
-pub(super) fn describe_service(phrases: &mut Phrases<'_>) {
-    phrases.say_field_change("type", "spec/type");
-    phrases.say_field_change("address", "spec/clusterIP");
-    phrases.take_changed("spec/clusterIPs");
-    phrases.say_field_change("external name", "spec/externalName");
-    if phrases.take_changed("spec/ports") {
-        let (old, new) = (ports(phrases.old), ports(phrases.new));
-        phrases.say_set_change("port", &old, &new);
+pub(super) fn describe_service(description: &mut DescriptionBuilder<'_>) {
+    description.add_field_change("type", "spec/type");
+    description.add_field_change("address", "spec/clusterIP");
+    description.consume_changed("spec/clusterIPs");
+    description.add_field_change("external name", "spec/externalName");
+    if description.consume_changed("spec/ports") {
+        let (old, new) = (ports(description.old), ports(description.new));
+        description.add_set_change("port", &old, &new);
     }
-    if phrases.take_changed("spec/selector") {
-        let (old, new) = (selector(phrases.old), selector(phrases.new));
-        phrases.say(Tone::Neutral, transition("selector", &old, &new));
+    if description.consume_changed("spec/selector") {
+        let (old, new) = (selector(description.old), selector(description.new));
+        description.add(HealthEffect::Neutral, transition("selector", &old, &new));
     }
-    describe_load_balancer(phrases);
+    describe_load_balancer(description);
 }
 
-pub(super) fn describe_ingress(phrases: &mut Phrases<'_>) {
+pub(super) fn describe_ingress(description: &mut DescriptionBuilder<'_>) {
     let hosts = |object: &Value| -> BTreeSet<String> {
         list(object, "spec/rules").iter().map(|rule| text(rule, "host").to_owned()).collect()
     };
-    let (old, new) = (hosts(phrases.old), hosts(phrases.new));
-    phrases.say_set_change("host", &old, &new);
+    let (old, new) = (hosts(description.old), hosts(description.new));
+    description.add_set_change("host", &old, &new);
     for host in old.symmetric_difference(&new) {
-        phrases.mark_element_described("spec/rules", "host", host);
+        description.mark_element_described("spec/rules", "host", host);
     }
-    phrases.say_field_change("class", "spec/ingressClassName");
-    describe_load_balancer(phrases);
+    description.add_field_change("class", "spec/ingressClassName");
+    describe_load_balancer(description);
 }
 
-fn describe_load_balancer(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("status/loadBalancer") {
+fn describe_load_balancer(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("status/loadBalancer") {
         let addresses = |object: &Value| -> BTreeSet<String> {
             let entries = list(object, "status/loadBalancer/ingress").iter();
             let address = |entry: &Value| {
@@ -46,8 +46,8 @@ fn describe_load_balancer(phrases: &mut Phrases<'_>) {
             };
             entries.map(address).collect()
         };
-        let (old, new) = (addresses(phrases.old), addresses(phrases.new));
-        phrases.say_set_change("load balancer", &old, &new);
+        let (old, new) = (addresses(description.old), addresses(description.new));
+        description.add_set_change("load balancer", &old, &new);
     }
 }
 
@@ -83,8 +83,8 @@ impl Addresses {
     }
 }
 
-pub(super) fn describe_endpoints(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("subsets") {
+pub(super) fn describe_endpoints(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("subsets") {
         let read_addresses = |object: &Value| {
             let mut addresses = Addresses::default();
             for subset in list(object, "subsets") {
@@ -94,16 +94,16 @@ pub(super) fn describe_endpoints(phrases: &mut Phrases<'_>) {
             }
             addresses
         };
-        let (old, new) = (read_addresses(phrases.old), read_addresses(phrases.new));
-        describe_addresses(phrases, &old, &new);
+        let (old, new) = (read_addresses(description.old), read_addresses(description.new));
+        describe_addresses(description, &old, &new);
         if old.all() == new.all() && old.ready == new.ready {
-            phrases.say_minor("ports or targets of endpoints changed");
+            description.add_fallback("ports or targets of endpoints changed");
         }
     }
 }
 
-pub(super) fn describe_endpoint_slice(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("endpoints") {
+pub(super) fn describe_endpoint_slice(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("endpoints") {
         let read_addresses = |object: &Value| {
             let mut addresses = Addresses::default();
             for endpoint in list(object, "endpoints") {
@@ -119,39 +119,39 @@ pub(super) fn describe_endpoint_slice(phrases: &mut Phrases<'_>) {
             }
             addresses
         };
-        let (old, new) = (read_addresses(phrases.old), read_addresses(phrases.new));
-        describe_addresses(phrases, &old, &new);
+        let (old, new) = (read_addresses(description.old), read_addresses(description.new));
+        describe_addresses(description, &old, &new);
         let is_equal = old.ready == new.ready && old.not_ready == new.not_ready && old.terminating == new.terminating;
         if is_equal {
-            phrases.say_minor("details of endpoints changed");
+            description.add_fallback("details of endpoints changed");
         }
     }
-    if phrases.take_changed("ports") {
+    if description.consume_changed("ports") {
         let ports = |object: &Value| -> BTreeSet<String> {
             list(object, "ports").iter().map(|port| short(at(port, "port"))).collect()
         };
-        let (old, new) = (ports(phrases.old), ports(phrases.new));
-        phrases.say_set_change("port", &old, &new);
+        let (old, new) = (ports(description.old), ports(description.new));
+        description.add_set_change("port", &old, &new);
     }
 }
 
-fn describe_addresses(phrases: &mut Phrases<'_>, old: &Addresses, new: &Addresses) {
+fn describe_addresses(description: &mut DescriptionBuilder<'_>, old: &Addresses, new: &Addresses) {
     let (before, now) = (old.all(), new.all());
-    phrases.say_set_change("endpoints", &before, &now);
+    description.add_set_change("endpoints", &before, &now);
     let kept = |set: &BTreeSet<String>| -> BTreeSet<String> { set.intersection(&before).cloned().collect() };
-    for (label, tone, set, set_before) in [
-        ("ready", Tone::Good, &new.ready, &old.ready),
-        ("not ready", Tone::Bad, &new.not_ready, &old.not_ready),
-        ("terminating", Tone::Bad, &new.terminating, &old.terminating),
+    for (label, effect, set, set_before) in [
+        ("ready", HealthEffect::Improved, &new.ready, &old.ready),
+        ("not ready", HealthEffect::Degraded, &new.not_ready, &old.not_ready),
+        ("terminating", HealthEffect::Degraded, &new.terminating, &old.terminating),
     ] {
         let now_in_state: Vec<String> = kept(set).difference(set_before).cloned().collect();
         if !now_in_state.is_empty() {
-            phrases.say(tone, format!("{label}: {}", now_in_state.join(" ")));
+            description.add(effect, format!("{label}: {}", now_in_state.join(" ")));
         }
     }
     // A new endpoint is ready unless stated otherwise.
     let not_ready: Vec<&String> = new.not_ready.difference(&before).collect();
     if !not_ready.is_empty() {
-        phrases.say_minor(format!("{} not ready", not_ready.len()));
+        description.add_fallback(format!("{} not ready", not_ready.len()));
     }
 }

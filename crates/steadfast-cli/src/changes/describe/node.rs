@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{Phrases, Tone, flag, list, text, transition};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, flag, list, text, transition};
 use crate::changes::value_text::short;
 
 /// Taints that start a drain, with the tool that sets each.
@@ -18,59 +18,61 @@ const DRAIN_TAINTS: [(&str, &str); 4] = [
 /// Taint that follows from a cordon.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-pub(super) fn describe(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("spec/unschedulable") {
-        let is_cordoned = flag(phrases.new, "spec/unschedulable");
-        let (tone, text) = if is_cordoned { (Tone::Bad, "cordoned") } else { (Tone::Good, "uncordoned") };
-        phrases.say(tone, text);
+pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("spec/unschedulable") {
+        let is_cordoned = flag(description.new, "spec/unschedulable");
+        let (effect, text) =
+            if is_cordoned { (HealthEffect::Degraded, "cordoned") } else { (HealthEffect::Improved, "uncordoned") };
+        description.add(effect, text);
     }
-    describe_taints(phrases);
+    describe_taints(description);
     for kind in ["capacity", "allocatable"] {
-        for change in phrases.take_changes(&format!("status/{kind}")) {
+        for change in description.take_changes(&format!("status/{kind}")) {
             let resource = change.path.last_field().unwrap_or_default();
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
-            phrases.say(Tone::Neutral, transition(&format!("{kind} {resource}"), &short(old), &short(new)));
+            description.add(HealthEffect::Neutral, transition(&format!("{kind} {resource}"), &short(old), &short(new)));
         }
     }
-    phrases.say_field_change("kubelet", "status/nodeInfo/kubeletVersion");
-    phrases.say_field_change("kernel", "status/nodeInfo/kernelVersion");
-    phrases.say_field_change("runtime", "status/nodeInfo/containerRuntimeVersion");
-    if phrases.take_changed("status/addresses") {
-        let (old, new) = (addresses(phrases.old), addresses(phrases.new));
-        phrases.say_set_change("address", &old, &new);
+    description.add_field_change("kubelet", "status/nodeInfo/kubeletVersion");
+    description.add_field_change("kernel", "status/nodeInfo/kernelVersion");
+    description.add_field_change("runtime", "status/nodeInfo/containerRuntimeVersion");
+    if description.consume_changed("status/addresses") {
+        let (old, new) = (addresses(description.old), addresses(description.new));
+        description.add_set_change("address", &old, &new);
     }
-    if phrases.take_changed("status/images") {
-        let (old, new) = (list(phrases.old, "status/images").len(), list(phrases.new, "status/images").len());
-        phrases.say_minor(format!("images {old}→{new}"));
+    if description.consume_changed("status/images") {
+        let (old, new) = (list(description.old, "status/images").len(), list(description.new, "status/images").len());
+        description.add_fallback(format!("images {old}→{new}"));
     }
-    if phrases.take_changed("status/volumesAttached") | phrases.take_changed("status/volumesInUse") {
-        let (old, new) = (volumes(phrases.old), volumes(phrases.new));
-        phrases.say_set_change("volume", &old, &new);
+    if description.consume_changed("status/volumesAttached") | description.consume_changed("status/volumesInUse") {
+        let (old, new) = (volumes(description.old), volumes(description.new));
+        description.add_set_change("volume", &old, &new);
     }
 }
 
-fn describe_taints(phrases: &mut Phrases<'_>) {
-    if !phrases.take_changed("spec/taints") {
+fn describe_taints(description: &mut DescriptionBuilder<'_>) {
+    if !description.consume_changed("spec/taints") {
         return;
     }
-    let (mut old, mut new) = (taints(phrases.old), taints(phrases.new));
+    let (mut old, mut new) = (taints(description.old), taints(description.new));
     for (key, tool) in DRAIN_TAINTS {
         let is_drain = |taint: &String| taint.split([':', '=']).next() == Some(key);
         let (before, now) = (old.iter().any(is_drain), new.iter().any(is_drain));
         if before != now {
-            let (tone, text) = if now { (Tone::Bad, "draining") } else { (Tone::Good, "drain ended") };
-            phrases.say(tone, format!("{text} ({tool})"));
+            let (effect, text) =
+                if now { (HealthEffect::Degraded, "draining") } else { (HealthEffect::Improved, "drain ended") };
+            description.add(effect, format!("{text} ({tool})"));
         }
         old.retain(|taint| !is_drain(taint));
         new.retain(|taint| !is_drain(taint));
     }
     let is_cordon = |taint: &String| taint.starts_with(CORDON_TAINT);
     if old.iter().any(is_cordon) != new.iter().any(is_cordon) {
-        phrases.say_minor("taint of the cordon changed");
+        description.add_fallback("taint of the cordon changed");
     }
     old.retain(|taint| !is_cordon(taint));
     new.retain(|taint| !is_cordon(taint));
-    phrases.say_set_change("taint", &old, &new);
+    description.add_set_change("taint", &old, &new);
 }
 
 fn taints(node: &Value) -> BTreeSet<String> {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::containers;
-use crate::changes::phrases::{Phrases, Tone, at, find_condition, list, number, text};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, find_condition, list, number, text};
 
 /// Conditions that follow from the phase and from `Ready`.
 const IMPLIED_CONDITIONS: [&str; 4] = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady"];
@@ -18,52 +18,52 @@ const STARTING_REASONS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""]
 const PLACEMENT_FIELDS: [&str; 6] =
     ["spec/nodeName", "status/startTime", "status/hostIP", "status/hostIPs", "status/podIPs", "status/qosClass"];
 
-pub(super) fn describe(phrases: &mut Phrases<'_>) {
-    describe_phase(phrases);
+pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
+    describe_phase(description);
     for field in STATUS_LISTS {
-        describe_statuses(phrases, field);
+        describe_statuses(description, field);
     }
-    describe_conditions(phrases);
-    if phrases.take_changed("status/podIP") {
-        phrases.say_minor(format!("address {}", text(phrases.new, "status/podIP")));
+    describe_conditions(description);
+    if description.consume_changed("status/podIP") {
+        description.add_fallback(format!("address {}", text(description.new, "status/podIP")));
     }
-    if phrases.take_changed("status/reason") | phrases.take_changed("status/message") {
-        let (reason, message) = (text(phrases.new, "status/reason"), text(phrases.new, "status/message"));
+    if description.consume_changed("status/reason") | description.consume_changed("status/message") {
+        let (reason, message) = (text(description.new, "status/reason"), text(description.new, "status/message"));
         let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
         if !reason.is_empty() {
-            phrases.say(Tone::Bad, format!("{reason}{message}"));
+            description.add(HealthEffect::Degraded, format!("{reason}{message}"));
         }
     }
-    containers::describe(phrases, "spec");
+    containers::describe(description, "spec");
     for field in PLACEMENT_FIELDS {
-        phrases.take_changed(field);
+        description.consume_changed(field);
     }
 }
 
-fn describe_phase(phrases: &mut Phrases<'_>) {
-    let node = text(phrases.new, "spec/nodeName");
-    let (old, new) = (text(phrases.old, "status/phase"), text(phrases.new, "status/phase"));
+fn describe_phase(description: &mut DescriptionBuilder<'_>) {
+    let node = text(description.new, "spec/nodeName");
+    let (old, new) = (text(description.old, "status/phase"), text(description.new, "status/phase"));
     if old != new {
-        phrases.take_changed("status/phase");
+        description.consume_changed("status/phase");
         let node_suffix = if node.is_empty() { String::new() } else { format!(" on {node}") };
-        let tone = match new {
-            "Running" | "Succeeded" => Tone::Good,
-            "Failed" | "Unknown" => Tone::Bad,
-            _ => Tone::Neutral,
+        let effect = match new {
+            "Running" | "Succeeded" => HealthEffect::Improved,
+            "Failed" | "Unknown" => HealthEffect::Degraded,
+            _ => HealthEffect::Neutral,
         };
         let old = if old.is_empty() { "none" } else { old };
-        phrases.say(tone, format!("phase {old}→{new}{node_suffix}"));
-    } else if text(phrases.old, "spec/nodeName") != node {
-        phrases.say(Tone::Neutral, format!("scheduled on {node}"));
+        description.add(effect, format!("phase {old}→{new}{node_suffix}"));
+    } else if text(description.old, "spec/nodeName") != node {
+        description.add(HealthEffect::Neutral, format!("scheduled on {node}"));
     }
 }
 
-fn describe_statuses(phrases: &mut Phrases<'_>, field: &str) {
+fn describe_statuses(description: &mut DescriptionBuilder<'_>, field: &str) {
     let pattern = format!("status/{field}");
-    if !phrases.take_changed(&pattern) {
+    if !description.consume_changed(&pattern) {
         return;
     }
-    let (old, new) = (list(phrases.old, &pattern), list(phrases.new, &pattern));
+    let (old, new) = (list(description.old, &pattern), list(description.new, &pattern));
     let names_container = new.len() > 1 || field != "containerStatuses";
     for status in new {
         let name = text(status, "name");
@@ -73,24 +73,24 @@ fn describe_statuses(phrases: &mut Phrases<'_>, field: &str) {
         if old_restarts != new_restarts {
             let reason = at(status, "lastState/terminated").or(at(status, "state/terminated")).map(termination);
             let reason = reason.map_or(String::new(), |reason| format!(" ({reason})"));
-            phrases.say(Tone::Bad, format!("restarts{label} {old_restarts}→{new_restarts}{reason}"));
+            description.add(HealthEffect::Degraded, format!("restarts{label} {old_restarts}→{new_restarts}{reason}"));
         }
         let (old_state, new_state) = (state(before), state(status));
         if old_state != new_state {
             let text = format!("container {name} {new_state}");
             match at(status, "state/waiting/reason").and_then(Value::as_str) {
-                Some(reason) if !STARTING_REASONS.contains(&reason) => phrases.say(Tone::Bad, text),
+                Some(reason) if !STARTING_REASONS.contains(&reason) => description.add(HealthEffect::Degraded, text),
                 _ if at(status, "state/terminated").is_some() && old_restarts == new_restarts => {
                     let is_failed = number(status, "state/terminated/exitCode") != 0;
-                    phrases.say(if is_failed { Tone::Bad } else { Tone::Neutral }, text);
+                    description.add(if is_failed { HealthEffect::Degraded } else { HealthEffect::Neutral }, text);
                 }
-                _ => phrases.say_minor(text),
+                _ => description.add_fallback(text),
             }
         }
     }
     let ready = |statuses: &[Value]| statuses.iter().filter(|status| status["ready"] == true).count();
     if ready(old) != ready(new) && field == "containerStatuses" {
-        phrases.say_minor(format!("ready containers {}→{} of {}", ready(old), ready(new), new.len()));
+        description.add_fallback(format!("ready containers {}→{} of {}", ready(old), ready(new), new.len()));
     }
 }
 
@@ -117,8 +117,8 @@ fn termination(terminated: &Value) -> String {
 
 /// Covers the conditions that follow from the phase and from `Ready`, so that they appear only if nothing else does.
 /// The module `conditions` describes all others, including later changes of `Ready`.
-fn describe_conditions(phrases: &mut Phrases<'_>) {
-    let (old, new) = (list(phrases.old, "status/conditions"), list(phrases.new, "status/conditions"));
+fn describe_conditions(description: &mut DescriptionBuilder<'_>) {
+    let (old, new) = (list(description.old, "status/conditions"), list(description.new, "status/conditions"));
     for kind in IMPLIED_CONDITIONS {
         let Some(condition) = find_condition(new, kind) else { continue };
         let before = find_condition(old, kind);
@@ -126,9 +126,9 @@ fn describe_conditions(phrases: &mut Phrases<'_>) {
         if before == Some(condition) || is_unschedulable {
             continue;
         }
-        phrases.mark_element_described("status/conditions", "type", kind);
+        description.mark_element_described("status/conditions", "type", kind);
         if before.map(|before| text(before, "status")) != Some(text(condition, "status")) {
-            phrases.say_minor(format!("{kind} {}", text(condition, "status")));
+            description.add_fallback(format!("{kind} {}", text(condition, "status")));
         }
     }
     // The first condition of a new pod is always `Ready False`, so it is printed only if nothing else changed.
@@ -136,7 +136,7 @@ fn describe_conditions(phrases: &mut Phrases<'_>) {
     if let Some(ready) = find_condition(new, "Ready").filter(|_| is_first)
         && text(ready, "status") == "False"
     {
-        phrases.mark_element_described("status/conditions", "type", "Ready");
-        phrases.say_minor("Ready False");
+        description.mark_element_described("status/conditions", "type", "Ready");
+        description.add_fallback("Ready False");
     }
 }

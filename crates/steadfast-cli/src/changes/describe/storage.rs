@@ -1,47 +1,50 @@
 //! Volumes and their claims.
 
-use crate::changes::phrases::{Phrases, Tone, at, flag, text, transition};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, flag, text, transition};
 
-pub(super) fn describe_claim(phrases: &mut Phrases<'_>) {
-    let volume = text(phrases.new, "spec/volumeName");
-    describe_phase(phrases, if volume.is_empty() { None } else { Some(format!("to {volume}")) });
-    phrases.take_changed("spec/volumeName");
-    phrases.say_field_change("request", "spec/resources/requests/storage");
-    phrases.say_field_change("capacity", "status/capacity/storage");
-    phrases.take_changed("status/accessModes");
-    phrases.take_changed("status/allocatedResources");
+pub(super) fn describe_claim(description: &mut DescriptionBuilder<'_>) {
+    let volume = text(description.new, "spec/volumeName");
+    describe_phase(description, if volume.is_empty() { None } else { Some(format!("to {volume}")) });
+    description.consume_changed("spec/volumeName");
+    description.add_field_change("request", "spec/resources/requests/storage");
+    description.add_field_change("capacity", "status/capacity/storage");
+    description.consume_changed("status/accessModes");
+    description.consume_changed("status/allocatedResources");
 }
 
-pub(super) fn describe_volume(phrases: &mut Phrases<'_>) {
-    let claim = at(phrases.new, "spec/claimRef");
-    describe_phase(phrases, claim.map(|claim| format!("to {}/{}", text(claim, "namespace"), text(claim, "name"))));
-    if phrases.take_changed("spec/claimRef") && claim.is_none() {
-        phrases.say(Tone::Neutral, "claim released");
+pub(super) fn describe_volume(description: &mut DescriptionBuilder<'_>) {
+    let claim = at(description.new, "spec/claimRef");
+    describe_phase(description, claim.map(|claim| format!("to {}/{}", text(claim, "namespace"), text(claim, "name"))));
+    if description.consume_changed("spec/claimRef") && claim.is_none() {
+        description.add(HealthEffect::Neutral, "claim released");
     }
-    phrases.say_field_change("capacity", "spec/capacity/storage");
-    phrases.say_field_change("reclaim policy", "spec/persistentVolumeReclaimPolicy");
+    description.add_field_change("capacity", "spec/capacity/storage");
+    description.add_field_change("reclaim policy", "spec/persistentVolumeReclaimPolicy");
 }
 
-pub(super) fn describe_attachment(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("status/attached") {
-        let is_attached = flag(phrases.new, "status/attached");
-        let node = text(phrases.new, "spec/nodeName");
-        phrases.say(Tone::Neutral, format!("{} {node}", if is_attached { "attached to" } else { "detached from" }));
-        phrases.take_changed("status/attachmentMetadata");
+pub(super) fn describe_attachment(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("status/attached") {
+        let is_attached = flag(description.new, "status/attached");
+        let node = text(description.new, "spec/nodeName");
+        description.add(
+            HealthEffect::Neutral,
+            format!("{} {node}", if is_attached { "attached to" } else { "detached from" }),
+        );
+        description.consume_changed("status/attachmentMetadata");
     }
 }
 
-fn describe_phase(phrases: &mut Phrases<'_>, suffix: Option<String>) {
-    if !phrases.take_changed("status/phase") {
+fn describe_phase(description: &mut DescriptionBuilder<'_>, suffix: Option<String>) {
+    if !description.consume_changed("status/phase") {
         return;
     }
-    let (old, new) = (text(phrases.old, "status/phase"), text(phrases.new, "status/phase"));
-    let tone = match new {
-        "Bound" => Tone::Good,
-        "Lost" | "Failed" => Tone::Bad,
-        _ => Tone::Neutral,
+    let (old, new) = (text(description.old, "status/phase"), text(description.new, "status/phase"));
+    let effect = match new {
+        "Bound" => HealthEffect::Improved,
+        "Lost" | "Failed" => HealthEffect::Degraded,
+        _ => HealthEffect::Neutral,
     };
     let suffix = suffix.filter(|_| new == "Bound").map_or(String::new(), |suffix| format!(" {suffix}"));
     let old = if old.is_empty() { "none" } else { old };
-    phrases.say(tone, format!("{}{suffix}", transition("phase", old, new)));
+    description.add(effect, format!("{}{suffix}", transition("phase", old, new)));
 }

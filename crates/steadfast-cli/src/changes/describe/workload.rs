@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::containers;
-use crate::changes::phrases::{Phrases, Tone, at, by_path, flag, number, text};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, by_path, flag, number, text};
 
 /// Annotation of a pod template that `kubectl rollout restart` writes.
 const RESTARTED_AT_ANNOTATION: &str = "kubectl.kubernetes.io/restartedAt";
@@ -30,76 +30,76 @@ const DAEMONS: Counters = Counters {
     ready: "status/numberReady",
 };
 
-pub(super) fn describe_deployment(phrases: &mut Phrases<'_>) {
-    describe_size(phrases);
-    if phrases.take_changed("spec/paused") {
-        let is_paused = flag(phrases.new, "spec/paused");
-        phrases.say(Tone::Neutral, if is_paused { "paused" } else { "resumed" });
+pub(super) fn describe_deployment(description: &mut DescriptionBuilder<'_>) {
+    describe_size(description);
+    if description.consume_changed("spec/paused") {
+        let is_paused = flag(description.new, "spec/paused");
+        description.add(HealthEffect::Neutral, if is_paused { "paused" } else { "resumed" });
     }
-    describe_template(phrases);
-    describe_rollout(phrases, &REPLICAS);
+    describe_template(description);
+    describe_rollout(description, &REPLICAS);
 }
 
-pub(super) fn describe_stateful_set(phrases: &mut Phrases<'_>) {
-    describe_size(phrases);
-    describe_template(phrases);
-    phrases.say_field_change("partition", "spec/updateStrategy/rollingUpdate/partition");
-    describe_revisions(phrases);
-    describe_rollout(phrases, &REPLICAS);
+pub(super) fn describe_stateful_set(description: &mut DescriptionBuilder<'_>) {
+    describe_size(description);
+    describe_template(description);
+    description.add_field_change("partition", "spec/updateStrategy/rollingUpdate/partition");
+    describe_revisions(description);
+    describe_rollout(description, &REPLICAS);
 }
 
-pub(super) fn describe_daemon_set(phrases: &mut Phrases<'_>) {
-    describe_template(phrases);
-    phrases.say_count_change("nodes", "status/desiredNumberScheduled", Tone::Neutral);
-    phrases.say_count_change("misscheduled", "status/numberMisscheduled", Tone::Bad);
-    describe_rollout(phrases, &DAEMONS);
+pub(super) fn describe_daemon_set(description: &mut DescriptionBuilder<'_>) {
+    describe_template(description);
+    description.add_count_change("nodes", "status/desiredNumberScheduled", HealthEffect::Neutral);
+    description.add_count_change("misscheduled", "status/numberMisscheduled", HealthEffect::Degraded);
+    describe_rollout(description, &DAEMONS);
 }
 
-pub(super) fn describe_replica_set(phrases: &mut Phrases<'_>) {
-    describe_size(phrases);
-    describe_template(phrases);
-    let is_changed = take_status_changed(phrases);
+pub(super) fn describe_replica_set(description: &mut DescriptionBuilder<'_>) {
+    describe_size(description);
+    describe_template(description);
+    let is_changed = take_status_changed(description);
     if is_changed {
-        describe_ready(phrases, &REPLICAS);
-        let (old, new) = (number(phrases.old, "status/replicas"), number(phrases.new, "status/replicas"));
+        describe_ready(description, &REPLICAS);
+        let (old, new) = (number(description.old, "status/replicas"), number(description.new, "status/replicas"));
         if old != new {
-            phrases.say_minor(format!("pods {old}→{new}"));
+            description.add_fallback(format!("pods {old}→{new}"));
         }
     }
 }
 
-fn describe_size(phrases: &mut Phrases<'_>) {
-    if phrases.take_changed("spec/replicas") {
-        let (old, new) = (desired(phrases.old, &REPLICAS), desired(phrases.new, &REPLICAS));
-        phrases.say(Tone::Neutral, format!("replicas {old}→{new}"));
+fn describe_size(description: &mut DescriptionBuilder<'_>) {
+    if description.consume_changed("spec/replicas") {
+        let (old, new) = (desired(description.old, &REPLICAS), desired(description.new, &REPLICAS));
+        description.add(HealthEffect::Neutral, format!("replicas {old}→{new}"));
     }
 }
 
-fn describe_template(phrases: &mut Phrases<'_>) {
-    containers::describe(phrases, "spec/template/spec");
+fn describe_template(description: &mut DescriptionBuilder<'_>) {
+    containers::describe(description, "spec/template/spec");
     let restarted_at = |object| {
         at(object, "spec/template/metadata/annotations")
             .and_then(|annotations| annotations.get(RESTARTED_AT_ANNOTATION))
     };
-    if restarted_at(phrases.old) != restarted_at(phrases.new) {
-        for change in phrases.take_changes("spec/template/metadata/annotations") {
+    if restarted_at(description.old) != restarted_at(description.new) {
+        for change in description.take_changes("spec/template/metadata/annotations") {
             if change.path.last_field() == Some(RESTARTED_AT_ANNOTATION) {
-                phrases.say(Tone::Neutral, "restart requested");
+                description.add(HealthEffect::Neutral, "restart requested");
             } else {
-                phrases.say(Tone::Neutral, by_path(change));
+                description.add(HealthEffect::Neutral, by_path(change));
             }
         }
     }
 }
 
 /// Describes the revisions of a `StatefulSet`, without the name of the set.
-fn describe_revisions(phrases: &mut Phrases<'_>) {
-    phrases.take_changed("status/currentRevision");
-    if phrases.take_changed("status/updateRevision") {
+fn describe_revisions(description: &mut DescriptionBuilder<'_>) {
+    description.consume_changed("status/currentRevision");
+    if description.consume_changed("status/updateRevision") {
         let hash = |object| text(object, "status/updateRevision").rsplit('-').next().unwrap_or_default().to_owned();
-        let (old, new) = (hash(phrases.old), hash(phrases.new));
+        let (old, new) = (hash(description.old), hash(description.new));
         if !old.is_empty() && old != new {
-            phrases.say_minor(format!("update revision {old}→{new}"));
+            description.add_fallback(format!("update revision {old}→{new}"));
         }
     }
 }
@@ -115,7 +115,7 @@ fn is_rolling(object: &Value, counters: &Counters) -> bool {
     at(object, "status").is_some() && (updated < desired(object, counters) || number(object, counters.total) > updated)
 }
 
-fn take_status_changed(phrases: &mut Phrases<'_>) -> bool {
+fn take_status_changed(description: &mut DescriptionBuilder<'_>) -> bool {
     let mut is_changed = false;
     for counter in [
         "replicas",
@@ -134,50 +134,51 @@ fn take_status_changed(phrases: &mut Phrases<'_>) -> bool {
         "numberAvailable",
         "numberUnavailable",
     ] {
-        is_changed |= phrases.take_changed(&format!("status/{counter}"));
+        is_changed |= description.consume_changed(&format!("status/{counter}"));
     }
     is_changed
 }
 
-fn describe_rollout(phrases: &mut Phrases<'_>, counters: &Counters) {
-    if !take_status_changed(phrases) {
+fn describe_rollout(description: &mut DescriptionBuilder<'_>, counters: &Counters) {
+    if !take_status_changed(description) {
         return;
     }
-    let (old, new) = (phrases.old, phrases.new);
+    let (old, new) = (description.old, description.new);
     let desired_count = desired(new, counters);
     let (updated_before, updated) = (number(old, counters.updated), number(new, counters.updated));
     let has_updated = at(new, counters.updated).is_some() || at(old, counters.updated).is_some();
     if has_updated && is_rolling(new, counters) {
         let old_pods = number(new, counters.total) - updated;
         if updated_before != updated || old_pods <= 0 {
-            phrases.say(Tone::Neutral, format!("rollout {updated}/{desired_count} updated"));
+            description.add(HealthEffect::Neutral, format!("rollout {updated}/{desired_count} updated"));
         } else {
-            phrases.say(Tone::Neutral, format!("rollout {updated}/{desired_count} updated, {old_pods} old"));
+            description
+                .add(HealthEffect::Neutral, format!("rollout {updated}/{desired_count} updated, {old_pods} old"));
         }
     } else if has_updated && is_rolling(old, counters) && number(new, counters.ready) >= desired_count {
-        phrases.say(Tone::Good, format!("rollout complete: {updated}/{desired_count} updated"));
+        description.add(HealthEffect::Improved, format!("rollout complete: {updated}/{desired_count} updated"));
     } else if has_updated && is_rolling(old, counters) {
-        phrases.say(Tone::Neutral, format!("rollout {updated}/{desired_count} updated"));
+        description.add(HealthEffect::Neutral, format!("rollout {updated}/{desired_count} updated"));
     }
-    describe_ready(phrases, counters);
+    describe_ready(description, counters);
     let available = |object| number(object, "status/availableReplicas").max(number(object, "status/numberAvailable"));
     let (before, now) = (available(old), available(new));
     if before != now && number(old, counters.ready) == number(new, counters.ready) {
-        phrases.say_minor(format!("available {before}→{now} of {desired_count}"));
+        description.add_fallback(format!("available {before}→{now} of {desired_count}"));
     }
     let (before, now) = (number(old, counters.total), number(new, counters.total));
     if before != now {
-        phrases.say_minor(format!("pods {before}→{now}"));
+        description.add_fallback(format!("pods {before}→{now}"));
     }
 }
 
-fn describe_ready(phrases: &mut Phrases<'_>, counters: &Counters) {
-    let (before, now) = (number(phrases.old, counters.ready), number(phrases.new, counters.ready));
-    let desired_count = desired(phrases.new, counters);
+fn describe_ready(description: &mut DescriptionBuilder<'_>, counters: &Counters) {
+    let (before, now) = (number(description.old, counters.ready), number(description.new, counters.ready));
+    let desired_count = desired(description.new, counters);
     // More ready pods than desired are normal during a rollout, and are not reported.
     let is_surplus = before >= desired_count && now >= desired_count;
     if before != now && !is_surplus {
-        let tone = if now < before && now < desired_count { Tone::Bad } else { Tone::Good };
-        phrases.say(tone, format!("ready {before}→{now} of {desired_count}"));
+        let effect = if now < before && now < desired_count { HealthEffect::Degraded } else { HealthEffect::Improved };
+        description.add(effect, format!("ready {before}→{now} of {desired_count}"));
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum LogItem {
         time: Option<Timestamp>,
         text: String,
         /// Number of bytes at the end of the line that were left out.
-        left_out: u64,
+        truncated_bytes: u64,
     },
     /// A message about the log, for standard error.
     Note(String),
@@ -144,8 +144,8 @@ impl<S: LogSource, N> LogFollower<S, N> {
             let note = format!("{lost} restarts since the last line: the server has only the log of the last instance");
             self.send(LogItem::Note(note)).await?;
         }
-        // The instance may have restarted before its last lines arrived. The status can be late, so its number of restarts
-        // does not decide.
+        // The instance may have restarted before its last lines arrived. The status can be late, so its number of
+        // restarts does not decide.
         if earlier.is_some() || instance.restarts > 0 {
             match self.read(true, false).await? {
                 // Without a previous instance, the server responds 400 or 404.
@@ -176,7 +176,7 @@ impl<S: LogSource, N> LogFollower<S, N> {
             let (time, content) = split_time(&line.bytes);
             if self.position.is_new(time, content) {
                 let text = String::from_utf8_lossy(content).into_owned();
-                self.send(LogItem::Line { time, text, left_out: line.left_out }).await?;
+                self.send(LogItem::Line { time, text, truncated_bytes: line.truncated_bytes }).await?;
             }
         }
     }

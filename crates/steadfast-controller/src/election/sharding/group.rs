@@ -9,9 +9,9 @@ use steadfast::kube;
 use steadfast::kube::api::{DeleteParams, ListParams, ObjectList, Preconditions};
 use steadfast::kube::core::{Request, Resource as _};
 
+use super::super::lease_error::{LeaseError, RequestInfo};
 use super::super::leases::RESOURCE;
 use super::super::requests::Requests;
-use super::super::trouble::{ElectionTrouble, RequestInfo};
 use super::membership::{ExpiredLease, GROUP_LABEL};
 
 /// Leases of one group.
@@ -31,7 +31,7 @@ impl GroupLeases {
     }
 
     /// Lists all leases. Names no version, so the server must not use a stale cache.
-    pub(super) async fn read(&self, on_new_connection: bool) -> Result<Vec<Lease>, ElectionTrouble> {
+    pub(super) async fn read(&self, on_new_connection: bool) -> Result<Vec<Lease>, LeaseError> {
         let info = self.request_info("list", None);
         let list = self.requests.send::<ObjectList<Lease>>(self.request.list(&self.all), on_new_connection).await;
         let list = list.map_err(|reason| info.no_response(reason))?.map_err(|error| info.error_response(&error))?;
@@ -43,7 +43,7 @@ impl GroupLeases {
     }
 
     /// Deletes a lease if unchanged. Returns true on success.
-    pub(super) async fn delete(&self, expired: &ExpiredLease) -> Result<bool, ElectionTrouble> {
+    pub(super) async fn delete(&self, expired: &ExpiredLease) -> Result<bool, LeaseError> {
         let info = self.request_info("delete", Some(&expired.name));
         // The preconditions protect the lease of a member that renewed since the read.
         let same = Preconditions { uid: Some(expired.uid.clone()), resource_version: Some(expired.version.clone()) };

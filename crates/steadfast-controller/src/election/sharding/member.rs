@@ -175,27 +175,27 @@ impl Member {
         self.publish();
         let MemberState { namespace, group, identity, .. } = &*self.state;
         if let Some(problem) = problem {
-            if self.state.troubles.add(problem.clone()) {
+            if self.state.lease_errors.add(problem.clone()) {
                 tracing::warn!(%namespace, %group, %identity, %problem, "cannot read the leases of the group; retrying");
             } else {
                 tracing::debug!(%namespace, %group, %identity, %problem, "cannot read the leases of the group; retrying");
             }
             return;
         }
-        self.state.troubles.end("list", RESOURCE);
+        self.state.lease_errors.end("list", RESOURCE);
         if let Some(expired) = self.membership.expired_lease(now) {
             match self.group.delete(&expired).await {
                 Ok(true) => {
-                    self.state.troubles.end("delete", RESOURCE);
+                    self.state.lease_errors.end("delete", RESOURCE);
                     tracing::info!(%namespace, %group, %identity, member = %expired.name, "deleted the expired lease of a \
                      member");
                     // The next read is delayed, because a finalizer may keep the deleted lease.
                     self.next_group_read_at = self.now() + self.timing.retry / 4;
                 }
                 // Another member deleted the lease, or it was renewed.
-                Ok(false) => self.state.troubles.end("delete", RESOURCE),
+                Ok(false) => self.state.lease_errors.end("delete", RESOURCE),
                 Err(problem) => {
-                    if self.state.troubles.add(problem.clone()) {
+                    if self.state.lease_errors.add(problem.clone()) {
                         tracing::warn!(%namespace, %group, %identity, member = %expired.name, %problem, "cannot delete the \
                          expired lease of a member; retrying");
                     }
@@ -228,13 +228,13 @@ impl Member {
     fn record_result(&mut self, step: &Step, sent_at: Instant, RequestResult { result, problem }: RequestResult) {
         let MemberState { namespace, group, identity, .. } = &*self.state;
         if let Some(problem) = problem {
-            if self.state.troubles.add(problem.clone()) {
+            if self.state.lease_errors.add(problem.clone()) {
                 tracing::warn!(%namespace, %group, %identity, %problem, "cannot renew the lease of the member; retrying");
             } else {
                 tracing::debug!(%namespace, %group, %identity, %problem, "cannot renew the lease of the member; retrying");
             }
         } else {
-            end_troubles(&self.state.troubles, step, &result);
+            end_troubles(&self.state.lease_errors, step, &result);
         }
         let now = self.now();
         self.last_request_unanswered[0] = result == StepResult::NoResponse;

@@ -8,8 +8,8 @@ use steadfast::ObjectKey;
 use steadfast::environment::SharedEnvironment;
 use tokio::sync::watch;
 
+use super::super::lease_error::LeaseErrors;
 use super::super::state::Term;
-use super::super::trouble::Troubles;
 use super::gains::GainTracker;
 use super::membership::OwnedKeys;
 
@@ -61,7 +61,7 @@ pub(super) struct MemberState {
     pub(super) identity: String,
     pub(super) status: watch::Sender<MemberStatus>,
     pub(super) stopping: watch::Sender<bool>,
-    pub(super) troubles: Troubles,
+    pub(super) lease_errors: LeaseErrors,
     /// Cache readers, by number.
     pub(super) readers: Mutex<Vec<(u64, CatchUp)>>,
 }

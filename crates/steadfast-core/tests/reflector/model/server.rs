@@ -31,8 +31,8 @@ pub(crate) enum Arrival {
     Ended,
     Rejected(Status, Option<Duration>),
     Broke,
-    Unsettled,
-    Settled,
+    ConnectionEnding,
+    ConnectionHealthy,
     Responsive(bool),
 }
 
@@ -249,7 +249,7 @@ impl Server {
                 }
                 ScheduledAction::Thaw(cache) => self.thaw(now, cache),
                 ScheduledAction::Unsettle => self.unsettle(now, &mut out),
-                ScheduledAction::Settle(id) => out.push((id, Arrival::Settled)),
+                ScheduledAction::Settle(id) => out.push((id, Arrival::ConnectionHealthy)),
                 ScheduledAction::Responsive(id) => out.push((id, Arrival::Responsive(true))),
                 ScheduledAction::Break(id) => self.cut(&[id], &mut out),
             }
@@ -273,7 +273,7 @@ impl Server {
             self.schedule(then, ScheduledAction::Responsive(id));
         }
         for id in open {
-            out.push((id, Arrival::Unsettled));
+            out.push((id, Arrival::ConnectionEnding));
             let then = now + self.random.between(Duration::ZERO, Duration::from_secs(3));
             match self.random.draw() % 4 {
                 2 if self.injects_faults => {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use steadfast_targets::dns::{Data, DnsError, DnsRecord, TsigKey, Zone, Zones};
+use steadfast_targets::dns::{DnsError, DnsRecord, RecordData, TsigKey, Zone, Zones};
 
 use crate::config::mirrors;
 use crate::entry_fields::{EntryFields, FieldKind, KEY, READY, optional, required};
@@ -49,7 +49,7 @@ pub(super) fn open(config: &mirrors::DnsConfig, folder: &Path) -> Result<Box<dyn
 fn record(entry: &Entry, default: u32) -> Result<DnsRecord, String> {
     let text = |field| entry.text(field).unwrap_or_default();
     let ttl = if entry.has_field("ttl") { ttl(entry)? } else { default };
-    let data = Data::read(text("type"), text("data")).map_err(|error| error.to_string())?;
+    let data = RecordData::read(text("type"), text("data")).map_err(|error| error.to_string())?;
     Ok(DnsRecord { name: text("name").to_owned(), ttl, data })
 }
 

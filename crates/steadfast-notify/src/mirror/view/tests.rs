@@ -67,7 +67,7 @@ impl Fixture {
         };
         let (checkpoint, watermark_folder) = (None, None);
         let (audit_interval, memory_limit) = (Duration::from_secs(600), None);
-        let watch_spec = WatchSpec {
+        let cluster_informers = ClusterInformers {
             connection_id: 0,
             factory: factory.clone(),
             checkpoint,
@@ -76,7 +76,7 @@ impl Fixture {
             memory_limit,
             clock,
         };
-        let view = MirrorView::start(&watch_spec, source, rule).expect("a running informer");
+        let view = MirrorView::start(&cluster_informers, source, rule).expect("a running informer");
         let mut fixture = Self { server, factory, view };
         fixture.create("ConfigMap", "a");
         fixture.create("ConfigMap", "b");

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use ring::hmac;
 
 /// Header with the signature of the body: `sha256=` and the HMAC in hexadecimal digits.
-pub const SIGNATURE: &str = "steadfast-signature";
+pub const SIGNATURE_HEADER: &str = "steadfast-signature";
 
 /// Returns the value of the signature header.
 pub(super) fn signature(key: &hmac::Key, body: &str) -> Result<HeaderValue, http::Error> {

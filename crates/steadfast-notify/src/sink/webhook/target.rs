@@ -12,7 +12,7 @@ use ring::digest::{SHA256, digest};
 use ring::hmac;
 
 use super::redirect::RequestAddress;
-use super::signature::{SIGNATURE, signature};
+use super::signature::{SIGNATURE_HEADER, signature};
 use crate::config::secret::{SecretFrom, UrlFrom};
 use crate::config::sinks;
 use crate::secret::Secret;
@@ -162,7 +162,7 @@ impl WebhookTarget {
             headers.insert(CONTENT_TYPE, HeaderValue::try_from(content_type)?);
             if let Some(key) = &self.key {
                 // The signature is safe at other origins: it reveals nothing about the key.
-                headers.insert(HeaderName::from_static(SIGNATURE), signature(key, body)?);
+                headers.insert(HeaderName::from_static(SIGNATURE_HEADER), signature(key, body)?);
             }
         }
         request.body(Body::from(body.as_bytes().to_vec()))

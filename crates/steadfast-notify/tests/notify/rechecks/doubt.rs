@@ -4,7 +4,7 @@ use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_notify::change::{EventSubject, ObjectChange, ObjectState};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::explain;
-use steadfast_notify::look_up;
+use steadfast_notify::lookup_snapshot;
 
 use super::*;
 
@@ -86,11 +86,13 @@ async fn doubt_before_the_lock_loses_nothing() {
     let run = Run::start(&fixture.server, 1, "true", receiver.clone()).await;
     fixture.set_service("s", 4);
     // The informers of this new factory have no list yet, so the looked-up resource is in doubt.
-    let watch_spec = WatchSpec {
+    let cluster_informers = ClusterInformers {
         factory: InformerFactory::new(&InMemory::default().connection(&fixture.server).await.expect("a connection")),
-        ..run.watch_spec.clone()
+        ..run.cluster_informers.clone()
     };
-    let lookups = look_up(&watch_spec, "default", &run.source.lookups, Duration::ZERO).await.expect("a running server");
+    let lookups = lookup_snapshot(&cluster_informers, "default", &run.source.lookups, Duration::ZERO)
+        .await
+        .expect("a running server");
     let subject = EventSubject {
         cluster: "default".to_owned(),
         resource: "configmaps".to_owned(),
@@ -113,7 +115,7 @@ async fn doubt_before_the_lock_loses_nothing() {
     run.engine.drain(Duration::from_secs(5)).await;
     assert!(is_settled.load(Ordering::Relaxed));
     run.factory.shutdown();
-    watch_spec.factory.shutdown();
+    cluster_informers.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +124,8 @@ async fn explanation_names_lookups() {
     let settings = Settings { when: OLD_ENOUGH, ..Settings::default() };
     let run = Run::start_with(&fixture.server, receiver, settings).await;
     fixture.set_service("s", 4);
-    let lookups = look_up(&run.watch_spec, "default", &run.source.lookups, Duration::from_secs(30)).await;
+    let lookups =
+        lookup_snapshot(&run.cluster_informers, "default", &run.source.lookups, Duration::from_secs(30)).await;
     let lookups = lookups.expect("a running server");
     sleep(Duration::from_secs(5)).await;
     let subject = EventSubject {

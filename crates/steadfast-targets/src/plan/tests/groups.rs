@@ -4,7 +4,7 @@
 use fastrand::Rng;
 
 use super::*;
-use crate::origin::{Doubts, ExistenceCheck, ObjectId};
+use crate::origin::{ExistenceCheck, ObjectId, UncertainOrigins};
 
 /// The last group always has one object, so that the mirror is never empty.
 const GROUPS: [&str; 4] = ["a", "b", "c", "z"];
@@ -51,7 +51,7 @@ impl SourceState {
         let failing =
             self.failing.iter().map(|(group, name)| (origin(*group, name, 0).object.clone(), Arc::from("fails")));
         let sources = GROUPS.map(str::to_owned).into();
-        desired.doubts = Doubts { sources, clusters, objects: failing.collect() };
+        desired.uncertain_origins = UncertainOrigins { sources, clusters, objects: failing.collect() };
         let objects = self.objects.clone();
         desired.exists = Some(ExistenceCheck::new(move |origin| {
             let group = GROUPS.iter().position(|group| *group == origin.group)?;
@@ -372,7 +372,7 @@ fn failing_object_keeps_only_its_entry() {
 #[test]
 fn invalid_entry_affects_only_itself() {
     let desired =
-        DesiredState::certain(["a", "b", "c"].map(|name| (name.to_owned(), Backend { location: 0, weight: 1 })).into());
+        DesiredState::new(["a", "b", "c"].map(|name| (name.to_owned(), Backend { location: 0, weight: 1 })).into());
     let own = [("a", 1), ("b", 0), ("old", 0)].map(|(name, weight)| (name.to_owned(), Backend { location: 1, weight }));
     let found = ActualState { own: own.into(), others: BTreeSet::new(), busy: BTreeSet::new() };
     let validate = |values: &mut BTreeMap<String, Backend>| {

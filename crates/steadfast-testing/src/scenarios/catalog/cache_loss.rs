@@ -243,7 +243,7 @@ async fn send_requests(run: &mut ScenarioRun, occasion: &str) {
 }
 
 async fn time_travel<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
-    let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
+    let server = ApiServer::builder().replicas(2).cache_catch_up_timeout(Duration::from_millis(300));
     let mut run =
         ScenarioRun::start(&target, ScenarioSettings { server, proxied: true, ..ScenarioSettings::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;

@@ -174,7 +174,7 @@ async fn frames_split<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scen
 }
 
 async fn slow_reader<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
-    let server = ApiServer::builder().slow_watch(50, Duration::from_millis(200));
+    let server = ApiServer::builder().slow_watch_limits(50, Duration::from_millis(200));
     let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     for object in 0..10 {
         run.create(&format!("object-{object}"), "0")?;
@@ -201,7 +201,7 @@ async fn slow_reader<K: CachedConfigMap>(target: ScenarioTarget) -> Result<Scena
 
 async fn unread_streams<K: CachedConfigMap>(target: ScenarioTarget) -> Result<ScenarioFindings, TestkitError> {
     // These limits are high, so the server does not close the unread watches.
-    let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
+    let server = ApiServer::builder().slow_watch_limits(1_000_000, Duration::from_secs(3600));
     let mut run = ScenarioRun::start(&target, ScenarioSettings { server, ..ScenarioSettings::default() }).await?;
     run.create("a", "0")?;
     let config_maps = run.watch::<K>(Scope::all())?;

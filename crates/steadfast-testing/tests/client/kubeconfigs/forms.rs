@@ -10,7 +10,7 @@ use crate::kubeconfigs::support::{
 use crate::kubeconfigs::tunnel::{ProxyKind, Tunnel};
 
 async fn closed_server() -> Result<ApiServer, Box<dyn std::error::Error + Send + Sync>> {
-    Ok(ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?)
+    Ok(ApiServer::builder().tls(true).require_credentials().token(SECRET).user("basil", SECRET).start().await?)
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use crate::kubeconfigs::support::{Folder, Outcome, PODS, SECRET, config, connect
 
 #[tokio::test]
 async fn own_authorization_of_a_request_is_kept() -> Outcome {
-    let server = ApiServer::builder().closed().token("configured").token(SECRET).start().await?;
+    let server = ApiServer::builder().require_credentials().token("configured").token(SECRET).start().await?;
     let user = json!({"token": "configured"});
     let connection = connection(&Folder::new(), &kubeconfig(&server, &json!({}), &user)).await?;
     // Only the token of the request is valid now.

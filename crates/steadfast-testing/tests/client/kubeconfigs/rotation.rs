@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use steadfast::Connection;
 use steadfast::connection::ConnectError;
 use steadfast::environment::SharedEnvironment;
-use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::local::{LocalEnvironment, Pipe};
 use steadfast::transport::{ConnectionState, ResponseBody, Settings};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_testing::TestError;
@@ -23,13 +23,13 @@ use crate::kubeconfigs::support::{
 };
 
 pub(crate) async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, TestError> {
-    Ok(builder.in_memory().tls(true).closed().start().await?)
+    Ok(builder.in_memory().tls(true).require_credentials().start().await?)
 }
 
 /// Returns an environment that contains only `server`, in memory and with this runtime's clock.
 pub(crate) fn environment_of(server: &ApiServer) -> SharedEnvironment {
     let dialer = server.dialer();
-    Arc::new(Local::new(1, move |host, _| {
+    Arc::new(LocalEnvironment::new(1, move |host, _| {
         let dialer = dialer.clone();
         Box::pin(async move { Ok(Box::new(Pipe::new(dialer.connect(0).await?, host)) as Box<_>) })
     }))
@@ -289,7 +289,7 @@ async fn another_server_is_not_followed() -> Outcome {
 #[cfg(unix)]
 #[tokio::test]
 async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
-    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let server = ApiServer::builder().tls(true).require_credentials().token(SECRET).start().await?;
     let folder = Folder::new();
     let calls = folder.path().join("calls");
     let carol = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
@@ -318,7 +318,7 @@ async fn plugin_runs_once_for_token_and_certificate() -> Outcome {
 #[cfg(unix)]
 #[tokio::test]
 async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
-    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let server = ApiServer::builder().tls(true).require_credentials().token(SECRET).start().await?;
     let folder = Folder::new();
     let calls = folder.path().join("calls");
     // A token that has expired is renewed before each request.
@@ -359,7 +359,7 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
 #[cfg(unix)]
 #[tokio::test]
 async fn expired_plugin_token_is_renewed() -> Outcome {
-    let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
+    let server = ApiServer::builder().tls(true).require_credentials().token(SECRET).start().await?;
     let folder = Folder::new();
     let calls = folder.path().join("calls");
     let status = json!({"token": SECRET, "expirationTimestamp": "2020-01-01T00:00:00Z"});

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use steadfast::Connection;
 use steadfast::connection::KubeconfigFiles;
 use steadfast::environment::SharedEnvironment;
-use steadfast::environment::threads::Threads;
+use steadfast::environment::threads::ThreadedEnvironment;
 use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ClientIdentity};
 use steadfast_testing::reference::{kubectl, skip};
@@ -123,7 +123,8 @@ impl ShapeFixtures {
 }
 
 async fn fixtures() -> Result<ShapeFixtures, Box<dyn std::error::Error + Send + Sync>> {
-    let server = ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?;
+    let server =
+        ApiServer::builder().tls(true).require_credentials().token(SECRET).user("basil", SECRET).start().await?;
     let plain_server = ApiServer::start().await?;
     plain_server.create(
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain", "namespace": "default"}}),
@@ -225,7 +226,7 @@ async fn every_kubeconfig_of_kubectl_connects() -> Outcome {
 
     let queried_lists = lists.clone();
     let kubectl_results = tokio::task::spawn_blocking(move || all_by_kubectl(&kubectl, &home, &queried_lists));
-    let environment: SharedEnvironment = Arc::new(Threads::new()?);
+    let environment: SharedEnvironment = Arc::new(ThreadedEnvironment::new()?);
     let mut library_results = Vec::new();
     for (list, requests_certificate) in &lists {
         library_results.push(by_library(environment.clone(), list, *requests_certificate).await);

@@ -39,7 +39,7 @@ impl CheckerFixture {
 
     /// Simulates a reconcile that writes nothing.
     fn reconcile(&self, map: Arc<ConfigMap>) -> impl Future<Output = ()> + use<> {
-        self.checker.watch(|_: Arc<ConfigMap>, (): ()| async {})(map, ())
+        self.checker.wrap(|_: Arc<ConfigMap>, (): ()| async {})(map, ())
     }
 
     /// Simulates a reconcile that writes to its own object.
@@ -55,7 +55,7 @@ impl CheckerFixture {
                 maps.patch(&map.name_any(), &PatchParams::default(), &patch).await
             }
         };
-        self.checker.watch(write)(map, ())
+        self.checker.wrap(write)(map, ())
     }
 
     fn violation(&self) -> String {
@@ -82,7 +82,7 @@ async fn concurrent_reconciles_of_key_are_detected() -> Result<(), TestError> {
 async fn reconcile_after_stop_is_reported() -> Result<(), TestError> {
     let fixture = CheckerFixture::new().await?;
     fixture.reconcile(fixture.read_a().await?).await;
-    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changed_objects: 1 });
     fixture.checker.stopped();
     fixture.reconcile(fixture.read_a().await?).await;
     assert_eq!(fixture.violation(), "default/a was reconciled after the controller was stopped");
@@ -104,7 +104,7 @@ async fn unreconciled_change_is_detected() -> Result<(), TestError> {
     fixture.reconcile(old_map).await;
     assert!(fixture.violation().starts_with("default/a was not reconciled after"));
     fixture.reconcile(fixture.read_a().await?).await;
-    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 3, writes: 0, changed_objects: 1 });
     // After a reconcile with a write, another client changes the object during the next reconcile. This change must
     // not count as an own write.
     fixture.reconcile_with_write(fixture.read_a().await?).await?;
@@ -113,10 +113,10 @@ async fn unreconciled_change_is_detected() -> Result<(), TestError> {
         let server = server.clone();
         async move { server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "3" } })) }
     };
-    fixture.checker.watch(key_mapping)(current_map.clone(), ()).await?;
+    fixture.checker.wrap(key_mapping)(current_map.clone(), ()).await?;
     fixture.reconcile(current_map).await;
     fixture.reconcile(fixture.read_a().await?).await;
-    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 7, writes: 1, changes: 1 });
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 7, writes: 1, changed_objects: 1 });
     Ok(())
 }
 
@@ -126,7 +126,7 @@ async fn reconcile_before_own_write_is_detected() -> Result<(), TestError> {
     let old_map = fixture.read_a().await?;
     fixture.reconcile_with_write(old_map.clone()).await?;
     fixture.reconcile(fixture.read_a().await?).await;
-    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 2, writes: 1, changed_objects: 1 });
     fixture.reconcile(old_map).await;
     assert!(fixture.violation().starts_with(
         "default/a was reconciled with an object older than its own earlier write: configmaps default/a was written in"
@@ -142,8 +142,8 @@ async fn reconcile_of_own_deletion_is_detected() -> Result<(), TestError> {
         let maps = maps.clone();
         async move { maps.delete(&map.name_any(), &DeleteParams::default()).await.map(drop) }
     };
-    fixture.checker.watch(delete)(old_map.clone(), ()).await?;
-    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
+    fixture.checker.wrap(delete)(old_map.clone(), ()).await?;
+    assert_eq!(fixture.checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changed_objects: 0 });
     fixture.reconcile(old_map).await;
     assert!(fixture.violation().starts_with(
         "default/a was reconciled with an object older than its own earlier write: configmaps default/a was deleted"
@@ -156,12 +156,12 @@ async fn only_triggering_changes_need_reconciles() -> Result<(), TestError> {
     let CheckerFixture { server, maps, .. } = CheckerFixture::new().await?;
     let is_labelled =
         |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
-    let calls = ReconcileChecker::following(&server, "configmaps", is_labelled);
-    calls.watch(|_: Arc<ConfigMap>, (): ()| async {})(Arc::new(maps.get("a").await?), ()).await;
+    let checker = ReconcileChecker::with_predicate(&server, "configmaps", is_labelled);
+    checker.wrap(|_: Arc<ConfigMap>, (): ()| async {})(Arc::new(maps.get("a").await?), ()).await;
     server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
-    assert_eq!(calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
+    assert_eq!(checker.check()?, ReconcileStats { reconciles: 1, writes: 0, changed_objects: 0 });
     server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "app": "web" } } }))?;
-    assert!(calls.check().is_err());
+    assert!(checker.check().is_err());
     Ok(())
 }
 
@@ -174,7 +174,7 @@ async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), TestError>
     fixture.checker.reads("configmaps", &maps);
     fixture.server.faults().lag(true);
     fixture.reconcile_with_write(fixture.read_a().await?).await?;
-    let by_key = fixture.checker.watch(|_: ObjectKey, (): ()| async {});
+    let by_key = fixture.checker.wrap(|_: ObjectKey, (): ()| async {});
     by_key(super::key("a"), ()).await;
     assert!(fixture.violation().starts_with(
         "default/a was reconciled while a cache lacked its own earlier write: configmaps default/a was written"
@@ -196,9 +196,9 @@ fn random_faults_violate_no_guarantee() -> Result<(), TestError> {
             for parent in ["a", "b"] {
                 server.create(&config_map(parent, "1"))?;
             }
-            let (calls, context) = (ReconcileChecker::of(&server, "configmaps"), context_of(&connection, &factory)?);
-            calls.reads("pods", &factory.informer::<Pod>(Scope::all())?);
-            let controller = child_controller_of(&factory).run(calls.watch(ensure_children), back_off, context)?;
+            let (checker, context) = (ReconcileChecker::of(&server, "configmaps"), context_of(&connection, &factory)?);
+            checker.reads("pods", &factory.informer::<Pod>(Scope::all())?);
+            let controller = child_controller_of(&factory).run(checker.wrap(ensure_children), back_off, context)?;
             let mut faults = FaultSchedule::new(seed, &server, &network);
             for step in 0..30 {
                 faults.inject_next().await;
@@ -209,10 +209,10 @@ fn random_faults_violate_no_guarantee() -> Result<(), TestError> {
             faults.end();
             advance(120 * SECOND).await;
             controller.stop(SECOND).await;
-            calls.stopped();
+            checker.stopped();
             server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "late" } }))?;
             advance(10 * SECOND).await;
-            calls.check().map_err(|error| TestError::from(format!("seed {seed}: {error}")))
+            checker.check().map_err(|error| TestError::from(format!("seed {seed}: {error}")))
         })?;
         sum.reconciles += checked.reconciles;
         sum.writes += checked.writes;

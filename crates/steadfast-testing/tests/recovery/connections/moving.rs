@@ -61,14 +61,14 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), TestError> 
         assert!(fixture.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
         assert!(recordings.iter().all(|recording| recording.informer().freshness().is_fresh()));
         assert!(fixture.server.open_watches(0) >= 20);
-        // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a proof
-        // needs a list of versions (R2).
+        // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a
+        // proof needs a list of versions (R2).
         assert_eq!(fixture.lists(), lists_before);
         fixture.update(3, "1")?;
         fixture.check_contract().await?;
         assert_eq!(log.text(), "");
         for closed in fixture.connection.recently_closed() {
-            assert!(["drained", "the only response was dropped"].contains(&closed.why.as_str()), "{closed}");
+            assert!(["drained", "the only response was dropped"].contains(&closed.reason.as_str()), "{closed}");
         }
     }
     Ok(())
@@ -105,7 +105,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), TestError> {
     // R1 bounds the time until the dead connection is closed.
     tokio::time::sleep_until(start + Duration::from_secs(15)).await;
     let closed = fixture.connection.recently_closed();
-    assert!(closed.iter().any(|closed| closed.why.contains("no response to a ping")), "{closed:?}");
+    assert!(closed.iter().any(|closed| closed.reason.contains("no response to a ping")), "{closed:?}");
     assert_eq!(log.text(), "", "a timely move must not be logged");
     Ok(())
 }

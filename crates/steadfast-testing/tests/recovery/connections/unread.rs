@@ -27,7 +27,7 @@ const SMALL_PATH: &str = "/api/v1/namespaces/default/pods";
 
 /// Returns a server that never disconnects a client that does not read.
 fn server_without_slow_client_limit() -> ApiServerBuilder {
-    ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(100_000))
+    ApiServer::builder().slow_watch_limits(1_000_000, Duration::from_secs(100_000))
 }
 
 fn get(path: &str) -> Result<Request<Body>, TestError> {

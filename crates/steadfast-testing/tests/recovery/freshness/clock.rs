@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::BoxFuture;
 use steadfast::Connection;
-use steadfast::environment::local::{Local, Pipe};
+use steadfast::environment::local::{LocalEnvironment, Pipe};
 use steadfast::environment::{Environment, Socket, Task};
 
 use super::*;
 
 /// Environment with a clock that can be advanced.
 struct JumpingClock {
-    local: Local,
+    local: LocalEnvironment,
     clock_jump: Arc<AtomicU64>,
 }
 
@@ -66,7 +66,7 @@ async fn late_timer_reads_stream_before_closing() -> Result<(), TestError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let dialer = server.dialer();
     let clock_jump = Arc::new(AtomicU64::new(0));
-    let local = Local::new(3, move |_, _| {
+    let local = LocalEnvironment::new(3, move |_, _| {
         let dialer = dialer.clone();
         Box::pin(async move { Ok(Box::new(Pipe::new(dialer.connect(0).await?, "memory")) as Box<_>) })
     });

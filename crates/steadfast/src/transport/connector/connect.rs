@@ -106,7 +106,7 @@ mod tests {
     #[tokio::test]
     async fn rejections_contain_bounded_proxy_reason() {
         let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();
-        for (response, why) in [
+        for (response, reason) in [
             (head("407 Proxy Authentication Required"), "407 Proxy Authentication Required: put a user"),
             (head("502 Bad Gateway"), "the proxy cannot reach the server"),
             (b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), "is not that of an HTTP proxy"),
@@ -115,7 +115,7 @@ mod tests {
         ] {
             let (outcome, _, _) = tunnel_with_response(response, None).await;
             let error = outcome.expect_err("no tunnel");
-            assert!(error.contains(why) && error.len() < 200, "{error}");
+            assert!(error.contains(reason) && error.len() < 200, "{error}");
         }
     }
 }

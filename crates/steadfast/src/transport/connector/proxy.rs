@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn invalid_proxy_url_error_hides_credentials() {
         let long = format!("socks5://{}:hunter2@bastion", "u".repeat(256));
-        for (url, why) in
+        for (url, reason) in
             [("ftp://u:hunter2@p", "does not start with"), (long.as_str(), "255"), ("https://p", "no TLS in")]
         {
             let error = parsed(url).map(|_| ()).expect_err("unusable");
-            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+            assert!(error.contains(reason) && !error.contains("hunter2"), "{error}");
         }
     }
 }

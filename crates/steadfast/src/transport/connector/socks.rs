@@ -184,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn rejections_name_the_reason() {
         let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
-        for (login, responses, why) in [
+        for (login, responses, reason) in [
             (None, &[5, 255][..], "put a user and password"),
             (Some(&login), &[5, 2, 1, 1], "does not accept the user"),
             (None, &[5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0], "responded with 5, connection refused"),
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let (outcome, _) = exchange("api", login, responses).await;
             let error = outcome.expect_err("no tunnel");
-            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+            assert!(error.contains(reason) && !error.contains("hunter2"), "{error}");
         }
     }
 }

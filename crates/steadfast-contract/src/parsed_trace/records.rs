@@ -8,7 +8,7 @@ use super::call::Call;
 use super::position::TracePosition;
 use crate::clause::Clause;
 use crate::objects::{Key, ObjectVersionRef, StoreContent};
-use crate::trace::{Freshness, Outcome, Target};
+use crate::trace::{Freshness, WaitOutcome, WaitTarget};
 use crate::violation::Violation;
 
 /// Recorded behaviour of an informer.
@@ -63,8 +63,8 @@ pub(crate) struct Snapshot<'a> {
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     pub(crate) position: TracePosition,
-    pub(crate) target: &'a Target,
-    pub(crate) outcome: Outcome,
+    pub(crate) target: &'a WaitTarget,
+    pub(crate) outcome: WaitOutcome,
     pub(crate) store_version: Option<&'a str>,
 }
 

@@ -15,10 +15,10 @@ use crate::schema::Verdict;
 
 /// Verdict of the rules about one write.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Verdicts(Arc<Mutex<VerdictState>>);
+pub(crate) struct RuleResults(Arc<Mutex<RuleResultState>>);
 
 #[derive(Debug, Default)]
-struct VerdictState {
+struct RuleResultState {
     pending: Option<VerdictRequest>,
     decided: Option<(VerdictRequest, Verdict)>,
 }
@@ -46,7 +46,7 @@ impl VerdictRequest {
     }
 }
 
-impl Verdicts {
+impl RuleResults {
     /// Returns the validation result for an object and its state before an update; `None` before
     /// [`decide`](Self::decide).
     pub(super) fn about(

@@ -13,7 +13,7 @@ use crate::environment::SharedEnvironment;
 /// Attempts at one operation, at most one at a time. A caller during a running attempt receives its outcome.
 ///
 /// All waiting callers share one attempt; they do not queue for one attempt each.
-pub(super) struct Attempts<T> {
+pub(super) struct SingleFlight<T> {
     state: Arc<Mutex<State<T>>>,
 }
 
@@ -23,7 +23,7 @@ struct State<T> {
     running: Option<watch::Receiver<Option<T>>>,
 }
 
-impl<T: Clone + Send + Sync + 'static> Attempts<T> {
+impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     /// Creates the state before the first attempt.
     pub(super) fn new() -> Self {
         Self { state: Arc::new(Mutex::new(State { last: None, running: None })) }
@@ -31,12 +31,12 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
 
     /// Returns the outcome of the running attempt, or else of a new attempt, which `start_attempt` starts.
     ///
-    /// Returns `None` if the last attempt was less than `pause` ago, or if the attempt panics. The attempt runs as a
-    /// separate task, and continues if all its callers are dropped.
+    /// Returns `None` if the last attempt was less than `min_interval` ago, or if the attempt panics. The attempt runs
+    /// as a separate task, and continues if all its callers are dropped.
     pub(super) async fn join(
         &self,
         environment: &SharedEnvironment,
-        pause: Duration,
+        min_interval: Duration,
         start_attempt: impl FnOnce() -> BoxFuture<'static, T>,
     ) -> Option<T> {
         let mut running = {
@@ -46,7 +46,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
             // block later attempts.
             match state.running.clone().filter(|running| running.has_changed().is_ok()) {
                 Some(running) => running,
-                None if state.last.is_some_and(|last| now.since(last) < pause) => return None,
+                None if state.last.is_some_and(|last| now.since(last) < min_interval) => return None,
                 None => {
                     let (done, running) = watch::channel(None);
                     state.last = Some(now);
@@ -55,7 +55,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
                     environment.spawn(Box::pin(async move {
                         let outcome = attempt.await;
                         // Under the lock: a caller finds either the running attempt or `last`, and so starts no second
-                        // attempt within `pause`.
+                        // attempt within `min_interval`.
                         let mut state = state.lock();
                         state.last = Some(clock.now());
                         state.running = None;
@@ -76,17 +76,17 @@ mod tests {
     use futures::future::join_all;
 
     use super::*;
-    use crate::environment::local::Local;
+    use crate::environment::local::LocalEnvironment;
 
     const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
     fn environment() -> SharedEnvironment {
-        Arc::new(Local::new(1, |_, _| unreachable!("the test dials no address")))
+        Arc::new(LocalEnvironment::new(1, |_, _| unreachable!("the test dials no address")))
     }
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_callers_share_one_attempt() {
-        let (environment, attempts, started) = (environment(), Attempts::new(), Arc::new(AtomicUsize::new(0)));
+        let (environment, attempts, started) = (environment(), SingleFlight::new(), Arc::new(AtomicUsize::new(0)));
         let join = || {
             let started = started.clone();
             attempts.join(&environment, MIN_INTERVAL, move || {
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn panic_of_an_attempt_does_not_block_later_attempts() {
-        let (environment, attempts) = (environment(), Attempts::new());
+        let (environment, attempts) = (environment(), SingleFlight::new());
         let panics = || -> BoxFuture<'static, usize> { Box::pin(async { std::panic::resume_unwind(Box::new("no")) }) };
         assert_eq!(attempts.join(&environment, MIN_INTERVAL, panics).await, None);
         tokio::time::sleep(MIN_INTERVAL).await;

@@ -15,7 +15,7 @@ const GROUP: &str = "coordination.k8s.io";
 /// `Display` prints one sentence with the failed request, the cause, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ElectionTrouble {
+pub struct LeaseError {
     /// Verb of the request that failed, as a role states it: `get`, `list`, `watch`, `create`, `update` or `delete`.
     pub verb: &'static str,
     /// Resource of the request, in the API group `coordination.k8s.io`.
@@ -26,7 +26,7 @@ pub struct ElectionTrouble {
     pub message: String,
 }
 
-impl fmt::Display for ElectionTrouble {
+impl fmt::Display for LeaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
@@ -44,14 +44,14 @@ pub(super) struct RequestInfo<'a> {
 
 impl RequestInfo<'_> {
     /// Returns the trouble of a request without a usable response, with this `reason`.
-    pub(super) fn no_response(self, reason: impl fmt::Display) -> ElectionTrouble {
-        self.trouble(None, &reason.to_string())
+    pub(super) fn no_response(self, reason: impl fmt::Display) -> LeaseError {
+        self.lease_error(None, &reason.to_string())
     }
 
     /// Returns the trouble of a request that returned an error.
-    pub(super) fn error_response(self, error: &kube::Error) -> ElectionTrouble {
+    pub(super) fn error_response(self, error: &kube::Error) -> LeaseError {
         match error {
-            kube::Error::Api(status) => self.trouble(Some(status.code), &self.rejected(status)),
+            kube::Error::Api(status) => self.lease_error(Some(status.code), &self.rejected(status)),
             error => self.no_response(error),
         }
     }
@@ -77,34 +77,34 @@ impl RequestInfo<'_> {
         }
     }
 
-    fn trouble(self, code: Option<u16>, reason: &str) -> ElectionTrouble {
+    fn lease_error(self, code: Option<u16>, reason: &str) -> LeaseError {
         let Self { verb, resource, namespace, name } = self;
         let name = name.map_or_else(String::new, |name| format!(" {name}"));
         let message = format!("cannot {verb} {resource}.{GROUP}{name} in namespace {namespace}: {reason}");
-        ElectionTrouble { verb, resource, code, message }
+        LeaseError { verb, resource, code, message }
     }
 }
 
 /// Troubles of one candidate: the last error of each cause since a success of the same verb and resource.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(Mutex<Vec<ElectionTrouble>>);
+pub(super) struct LeaseErrors(Mutex<Vec<LeaseError>>);
 
-impl Troubles {
-    /// Adds `trouble`. Returns true if no trouble with the same cause is known, so that each cause is logged once.
-    pub(super) fn add(&self, trouble: ElectionTrouble) -> bool {
-        let mut troubles = self.lock();
-        let cause = |trouble: &ElectionTrouble| (trouble.verb, trouble.resource, trouble.code);
-        let known = troubles.iter().position(|known| cause(known) == cause(&trouble));
+impl LeaseErrors {
+    /// Adds `lease_error`. Returns true if no trouble with the same cause is known, so that each cause is logged once.
+    pub(super) fn add(&self, lease_error: LeaseError) -> bool {
+        let mut lease_errors = self.lock();
+        let cause = |lease_error: &LeaseError| (lease_error.verb, lease_error.resource, lease_error.code);
+        let known = lease_errors.iter().position(|known| cause(known) == cause(&lease_error));
         if let Some(known) = known {
-            troubles.remove(known);
+            lease_errors.remove(known);
         }
-        troubles.push(trouble);
+        lease_errors.push(lease_error);
         known.is_none()
     }
 
     /// Clears the troubles of a verb and resource after a success, or when such a request is no longer needed.
     pub(super) fn end(&self, verb: &str, resource: &str) {
-        self.lock().retain(|trouble| trouble.verb != verb || trouble.resource != resource);
+        self.lock().retain(|lease_error| lease_error.verb != verb || lease_error.resource != resource);
     }
 
     /// Clears all troubles.
@@ -113,11 +113,11 @@ impl Troubles {
     }
 
     /// Returns the last trouble.
-    pub(super) fn last(&self) -> Option<ElectionTrouble> {
+    pub(super) fn last(&self) -> Option<LeaseError> {
         self.lock().last().cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<ElectionTrouble>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<LeaseError>> {
         self.0.lock()
     }
 }
@@ -126,7 +126,7 @@ impl Troubles {
 mod tests {
     use super::*;
 
-    fn of(verb: &'static str, code: u16) -> ElectionTrouble {
+    fn of(verb: &'static str, code: u16) -> LeaseError {
         let info = RequestInfo { verb, resource: "leases", namespace: "default", name: Some("it") };
         let status = Status { code, reason: "Forbidden".into(), message: "no".into(), ..Status::default() };
         info.error_response(&kube::Error::Api(Box::new(status)))
@@ -134,17 +134,17 @@ mod tests {
 
     #[test]
     fn trouble_is_new_once_for_each_cause() {
-        let troubles = Troubles::default();
-        assert!(troubles.add(of("get", 403)));
-        assert!(!troubles.add(of("get", 403)));
-        assert!(troubles.add(of("get", 500)));
-        assert!(!troubles.add(of("get", 403)));
-        assert!(troubles.add(of("create", 403)));
-        troubles.end("get", "leases");
-        assert_eq!(troubles.last(), Some(of("create", 403)));
-        assert!(troubles.add(of("get", 403)));
-        troubles.clear();
-        assert_eq!(troubles.last(), None);
+        let lease_errors = LeaseErrors::default();
+        assert!(lease_errors.add(of("get", 403)));
+        assert!(!lease_errors.add(of("get", 403)));
+        assert!(lease_errors.add(of("get", 500)));
+        assert!(!lease_errors.add(of("get", 403)));
+        assert!(lease_errors.add(of("create", 403)));
+        lease_errors.end("get", "leases");
+        assert_eq!(lease_errors.last(), Some(of("create", 403)));
+        assert!(lease_errors.add(of("get", 403)));
+        lease_errors.clear();
+        assert_eq!(lease_errors.last(), None);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 /// Result of the CEL validation rules for one write; never needed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Verdicts {}
+pub(crate) struct RuleResults {}
 
-impl Verdicts {
+impl RuleResults {
     #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
     pub(super) fn is_pending(&self) -> bool {
         false

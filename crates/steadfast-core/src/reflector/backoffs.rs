@@ -5,7 +5,7 @@ use crate::backoff::{Backoff, BackoffSettings};
 
 /// Backoffs between attempts. Each has its own condition for a reset.
 #[derive(Debug)]
-pub(super) struct Retry {
+pub(super) struct Backoffs {
     /// Backoff for failures. Any proof resets it.
     pub(super) failures: Backoff,
     /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list is a
@@ -13,19 +13,22 @@ pub(super) struct Retry {
     pub(super) relists: Backoff,
     /// Backoff for watches that end within a second although they delivered a record. A delivered change, or a longer
     /// watch, resets this backoff.
-    pub(super) short_watches: Backoff,
+    pub(super) immediate_ends: Backoff,
 }
 
-impl Retry {
+impl Backoffs {
     /// Creates the backoffs without failures.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         // Only jitter delays the first list after a watch that could not resume (R5).
-        let relists =
-            BackoffSettings { first: settings.relist_jitter, ceiling: settings.period / 2, ..settings.backoff };
+        let relists = BackoffSettings {
+            initial_delay: settings.relist_jitter,
+            max_delay: settings.period / 2,
+            ..settings.backoff
+        };
         Self {
             failures: Backoff::new(settings.backoff),
             relists: Backoff::new(relists),
-            short_watches: Backoff::new(settings.backoff),
+            immediate_ends: Backoff::new(settings.backoff),
         }
     }
 

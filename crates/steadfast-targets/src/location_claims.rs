@@ -14,7 +14,7 @@ pub(crate) struct ClaimResolution<V> {
     pub(crate) values: BTreeMap<String, V>,
     pub(crate) origins: BTreeMap<String, Arc<Origin>>,
     /// Entries whose location another group holds.
-    pub(crate) conflicts: BTreeMap<String, Conflict>,
+    pub(crate) conflicts: BTreeMap<String, LocationConflict>,
     /// Names with several different entries from one group.
     pub(crate) conflicting: Vec<String>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct ClaimResolution<V> {
 /// An entry whose location belongs to another group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub struct Conflict {
+pub struct LocationConflict {
     /// The name, address or key that both groups want.
     pub location: String,
     /// The group that holds the location.
@@ -62,7 +62,8 @@ impl<V: EntryValue> ClaimResolution<V> {
             Some((location, location_holders.get(location).filter(|group| **group != origin.group)?))
         });
         if let Some((location, holder)) = conflicting_location {
-            let conflict = Conflict { location: location.to_owned(), holder: holder.clone(), claimant: origin.clone() };
+            let conflict =
+                LocationConflict { location: location.to_owned(), holder: holder.clone(), claimant: origin.clone() };
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
         }
@@ -114,7 +115,7 @@ fn location_holders<V: EntryValue>(
         let is_occupied = found.own.contains_key(name)
             || is_desired(name, &origin.group)
             || desired.doubt.is_some()
-            || desired.doubts.about(Some(origin)).is_some();
+            || desired.uncertain_origins.about(Some(origin)).is_some();
         if is_occupied {
             for location in std::iter::once(name).chain(locations) {
                 location_holders.entry(location.clone()).or_insert_with(|| origin.group.clone());

@@ -18,7 +18,7 @@ const MAX_STREAM_FAILURES: u32 = 3;
 
 /// Knowledge about streamed lists.
 #[derive(Debug)]
-pub(super) struct Streaming {
+pub(super) struct StreamedLists {
     /// The setting, if it forces or disables streams.
     setting: Option<bool>,
     /// Set if streams are the cheaper method here.
@@ -31,7 +31,7 @@ pub(super) struct Streaming {
     failures: u32,
 }
 
-impl Streaming {
+impl StreamedLists {
     pub(super) fn new(setting: Option<bool>) -> Self {
         Self { setting, is_cheaper: false, pages_until: None, both_rejected: false, failures: 0 }
     }
@@ -94,7 +94,7 @@ impl Streaming {
         if failure.is_rejection() {
             // A missing permission (`403`) concerns only this client.
             plan.form = ListForm::PagesFallback(PagesFallback {
-                why: failure.why.clone(),
+                reason: failure.message.clone(),
                 applies_to_all_clients: failure.code != 403,
             });
             // After a rejection of both forms, an immediate request for pages would be rejected
@@ -102,16 +102,16 @@ impl Streaming {
             return !self.both_rejected;
         }
         if is_evidence {
-            self.doubt(failure.why.clone(), plan);
+            self.doubt(failure.message.clone(), plan);
         }
         false
     }
 
     /// Counts a failure that streaming may have caused. After several failures, pages are tried.
-    pub(super) fn doubt(&mut self, why: Arc<str>, plan: &mut ListPlan) {
+    pub(super) fn doubt(&mut self, reason: Arc<str>, plan: &mut ListPlan) {
         self.failures += 1;
         if self.failures >= MAX_STREAM_FAILURES {
-            plan.form = ListForm::PagesFallback(PagesFallback { why, applies_to_all_clients: true });
+            plan.form = ListForm::PagesFallback(PagesFallback { reason, applies_to_all_clients: true });
         }
     }
 
@@ -141,9 +141,9 @@ mod tests {
     fn setting_overrides_cost_and_failure_overrides_both() {
         let later = Instant::ZERO + std::time::Duration::from_secs(1);
         let streams = |setting: Option<bool>, protobuf: bool, until: Option<Instant>| {
-            let mut streaming = Streaming { pages_until: until, ..Streaming::new(setting) };
-            streaming.set_list_hints(ListHints { protobuf, ..ListHints::default() });
-            (streaming.should_be_streamed(Instant::ZERO), streaming.is_expected_to_work(Instant::ZERO))
+            let mut streamed_lists = StreamedLists { pages_until: until, ..StreamedLists::new(setting) };
+            streamed_lists.set_list_hints(ListHints { protobuf, ..ListHints::default() });
+            (streamed_lists.should_be_streamed(Instant::ZERO), streamed_lists.is_expected_to_work(Instant::ZERO))
         };
         assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));
         assert_eq!(

@@ -6,11 +6,11 @@
 //! transaction writes to the partition's header in the file. The next transaction reads the mark from the file and
 //! starts from the state with this mark.
 
-use super::database::Fault;
+use super::database::CheckpointFileError;
 
 /// States that an informer has written to its partition, at most the last two.
 #[derive(Debug)]
-pub(super) struct Generations<S> {
+pub(super) struct WrittenStates<S> {
     /// State in the file; `None` if the file's state is unusable.
     written: Option<(u64, S)>,
     /// State of an uncertain transaction, which may be in the file instead.
@@ -39,7 +39,7 @@ enum TransactionStart<S> {
     UnknownState,
 }
 
-impl<S: Clone> Generations<S> {
+impl<S: Clone> WrittenStates<S> {
     /// Creates the history of a partition. `state` is the state in the file and its mark, if that state is usable.
     pub(super) fn new(state: Option<(u64, S)>) -> Self {
         let next_mark = state.as_ref().map_or(0, |(mark, _)| mark.wrapping_add(1));
@@ -80,7 +80,7 @@ impl<S: Clone> Generations<S> {
     /// # Errors
     ///
     /// Returns an error if no known state has this mark. The next transaction then writes the whole partition.
-    pub(super) fn begin(&mut self, found: Option<u64>) -> Result<Option<S>, Fault> {
+    pub(super) fn begin(&mut self, found: Option<u64>) -> Result<Option<S>, CheckpointFileError> {
         if self.is_unusable() {
             return Ok(None);
         }
@@ -93,7 +93,7 @@ impl<S: Clone> Generations<S> {
         }
         match known {
             Some((_, state)) => Ok(Some(state)),
-            None => Err(Fault("the checkpoint contains another state than the last written one".into())),
+            None => Err(CheckpointFileError("the checkpoint contains another state than the last written one".into())),
         }
     }
 

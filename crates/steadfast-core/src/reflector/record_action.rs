@@ -16,7 +16,7 @@ pub enum Record<'a> {
 
 /// Action for a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RecordAction {
     /// Apply the object to the store.
     Apply,
     /// Stage the object. A `DELETED` object is removed from the staged ones.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Case, Handler};
+use super::{Handler, ParsedTrace};
 use crate::objects::{HandlerEvent, Key};
 
 /// A final state that was never delivered.
@@ -26,7 +26,7 @@ pub(crate) enum LossKind {
     LastState,
 }
 
-impl<'a> Case<'a> {
+impl<'a> ParsedTrace<'a> {
     /// Returns the final states that `handler` never received.
     ///
     /// Returns no losses while later deliveries are possible, or if the undelivered events reported at the handler's

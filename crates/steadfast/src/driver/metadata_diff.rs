@@ -18,7 +18,7 @@ const MAX_REPORTED_OBJECTS: usize = 1000;
 
 /// A list of identities in progress, stored as its differences from the cache. An equal object costs one pointer.
 #[derive(Default)]
-pub(super) struct Comparison {
+pub(super) struct MetadataDiff {
     /// Request of the current page.
     pub(super) id: Option<RequestId>,
     /// Slot among the concurrent transfers of a server, until the list is complete.
@@ -35,7 +35,7 @@ pub(super) struct Comparison {
     lost_diagnostics: Vec<Diagnostic>,
 }
 
-impl Comparison {
+impl MetadataDiff {
     /// Processes a listed identity.
     pub(super) fn record_listed<K>(&mut self, cache: &Snapshot<K>, listed: &Identity) {
         let Identity { key, uid, version } = listed;
@@ -57,7 +57,7 @@ impl Comparison {
     }
 
     /// Returns the current differences, apart from cached objects with versions above the list's.
-    pub(super) fn judge<K>(&mut self, cache: &Snapshot<K>) -> Differences {
+    pub(super) fn differences<K>(&mut self, cache: &Snapshot<K>) -> Differences {
         let mut found = Differences::default();
         self.lost_diagnostics.clear();
         let Some(list_version) = self.version.clone() else { return found };

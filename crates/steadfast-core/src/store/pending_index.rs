@@ -10,13 +10,13 @@ use super::snapshot::Snapshot;
 
 /// Filled index that is not part of the store yet.
 ///
-/// The index function runs in the thread that fills the index and that calls [`follow`](Self::follow). The writer of
-/// the store does not wait for this function.
-pub struct Joining<K> {
+/// The index function runs in the thread that fills the index and that calls [`catch_up_to`](Self::catch_up_to). The
+/// writer of the store does not wait for this function.
+pub struct PendingIndex<K> {
     indexed: Box<dyn Maintained<K>>,
     /// Objects that the index covers.
     objects: Objects<K>,
-    rounds: u32,
+    updates: u32,
 }
 
 impl<K: Send + Sync + 'static> Snapshot<K> {
@@ -26,16 +26,16 @@ impl<K: Send + Sync + 'static> Snapshot<K> {
     /// Readers can use the index immediately. Until the store maintains the index, each read of the index checks every
     /// object of the snapshot.
     #[doc(hidden)]
-    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (StoreIndex<K, I>, Joining<K>)
+    pub fn index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> (StoreIndex<K, I>, PendingIndex<K>)
     where
         I: Ord + Clone + Send + Sync + 'static,
         V: IntoIterator<Item = I>,
     {
-        Joining::new(self, extract)
+        PendingIndex::new(self, extract)
     }
 }
 
-impl<K: Send + Sync + 'static> Joining<K> {
+impl<K: Send + Sync + 'static> PendingIndex<K> {
     /// Creates the index of the objects of `snapshot`.
     pub(super) fn new<I, V>(
         snapshot: &Snapshot<K>,
@@ -47,16 +47,16 @@ impl<K: Send + Sync + 'static> Joining<K> {
     {
         let index = StoreIndex::of(extract);
         let indexed = Box::new(Indexed::new(index.clone()));
-        let mut joining = Self { indexed, objects: snapshot.objects.new_empty(), rounds: 0 };
-        joining.follow(snapshot);
+        let mut pending_index = Self { indexed, objects: snapshot.objects.new_empty(), updates: 0 };
+        pending_index.catch_up_to(snapshot);
         // The initial fill does not count as an update.
-        joining.rounds = 0;
-        (index, joining)
+        pending_index.updates = 0;
+        (index, pending_index)
     }
 
     /// Updates the index to `snapshot`. The index function is called only for changed objects.
-    pub fn follow(&mut self, snapshot: &Snapshot<K>) {
-        self.rounds += 1;
+    pub fn catch_up_to(&mut self, snapshot: &Snapshot<K>) {
+        self.updates += 1;
         if self.is_at(snapshot) {
             return;
         }
@@ -79,8 +79,8 @@ impl<K: Send + Sync + 'static> Joining<K> {
     }
 
     /// Returns the number of updates.
-    pub fn rounds(&self) -> u32 {
-        self.rounds
+    pub fn updates(&self) -> u32 {
+        self.updates
     }
 
     pub(super) fn into_maintained(self) -> Box<dyn Maintained<K>> {
@@ -88,8 +88,8 @@ impl<K: Send + Sync + 'static> Joining<K> {
     }
 }
 
-impl<K> fmt::Debug for Joining<K> {
+impl<K> fmt::Debug for PendingIndex<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Joining {{ objects: {}, rounds: {} }}", self.objects.len(), self.rounds)
+        write!(f, "PendingIndex {{ objects: {}, updates: {} }}", self.objects.len(), self.updates)
     }
 }

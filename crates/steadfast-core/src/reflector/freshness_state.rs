@@ -9,7 +9,7 @@ use super::failure::{Failure, FailureKind};
 use super::output::Output;
 use super::phase::Phase;
 use crate::fault_injection::inject;
-use crate::freshness::Condition;
+use crate::freshness::FreshnessState;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -27,7 +27,7 @@ impl Reflector {
         // A working watch replaces the polls.
         if self.polling.is_active() {
             self.end_polling();
-            self.set_streaming(now);
+            self.set_stream_open(now);
         }
         self.record_proof(now, now);
     }
@@ -38,15 +38,15 @@ impl Reflector {
         let proven_at = self.cache.evidence.proven.map_or(proven_at, |earlier| earlier.max(proven_at));
         self.cache.evidence.proven = Some(proven_at);
         self.delta_policy.decay(now);
-        self.cache.evidence.bound = self.cache.bookmark_interval.period() * 2;
-        self.retry.failures.reset();
-        self.cache.evidence.attempts = self.retry.attempts();
+        self.cache.evidence.max_fresh_age = self.cache.bookmark_interval.period() * 2;
+        self.backoffs.failures.reset();
+        self.cache.evidence.attempts = self.backoffs.attempts();
         self.probe.proven(proven_at, &self.cache.bookmark_interval, &mut self.requester);
         // A proof alone does not end `Resuming`: without an open stream, later changes would be
         // missed.
-        match self.cache.evidence.condition {
-            Condition::Suspect => self.set_streaming(now),
-            Condition::Resuming if self.is_streaming() => self.set_streaming(now),
+        match self.cache.evidence.state {
+            FreshnessState::Suspect => self.set_stream_open(now),
+            FreshnessState::Resuming if self.is_streaming() => self.set_stream_open(now),
             _ => {}
         }
     }
@@ -76,10 +76,10 @@ impl Reflector {
         if let Phase::Watching(watch) = &self.phase
             && watch.healthy_at(&self.cache.settings).is_some_and(|healthy| now >= healthy)
         {
-            self.retry.stream_stayed_open();
+            self.backoffs.stream_stayed_open();
             if self.polling.is_active() {
                 self.end_polling();
-                self.set_streaming(now);
+                self.set_stream_open(now);
             }
         }
     }
@@ -88,45 +88,45 @@ impl Reflector {
     pub(super) fn end_polling(&mut self) {
         self.polling.end();
         self.cache.evidence.polled = None;
-        self.cache.streaming.reset_after_permission();
+        self.cache.streamed_lists.reset_after_permission();
     }
 
     /// Sets the condition after `failure`, which leaves the cache without a complete list or without a stream.
     pub(super) fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.probe.set_broken(now);
-        let condition = match failure.kind {
+        let state = match failure.kind {
             // These failures rarely end without a change by an operator.
-            FailureKind::Denied | FailureKind::Invalid | FailureKind::CacheFull => Condition::Failed,
+            FailureKind::Denied | FailureKind::Invalid | FailureKind::CacheFull => FreshnessState::Failed,
             // Without a first list, no cached state can be stale.
-            FailureKind::ResourceVersionTooLarge if self.cache.is_synced => Condition::Stale,
-            _ => self.condition_without_stream(),
+            FailureKind::ResourceVersionTooLarge if self.cache.is_synced => FreshnessState::Stale,
+            _ => self.state_without_stream(),
         };
-        self.cache.set_condition(now, condition, failure.why.clone());
+        self.cache.set_state(now, state, failure.message.clone());
     }
 
     /// Returns the condition while a list or a resume is in progress.
-    pub(super) fn condition_without_stream(&self) -> Condition {
-        if self.cache.is_synced { Condition::Resuming } else { Condition::Starting }
+    pub(super) fn state_without_stream(&self) -> FreshnessState {
+        if self.cache.is_synced { FreshnessState::Resuming } else { FreshnessState::Starting }
     }
 
     /// Sets the condition after a stream was opened. Freshness follows from the last proof, unless an unidentified
     /// record keeps the cache in doubt. After a broken stream, only a proof after the break counts (C10).
-    pub(super) fn set_streaming(&mut self, now: Instant) {
-        let (condition, why) = match self.unidentified.why() {
+    pub(super) fn set_stream_open(&mut self, now: Instant) {
+        let (state, reason) = match self.unidentified.reason() {
             // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).
-            Some(why) => (Condition::Suspect, why.clone()),
+            Some(reason) => (FreshnessState::Suspect, reason.clone()),
             None if self.probe.is_unproven_since_break(&self.cache) => {
                 self.probe.schedule.request_soon(now, &mut self.requester);
-                (Condition::Resuming, self.cache.evidence.why.clone())
+                (FreshnessState::Resuming, self.cache.evidence.reason.clone())
             }
             None if self.cache.bookmark_interval.is_without_bookmarks() => {
-                (Condition::Streaming, Arc::from(WITHOUT_BOOKMARKS))
+                (FreshnessState::Streaming, Arc::from(WITHOUT_BOOKMARKS))
             }
             None => {
                 let polled = self.cache.evidence.polled.as_ref().map(|polled| Arc::from(polled.to_string()));
-                (Condition::Streaming, polled.unwrap_or_else(|| Arc::from(UNPROVEN)))
+                (FreshnessState::Streaming, polled.unwrap_or_else(|| Arc::from(UNPROVEN)))
             }
         };
-        self.cache.set_condition(now, condition, why);
+        self.cache.set_state(now, state, reason);
     }
 }

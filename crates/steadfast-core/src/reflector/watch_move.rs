@@ -21,7 +21,7 @@ use crate::version::ResourceVersion;
 
 /// Move of the watch, and its backoff.
 #[derive(Debug)]
-pub(super) struct Handover {
+pub(super) struct WatchMove {
     state: State,
     /// Set if the successor's connection will also end, so that another move follows.
     must_move_again: bool,
@@ -33,7 +33,7 @@ pub(super) struct Handover {
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// No move is planned.
-    Settled,
+    Idle,
     /// The stream `from` will be replaced at `at`.
     Planned { from: RequestId, at: Instant },
     /// The successor is being opened.
@@ -54,11 +54,11 @@ pub(super) struct Successor {
 /// after the response head.
 const MOVE_DELAY: Duration = Duration::from_millis(250);
 
-impl Handover {
+impl WatchMove {
     /// Creates the machine without a planned move.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
-        let delays = BackoffSettings { ceiling: settings.period / 2, ..settings.backoff };
-        Self { state: State::Settled, must_move_again: false, moved_at: None, backoff: Backoff::new(delays) }
+        let delays = BackoffSettings { max_delay: settings.period / 2, ..settings.backoff };
+        Self { state: State::Idle, must_move_again: false, moved_at: None, backoff: Backoff::new(delays) }
     }
 
     /// Returns whether `id` is the successor of the watch.
@@ -79,7 +79,7 @@ impl Handover {
         if self.is_successor(id) {
             // The successor takes over first; `must_move_again` keeps the request for the next move.
             self.must_move_again = true;
-        } else if is_watch && matches!(self.state, State::Settled | State::Planned { .. }) {
+        } else if is_watch && matches!(self.state, State::Idle | State::Planned { .. }) {
             self.plan(now, id, &cache.settings, requester);
         }
     }
@@ -107,9 +107,9 @@ impl Handover {
 
     /// Cancels the move.
     pub(super) fn cancel(&mut self) -> Option<Output> {
-        match std::mem::replace(&mut self.state, State::Settled) {
+        match std::mem::replace(&mut self.state, State::Idle) {
             State::Opening { id, .. } | State::Open { id, .. } => Some(Output::Cancel(id)),
-            State::Settled | State::Planned { .. } => None,
+            State::Idle | State::Planned { .. } => None,
         }
     }
 
@@ -121,7 +121,7 @@ impl Handover {
             // obsolete.
             State::Planned { from, at } if from == watch.id => Some(at),
             State::Opening { deadline: at, .. } | State::Open { at, .. } => Some(at),
-            State::Planned { .. } | State::Settled => None,
+            State::Planned { .. } | State::Idle => None,
         }
     }
 
@@ -139,7 +139,7 @@ impl Handover {
             return effects;
         }
         match self.state {
-            State::Settled => {}
+            State::Idle => {}
             State::Opening { id, .. } => {
                 // The old watch still runs, so a later retry loses nothing.
                 effects.cancel(id);
@@ -195,7 +195,7 @@ impl Handover {
 
     /// Records that the watch now is the request `id`. Another move follows if its connection will also end.
     pub(super) fn complete(&mut self, now: Instant, id: RequestId, cache: &CacheState, requester: &mut Requester) {
-        self.state = State::Settled;
+        self.state = State::Idle;
         self.moved_at = Some(now);
         if std::mem::take(&mut self.must_move_again) {
             self.plan(now, id, &cache.settings, requester);
@@ -240,7 +240,7 @@ impl Handover {
         let successor = match self.state {
             State::Opening { id, .. } => Successor { id, is_open: false },
             State::Open { id, .. } => Successor { id, is_open: true },
-            State::Settled | State::Planned { .. } => return None,
+            State::Idle | State::Planned { .. } => return None,
         };
         match failure {
             Some(failure) if failure.kind != FailureKind::Unreachable => {

@@ -1,5 +1,5 @@
-//! Informer of a tab. Its handler computes rows on threads of its own, and the screen takes all pending rows at once, so
-//! that neither delays the other.
+//! Informer of a tab. Its handler computes rows on threads of its own, and the screen takes all pending rows at once,
+//! so that neither delays the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MAX_THREADS: usize = 4;
 const MAX_PENDING_EVENTS: usize = 1024;
 
 /// Informer of a tab, and its changes that the screen has not taken yet.
-pub(super) struct Source {
+pub(super) struct TabInformer {
     informer: Informer<CachedObject>,
     pending: Arc<Mutex<PendingChanges>>,
     /// The handler is removed when the registration is dropped.
@@ -60,7 +60,7 @@ impl PendingChanges {
     }
 }
 
-impl Source {
+impl TabInformer {
     /// Starts the informer. `changed` is notified after each change.
     pub(super) fn start(
         factory: &InformerFactory,
@@ -69,7 +69,7 @@ impl Source {
         scope: Scope,
         changed: Arc<Notify>,
     ) -> Result<Self, Failure> {
-        let informer = factory.builder_with::<CachedObject>(api_resource, scope).protobuf(false).packed(true);
+        let informer = factory.builder_with::<CachedObject>(api_resource, scope).protobuf(false).delta_compressed(true);
         let informer = informer.start().map_err(Failure::usage)?;
         let pending = Arc::<Mutex<PendingChanges>>::default();
         let handler = RowHandler { schema: schema.clone(), pending: pending.clone(), changed };

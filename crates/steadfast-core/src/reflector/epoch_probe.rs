@@ -1,10 +1,10 @@
 //! Probe that distinguishes a lagging replica from another history (R5).
 
 use super::cache_state::CacheState;
+use super::delayed_action::DelayedAction;
 use super::effect::{Effect, Effects};
 use super::failure::Failure;
 use super::list_plan::ListPlan;
-use super::next::Next;
 use super::request::{Request, RequestId};
 use super::requester::Requester;
 use super::settings::ReflectorSettings;
@@ -13,13 +13,13 @@ use crate::version::ResourceVersion;
 
 /// Probe in flight, and the list that follows.
 #[derive(Clone, Debug)]
-pub(super) struct Decision {
+pub(super) struct EpochProbe {
     pub(super) id: RequestId,
     pub(super) deadline: Instant,
     plan: ListPlan,
 }
 
-impl Decision {
+impl EpochProbe {
     /// Requests the probe at `now`. The list `plan` follows if the server only lags.
     pub(super) fn begin(
         now: Instant,
@@ -27,8 +27,8 @@ impl Decision {
         settings: &ReflectorSettings,
         requester: &mut Requester,
     ) -> (Self, Request) {
-        let decision = Self { id: requester.next_id(), plan, deadline: now + settings.probe_deadline };
-        (decision, Request::Probe { since: now - settings.probe_deadline })
+        let epoch_probe = Self { id: requester.next_id(), plan, deadline: now + settings.probe_deadline };
+        (epoch_probe, Request::Probe { since: now - settings.probe_deadline })
     }
 
     /// Handles the response to the probe that was sent at `sent`.
@@ -48,7 +48,7 @@ impl Decision {
         let mut plan = self.plan.clone();
         // A list can replace the probe. The list is requested once per period, or if the server rejects probes.
         let prefers_list = failure.is_rejection() || plan.has_lagged_for(settings.period, now);
-        let then = if prefers_list { Next::List(plan) } else { Next::Decide(plan) };
+        let then = if prefers_list { DelayedAction::List(plan) } else { DelayedAction::ProbeEpoch(plan) };
         Effect::Wait { failure: failure.clone(), then }.into()
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn collection_version(revision: u64) -> u64 {
 }
 
 /// Extracts the revision from a version of these counters.
-pub(super) fn revision_of(version: u64) -> u64 {
+pub(super) fn revision(version: u64) -> u64 {
     version % COUNTER_DISTANCE
 }
 
@@ -36,7 +36,7 @@ mod tests {
         assert!(object_version("a", 8) < object_version("b", 7), "although the change was later");
         assert!(object_version("b", 9) < collection_version(1));
         for version in [object_version("a", 7), object_version("", 7), collection_version(7), 7] {
-            assert_eq!(revision_of(version), 7);
+            assert_eq!(revision(version), 7);
         }
     }
 }

@@ -12,7 +12,7 @@ use steadfast_core::ResourceVersion;
 
 /// Waiters by target version.
 #[derive(Default)]
-pub(crate) struct Milestones {
+pub(crate) struct VersionWaits {
     waiters: Mutex<Waiters>,
 }
 
@@ -45,17 +45,17 @@ impl PartialOrd for VersionWait {
     }
 }
 
-impl Milestones {
+impl VersionWaits {
     /// Adds a waiter for `version`, or returns `None` if the version cannot be ordered.
     ///
     /// The caller must then check if the cache has already reached the version.
-    pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
+    pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<VersionReached<'_>> {
         version.is_ordered().then(|| {
             let mut waiters = self.lock();
             let version_wait = VersionWait { version: version.clone(), number: waiters.next };
             waiters.next += 1;
             waiters.wakers.insert(version_wait.clone(), None);
-            Milestone { milestones: self, version_wait }
+            VersionReached { version_waits: self, version_wait }
         })
     }
 
@@ -97,16 +97,16 @@ fn wake(reached: BTreeMap<VersionWait, Option<Waker>>) {
 }
 
 /// A waiter, ready after the cache has reached its version, or after the wait became pointless.
-pub(crate) struct Milestone<'a> {
-    milestones: &'a Milestones,
+pub(crate) struct VersionReached<'a> {
+    version_waits: &'a VersionWaits,
     version_wait: VersionWait,
 }
 
-impl Future for Milestone<'_> {
+impl Future for VersionReached<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let replaced = match self.milestones.lock().wakers.get_mut(&self.version_wait) {
+        let replaced = match self.version_waits.lock().wakers.get_mut(&self.version_wait) {
             None => return Poll::Ready(()),
             Some(Some(waker)) if waker.will_wake(context.waker()) => None,
             // The replaced waker is dropped after the lock is released: its `Drop` may be user code.
@@ -117,9 +117,9 @@ impl Future for Milestone<'_> {
     }
 }
 
-impl Drop for Milestone<'_> {
+impl Drop for VersionReached<'_> {
     fn drop(&mut self) {
-        let waker = self.milestones.lock().wakers.remove(&self.version_wait);
+        let waker = self.version_waits.lock().wakers.remove(&self.version_wait);
         drop(waker);
     }
 }
@@ -148,11 +148,12 @@ mod tests {
 
     #[test]
     fn waiter_is_woken_only_at_its_version() {
-        let milestones = Milestones::default();
+        let version_waits = VersionWaits::default();
         let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
         // Versions are compared as numbers; as text the last would be the smallest.
         let wanted = [8, 9, 10].map(version);
-        let mut places: Vec<_> = wanted.iter().filter_map(|version| milestones.enter(version).map(Box::pin)).collect();
+        let mut places: Vec<_> =
+            wanted.iter().filter_map(|version| version_waits.enter(version).map(Box::pin)).collect();
         assert_eq!(places.len(), 3);
         let mut poll = |at: usize| {
             let waker = Waker::from(woken[at].clone());
@@ -160,34 +161,34 @@ mod tests {
         };
         assert!(!poll(0) && !poll(1) && !poll(2));
         let seen = || [0, 1, 2].map(|at: usize| woken[at].0.load(Ordering::Relaxed));
-        (1..8).for_each(|at| milestones.pass(&version(at), 0));
+        (1..8).for_each(|at| version_waits.pass(&version(at), 0));
         assert_eq!(seen(), [0, 0, 0]);
-        milestones.pass(&version(9), 0);
+        version_waits.pass(&version(9), 0);
         assert_eq!(seen(), [1, 1, 0]);
         assert!(poll(0) && poll(1) && !poll(2));
-        milestones.pass(&version(3), 1);
+        version_waits.pass(&version(3), 1);
         assert_eq!(seen(), [1, 1, 1], "another epoch may never reach this version");
         assert!(poll(2));
     }
 
     #[test]
     fn late_waiter_finds_version_passed() {
-        let milestones = Milestones::default();
-        milestones.pass(&version(5), 0);
-        let mut milestone = pin!(milestones.enter(&version(5)).expect("a comparable version"));
+        let version_waits = VersionWaits::default();
+        version_waits.pass(&version(5), 0);
+        let mut version_reached = pin!(version_waits.enter(&version(5)).expect("a comparable version"));
         // Passed versions are not stored: the caller checks the cache after it has entered.
-        assert!(milestone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        milestones.pass(&version(5), 0);
-        assert!(milestone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-        assert!(milestones.enter(&ResourceVersion::from("0x5")).is_none(), "the version is not comparable");
+        assert!(version_reached.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        version_waits.pass(&version(5), 0);
+        assert!(version_reached.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(version_waits.enter(&ResourceVersion::from("0x5")).is_none(), "the version is not comparable");
     }
 
     #[test]
     fn cancelled_waiter_leaves_no_entry() {
-        let milestones = Milestones::default();
+        let version_waits = VersionWaits::default();
         for _ in 0..3 {
-            drop(milestones.enter(&version(7)));
+            drop(version_waits.enter(&version(7)));
         }
-        assert!(milestones.lock().wakers.is_empty());
+        assert!(version_waits.lock().wakers.is_empty());
     }
 }

@@ -11,7 +11,7 @@ use super::rules::ObjectCorruption;
 /// Active faults of a replica.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fault")]
-pub(crate) struct Condition {
+pub(crate) struct ReplicaFaults {
     pub(crate) is_stopped: bool,
     pub(crate) refuses_connections: bool,
     pub(crate) accept_and_close: bool,
@@ -31,12 +31,12 @@ pub(crate) struct Condition {
     /// Objects, by namespace and name, whose content is corrupted.
     pub(crate) corrupted_objects: Arc<BTreeMap<(String, String), ObjectCorruption>>,
     /// Number of continue tokens that expire on their next use.
-    pub(crate) expired_tokens: u32,
+    pub(crate) tokens_to_expire: u32,
     /// Maximum size of a body chunk in bytes; 0 for no limit.
-    pub(crate) piece_bytes: usize,
+    pub(crate) max_chunk_bytes: usize,
 }
 
-impl Condition {
+impl ReplicaFaults {
     /// Returns whether connections are accepted.
     pub(crate) fn is_reachable(&self) -> bool {
         !self.is_stopped && !self.refuses_connections
@@ -45,27 +45,27 @@ impl Condition {
 
 /// A replica's faults, protected by a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Conditions(Mutex<Condition>);
+pub(crate) struct ActiveFaults(Mutex<ReplicaFaults>);
 
-impl Conditions {
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Condition) -> T) -> T {
+impl ActiveFaults {
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&ReplicaFaults) -> T) -> T {
         read(&self.0.lock())
     }
 
     /// Returns whether connections are accepted.
     pub(crate) fn is_reachable(&self) -> bool {
-        self.read(Condition::is_reachable)
+        self.read(ReplicaFaults::is_reachable)
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ReplicaFaults)) {
         change(&mut self.0.lock());
     }
 
     /// Counts one use of a continue token. Returns whether the fault lets this token expire.
-    pub(crate) fn token_has_expired(&self) -> bool {
-        let mut condition = self.0.lock();
-        let has_expired = condition.expired_tokens > 0;
-        condition.expired_tokens = condition.expired_tokens.saturating_sub(1);
+    pub(crate) fn take_token_expiry(&self) -> bool {
+        let mut faults = self.0.lock();
+        let has_expired = faults.tokens_to_expire > 0;
+        faults.tokens_to_expire = faults.tokens_to_expire.saturating_sub(1);
         has_expired
     }
 }

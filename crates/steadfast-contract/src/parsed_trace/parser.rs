@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Case;
-use super::call::{Call, CallEnd, Knowledge};
+use super::ParsedTrace;
+use super::call::{Call, CallEnd, DeliveryHistory};
 use super::position::TracePosition;
 use super::records::{Handler, Informer, QueueSample, Relist, Snapshot, StoreRead, Wait};
 use crate::bounds::Bounds;
@@ -16,7 +16,7 @@ use crate::trace::{Record, Trace};
 use crate::view::{StatesByName, View};
 use crate::violation::Malformed;
 
-impl<'a> Case<'a> {
+impl<'a> ParsedTrace<'a> {
     /// Parses `trace`.
     pub(crate) fn new(history: &'a History, trace: &'a Trace, bounds: &'a Bounds) -> Self {
         TraceParser::new(history, bounds).parse(trace)
@@ -25,13 +25,13 @@ impl<'a> Case<'a> {
 
 /// State of the parser.
 struct TraceParser<'a> {
-    case: Case<'a>,
+    parsed: ParsedTrace<'a>,
     states: StatesByName<'a>,
     views_by_scope: BTreeMap<&'a Scope, usize>,
     informers: BTreeMap<&'a str, usize>,
     handlers: BTreeMap<&'a str, usize>,
     /// Knowledge of each handler about each object, by the index of the handler and the key of the object.
-    knowledge: BTreeMap<(usize, &'a Key), Knowledge<'a>>,
+    delivery_history: BTreeMap<(usize, &'a Key), DeliveryHistory<'a>>,
     /// Running calls: from handler and call number to the index among the handler's calls.
     running_calls: BTreeMap<(usize, u64), usize>,
     quiet: Option<Duration>,
@@ -40,7 +40,7 @@ struct TraceParser<'a> {
 
 impl<'a> TraceParser<'a> {
     fn new(history: &'a History, bounds: &'a Bounds) -> Self {
-        let case = Case {
+        let parsed = ParsedTrace {
             history,
             bounds,
             informers: Vec::new(),
@@ -50,19 +50,19 @@ impl<'a> TraceParser<'a> {
             views: Vec::new(),
         };
         Self {
-            case,
+            parsed,
             states: StatesByName::new(history),
             views_by_scope: BTreeMap::new(),
             informers: BTreeMap::new(),
             handlers: BTreeMap::new(),
-            knowledge: BTreeMap::new(),
+            delivery_history: BTreeMap::new(),
             running_calls: BTreeMap::new(),
             quiet: None,
             settled: None,
         }
     }
 
-    fn parse(mut self, trace: &'a Trace) -> Case<'a> {
+    fn parse(mut self, trace: &'a Trace) -> ParsedTrace<'a> {
         let mut last_time = Duration::ZERO;
         for (index, entry) in trace.entries().iter().enumerate() {
             if entry.at < last_time {
@@ -75,8 +75,8 @@ impl<'a> TraceParser<'a> {
             last_time = last_time.max(entry.at);
             self.parse_entry(TracePosition { at: entry.at, index }, &entry.record);
         }
-        self.case.settled = self.convergence_deadline(last_time);
-        self.case
+        self.parsed.settled = self.convergence_deadline(last_time);
+        self.parsed
     }
 
     fn parse_entry(&mut self, position: TracePosition, record: &'a Record) {
@@ -113,17 +113,17 @@ impl<'a> TraceParser<'a> {
             Some(view) => *view,
             None => match scope.filter() {
                 Ok(filter) => {
-                    self.case.views.push(View::new(&self.states, &filter));
-                    self.views_by_scope.insert(scope, self.case.views.len() - 1);
-                    self.case.views.len() - 1
+                    self.parsed.views.push(View::new(&self.states, &filter));
+                    self.views_by_scope.insert(scope, self.parsed.views.len() - 1);
+                    self.parsed.views.len() - 1
                 }
                 Err(error) => return self.add_malformed(position.at, error.to_string()),
             },
         };
-        if self.informers.insert(name, self.case.informers.len()).is_some() {
+        if self.informers.insert(name, self.parsed.informers.len()).is_some() {
             self.add_malformed(position.at, format!("informer {name} was declared twice"));
         }
-        self.case.informers.push(Informer {
+        self.parsed.informers.push(Informer {
             name,
             has_ordered_versions: ordered,
             is_filtered_by_handlers: false,
@@ -145,10 +145,10 @@ impl<'a> TraceParser<'a> {
         let Some(&informer) = self.informers.get(informer) else {
             return self.add_malformed(position.at, format!("informer {informer} was never declared"));
         };
-        if self.handlers.insert(name, self.case.handlers.len()).is_some() {
+        if self.handlers.insert(name, self.parsed.handlers.len()).is_some() {
             self.add_malformed(position.at, format!("handler {name} was registered twice"));
         }
-        self.case.handlers.push(Handler {
+        self.parsed.handlers.push(Handler {
             name,
             informer,
             concurrency,
@@ -163,7 +163,7 @@ impl<'a> TraceParser<'a> {
     }
 
     fn informer_record(&mut self, position: TracePosition, index: usize, record: &'a Record) {
-        let informer = &mut self.case.informers[index];
+        let informer = &mut self.parsed.informers[index];
         match record {
             Record::Filtered { .. } => informer.is_filtered_by_handlers = true,
             Record::InformerSynced { .. } => informer.synced = informer.synced.or(Some(position)),
@@ -190,7 +190,7 @@ impl<'a> TraceParser<'a> {
     }
 
     fn handler_record(&mut self, position: TracePosition, index: usize, record: &'a Record) {
-        let handler = &mut self.case.handlers[index];
+        let handler = &mut self.parsed.handlers[index];
         match record {
             Record::Removed { .. } => handler.removed = Some(position),
             Record::Entered { call, event, retry, store, .. } => {
@@ -199,7 +199,10 @@ impl<'a> TraceParser<'a> {
             Record::Returned { call, .. } => self.end(position, index, *call, false),
             Record::Panicked { call, .. } => self.end(position, index, *call, true),
             Record::Skipped { object, .. } => {
-                let last_call = self.knowledge.get(&(index, &object.key)).and_then(|knowledge| knowledge.last_call);
+                let last_call = self
+                    .delivery_history
+                    .get(&(index, &object.key))
+                    .and_then(|delivery_history| delivery_history.last_call);
                 // A skip ends the attempts of the last call of this name.
                 if let Some(last_call) = last_call {
                     handler.calls[last_call].skipped_at = Some(position);
@@ -229,25 +232,25 @@ impl<'a> TraceParser<'a> {
         retry: u32,
         store: &'a StoreContent,
     ) {
-        let latest = self.case.latest_reflected(start.at);
-        let handler = &mut self.case.handlers[index];
-        let informer = &mut self.case.informers[handler.informer];
-        let timeline = self.case.views[informer.view].timeline(event.key());
-        let knowledge = self.knowledge.entry((index, event.key())).or_default();
+        let latest = self.parsed.latest_reflected(start.at);
+        let handler = &mut self.parsed.handlers[index];
+        let informer = &mut self.parsed.informers[handler.informer];
+        let timeline = self.parsed.views[informer.view].timeline(event.key());
+        let delivery_history = self.delivery_history.entry((index, event.key())).or_default();
 
         // A call counts as a retry only if it repeats the event of the previous call.
-        let previous = knowledge.last_call.map(|previous| &handler.calls[previous]);
+        let previous = delivery_history.last_call.map(|previous| &handler.calls[previous]);
         let is_retry = retry > 0 && previous.is_some_and(|previous| previous.event == event);
         // A retry has the position of its first attempt, and does not change the handler's knowledge.
         let (last_delivered, timeline_position, exit_state) = if let Some(previous) = previous.filter(|_| is_retry) {
             (previous.last_delivered.clone(), previous.timeline_position, previous.exit_state)
         } else {
-            let last_delivered = knowledge.last_delivered.clone();
+            let last_delivered = delivery_history.last_delivered.clone();
             let (timeline_position, exit_state) =
-                knowledge.process(timeline, event, informer.has_ordered_versions, start.at, latest);
+                delivery_history.process(timeline, event, informer.has_ordered_versions, start.at, latest);
             (last_delivered, timeline_position, exit_state)
         };
-        let previous = knowledge.last_call.replace(handler.calls.len());
+        let previous = delivery_history.last_call.replace(handler.calls.len());
         if let Some(previous) = previous {
             handler.calls[previous].next_for_name = Some(handler.calls.len());
         }
@@ -275,16 +278,16 @@ impl<'a> TraceParser<'a> {
 
     fn end(&mut self, position: TracePosition, index: usize, number: u64, has_panicked: bool) {
         match self.running_calls.remove(&(index, number)) {
-            Some(call) => self.case.handlers[index].calls[call].end = Some(CallEnd { position, has_panicked }),
+            Some(call) => self.parsed.handlers[index].calls[call].end = Some(CallEnd { position, has_panicked }),
             None => self.add_malformed(position.at, format!("call {number} ended without having been entered")),
         }
     }
 
     /// Returns the time by which a trace that ends at `end` must have converged.
     fn convergence_deadline(&self, end: Duration) -> Option<TracePosition> {
-        let Bounds { slack, convergence, audit, .. } = *self.case.bounds;
-        let last_change = self.case.history.changes().last().map_or(Duration::ZERO, |change| change.at);
-        let last_restore = self.case.history.restores().last().map_or(Duration::ZERO, |restore| restore.at);
+        let Bounds { slack, convergence, audit, .. } = *self.parsed.bounds;
+        let last_change = self.parsed.history.changes().last().map_or(Duration::ZERO, |change| change.at);
+        let last_restore = self.parsed.history.restores().last().map_or(Duration::ZERO, |restore| restore.at);
         let unchanged_since = last_change.max(last_restore);
         let quiet_since = self.quiet?.max(unchanged_since);
         let deadline = quiet_since + convergence.max(audit.unwrap_or_default());
@@ -296,7 +299,7 @@ impl<'a> TraceParser<'a> {
     }
 
     fn add_malformed(&mut self, at: Duration, description: String) {
-        self.case.malformed.push(Malformed { at, description });
+        self.parsed.malformed.push(Malformed { at, description });
     }
 }
 

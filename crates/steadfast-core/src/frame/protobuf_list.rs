@@ -16,7 +16,7 @@ use crate::protobuf::{
 /// Pass a chunk to [`feed`](Self::feed), then call [`next`](Self::next) until it returns `None`, and repeat with the
 /// next chunk. Call [`finish`](Self::finish) at the end of the body, before the list is used. After an error, no
 /// further items follow.
-pub struct MessageFramer {
+pub struct ProtobufListFramer {
     limit: usize,
     chunk: Bytes,
     /// Read position in the chunk.
@@ -74,7 +74,7 @@ enum NextElement {
     List { end: u64 },
 }
 
-impl MessageFramer {
+impl ProtobufListFramer {
     /// Creates a framer that holds items of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl MessageFramer {
                 }
                 State::Types { end } => {
                     let Some(types) = self.take(end) else { return Ok(None) };
-                    self.types(&types)?;
+                    self.type_meta(&types)?;
                     self.state = State::Envelope;
                 }
                 State::Status { end } => {
@@ -244,7 +244,7 @@ impl MessageFramer {
     }
 
     /// Records the kind of the list.
-    fn types(&mut self, types: &[u8]) -> Result<(), FrameError> {
+    fn type_meta(&mut self, types: &[u8]) -> Result<(), FrameError> {
         let (api_version, kind) = read_types(types).map_err(|_| self.malformed())?;
         self.items = MessageId::of_kind(&api_version, &kind).and_then(MessageId::items);
         self.kind = Some(kind.into_owned());

@@ -83,14 +83,14 @@ fn is_last_delivered(last_delivered: Option<&DeliveredState<'_>>, object: &Objec
 
 /// A handler's knowledge of one name while its calls are parsed.
 #[derive(Debug, Default)]
-pub(crate) struct Knowledge<'a> {
+pub(crate) struct DeliveryHistory<'a> {
     pub(crate) last_delivered: Option<DeliveredState<'a>>,
     /// First state of the timeline that may be delivered next.
     next_state: usize,
     pub(crate) last_call: Option<usize>,
 }
 
-impl<'a> Knowledge<'a> {
+impl<'a> DeliveryHistory<'a> {
     /// Processes an event: determines its position, and the end of the stay for a deletion.
     pub(crate) fn process(
         &mut self,

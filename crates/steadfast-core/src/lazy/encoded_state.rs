@@ -6,7 +6,7 @@ use crate::protobuf::MessageId;
 
 /// Identifier, encoding and error flag of an object.
 // The lowest bits contain the message's index plus one, or 0 for JSON; then the flag and the identifier follow.
-pub(super) struct PackedState(AtomicU64);
+pub(super) struct EncodedState(AtomicU64);
 
 /// Encoding of the object's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ const REPORTED: u64 = 1 << 16;
 /// objects per second.
 const ID_SHIFT: u32 = 17;
 
-impl PackedState {
+impl EncodedState {
     pub(super) fn new(id: u64, encoding: StoredEncoding) -> Self {
         let encoding = match encoding {
             StoredEncoding::Json => 0,
@@ -63,7 +63,7 @@ mod tests {
             [StoredEncoding::Json, StoredEncoding::Protobuf(pod), StoredEncoding::Protobuf(MessageId::at(u16::MAX - 2))]
         {
             for id in [0, 1, 77, (1 << 47) - 1] {
-                let state = PackedState::new(id, encoding);
+                let state = EncodedState::new(id, encoding);
                 for is_first in [true, false, false] {
                     assert_eq!((state.id(), state.encoding()), (id, encoding));
                     assert_eq!(state.mark_reported(), is_first);

@@ -23,7 +23,7 @@ use crate::view::{Timeline, View};
 use crate::violation::{Malformed, Violation};
 
 /// A parsed trace. All clauses share it.
-pub(crate) struct Case<'a> {
+pub(crate) struct ParsedTrace<'a> {
     pub(crate) history: &'a History,
     pub(crate) bounds: &'a Bounds,
     pub(crate) informers: Vec<Informer<'a>>,
@@ -34,7 +34,7 @@ pub(crate) struct Case<'a> {
     views: Vec<View<'a>>,
 }
 
-impl<'a> Case<'a> {
+impl<'a> ParsedTrace<'a> {
     pub(crate) fn informer_of(&self, handler: &Handler<'a>) -> &Informer<'a> {
         &self.informers[handler.informer]
     }
