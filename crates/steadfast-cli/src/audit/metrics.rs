@@ -111,6 +111,9 @@ impl Collector for AuditMetrics {
 }
 
 #[cfg(test)]
+mod monitoring;
+
+#[cfg(test)]
 mod tests {
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
@@ -121,7 +124,7 @@ mod tests {
     use super::*;
 
     /// Returns the metrics of an audit of two endpoints, of which the second one exceeds each deadline.
-    fn exposition() -> Exposition {
+    pub(super) fn exposition() -> Exposition {
         let names = |names: [&str; 2]| names.map(str::to_owned);
         let endpoints = names(["10.0.0.1:6443", "10.0.0.2:6443"]);
         let mut auditor = Auditor::new(Instant::ZERO, &endpoints, &names(["pods", "nodes"]), AuditSettings::default());
