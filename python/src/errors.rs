@@ -81,7 +81,7 @@ pub(crate) fn undecodable(py: Python<'_>, key: &ObjectKey, version: &ResourceVer
         Some(reason) => format!("{key} cannot be decoded: {reason}"),
         None => format!("{key} at version {version} cannot be decoded; the next state that can be decoded replaces it"),
     };
-    exception!(py, "UndecodableObject", (message, key.to_string(), version.to_string()))
+    exception!(py, "Unknown", (message, key.to_string(), version.to_string()))
 }
 
 pub(crate) fn forked(py: Python<'_>, parent: u32) -> PyErr {

@@ -46,7 +46,7 @@ from ._types import (
     Stopped,
     StoppedError,
     Suspect,
-    UndecodableObject,
+    Unknown,
     UnknownKind,
     Updated,
 )
@@ -97,7 +97,7 @@ __all__ = [
     "Stopped",
     "StoppedError",
     "Suspect",
-    "UndecodableObject",
+    "Unknown",
     "UnknownKind",
     "Updated",
     "reconcile",

@@ -29,7 +29,7 @@ class ReadOnlyInformer(Mapping[str, Object]):
 
     Reads never wait. Before the first complete list they raise `NotSynced`, so an incomplete cache never looks like
     one without objects. An object whose newest state cannot be decoded is among the keys, and its read raises
-    `UndecodableObject`.
+    `Unknown`.
     """
 
     def __init__(self, cache: Cache) -> None:

@@ -36,7 +36,7 @@ __all__ = [
     "Stopped",
     "StoppedError",
     "Suspect",
-    "UndecodableObject",
+    "Unknown",
     "UnknownKind",
     "Updated",
 ]
@@ -121,10 +121,10 @@ Event = Union[Added, Updated, Deleted]
 
 @dataclass(frozen=True)
 class Polled:
-    """The cache lists the resource every `every` seconds instead of watching it. `reason` states why no watch is possible."""
+    """The cache lists the resource every `every` seconds instead of watching it. `why` is the reason."""
 
     every: float
-    reason: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Fresh(Freshness):
     """A proof shows that the cache had all changes up to `age` seconds ago.
 
     `tainted` contains the keys whose newest state cannot be decoded; reads of them raise
-    `UndecodableObject`. `polled` is set if the resource cannot be watched, so that the cache lists it periodically instead.
+    `Unknown`. `polled` is set if the resource cannot be watched, so that the cache lists it periodically instead.
     """
 
     age: float
@@ -165,14 +165,14 @@ class Fresh(Freshness):
 class Doubt(Freshness):
     """A state other than `Fresh`: the cache may lack changes.
 
-    `since` is the start of the doubt, `elapsed` its duration in seconds, and `reason` its cause. `age` is the time since
+    `since` is the start of the doubt, `elapsed` its duration in seconds, and `why` its cause. `age` is the time since
     the last proof in seconds, and `version` the last version that the cache is known to contain. `attempts` counts
     consecutive failed attempts, and `next_attempt` is the time until the next one in seconds.
     """
 
     since: datetime
     elapsed: float
-    reason: str
+    why: str
     age: Optional[float] = None
     version: Optional[str] = None
     attempts: int = 0
@@ -250,7 +250,7 @@ class StoppedError(SteadfastError):
     """The informer was stopped."""
 
 
-class UndecodableObject(SteadfastError):
+class Unknown(SteadfastError):
     """The newest state of an object cannot be decoded: the object is neither present nor absent."""
 
     def __init__(self, message: str, key: str, version: str) -> None:
@@ -258,7 +258,7 @@ class UndecodableObject(SteadfastError):
         self.key = key
         self.version = version
 
-    def __reduce__(self) -> tuple[type[UndecodableObject], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[Unknown], tuple[str, str, str]]:
         return type(self), (str(self), self.key, self.version)
 
 

@@ -246,14 +246,14 @@ def test_undecodable_object_raises_unknown(server: Server) -> None:
             pods = informers.watch("pods")
             await pods.synced(timeout=PATIENCE)
             # An encoded object may be found undecodable only when it is read.
-            with pytest.raises(steadfast.UndecodableObject) as raised:
+            with pytest.raises(steadfast.Unknown) as raised:
                 pods["shop/web-0"].to_dict()
             assert raised.value.key == "shop/web-0"
             await pods.until(
                 lambda pods: isinstance(pods.freshness, steadfast.Fresh) and "shop/web-0" in pods.freshness.tainted,
                 PATIENCE,
             )
-            with pytest.raises(steadfast.UndecodableObject):
+            with pytest.raises(steadfast.Unknown):
                 pods["shop/web-0"]
             assert list(pods) == ["shop/web-0", "shop/web-1"]
             assert "shop/web-0" in pods
