@@ -77,6 +77,15 @@ impl Terminal {
         self.read_to_end()
     }
 
+    /// Sends SIGTERM to the program, and returns the rest of the output.
+    fn terminate(self) -> String {
+        let script = self.child.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).expect("a process");
+        let status = Command::new("kill").arg("-TERM").args(children.split_whitespace()).status();
+        assert!(status.expect("`kill` is installed").success(), "{children:?}");
+        self.read_to_end()
+    }
+
     /// Returns the rest of the output, until the program exits.
     fn read_to_end(mut self) -> String {
         let mut remaining_output = Vec::new();
@@ -231,6 +240,15 @@ async fn top_opens_kinds_and_hides_secrets() {
     let remaining_output = terminal.interrupt();
     assert!(remaining_output.contains("\x1b[?1049l"), "{remaining_output:?}");
     assert!(!remaining_output.contains("aHVudGVyMg"), "{remaining_output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_restores_terminal_after_sigterm() {
+    let server = server().await;
+    let mut terminal = Terminal::start(&server, "top-sigterm", 80, "NO_COLOR=1", "top cm");
+    terminal.read_until_screen(">settings ");
+    let remaining_output = terminal.terminate();
+    assert!(remaining_output.contains("\x1b[?1049l") && remaining_output.contains("\x1b[?25h"), "{remaining_output:?}");
 }
 
 #[test]
