@@ -102,3 +102,59 @@ impl DiagnosticQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::environment::Environment;
+    use crate::environment::local::LocalEnvironment;
+
+    fn diagnostic(number: usize) -> Diagnostic {
+        Diagnostic::IdentifiedByName { key: ObjectKey::cluster(&number.to_string()) }
+    }
+
+    /// Some records cause a diagnostic immediately, others after a later decode. The order must be that of the records.
+    #[tokio::test(start_paused = true)]
+    async fn late_diagnostics_keep_record_order() {
+        for seed in 0..500 {
+            let environment = LocalEnvironment::new(seed, |_, _| unreachable!("the test dials no address"));
+            let random = |below: u64| environment.random() % below;
+            let mut queue = OrderedDiagnostics::default();
+            let mut pending_decodes = VecDeque::new();
+            let mut expected = Vec::new();
+            for record in 0..random(40) as usize {
+                if random(2) == 0 {
+                    queue.push(diagnostic(record));
+                    expected.push(record);
+                } else {
+                    // Only some objects fail to decode.
+                    let fails = random(2) == 0;
+                    pending_decodes.push_back((queue.next_place(), record, fails));
+                    if fails {
+                        expected.push(record);
+                    }
+                }
+                while random(3) == 0
+                    && let Some((place, record, fails)) = pending_decodes.pop_front()
+                {
+                    if fails {
+                        queue.insert_late(place, diagnostic(record));
+                    }
+                }
+            }
+            for (place, record, fails) in pending_decodes {
+                if fails {
+                    queue.insert_late(place, diagnostic(record));
+                }
+            }
+            let keys = queue.take().into_iter().map(|diagnostic| match diagnostic {
+                Diagnostic::IdentifiedByName { key } => key.name().parse().expect("a number"),
+                other => panic!("{other}"),
+            });
+            assert_eq!(keys.collect::<Vec<usize>>(), expected, "seed {seed}");
+            assert_eq!(queue.next_place(), 0, "seed {seed}: a taken queue is empty");
+        }
+    }
+}
