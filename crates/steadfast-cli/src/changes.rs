@@ -33,8 +33,8 @@ pub(crate) mod text;
 pub(crate) mod value_text;
 
 #[cfg(test)]
-mod apply;
+pub(crate) mod apply;
 #[cfg(test)]
 mod random;
 #[cfg(test)]
-mod transitions;
+pub(crate) mod transitions;

@@ -30,6 +30,8 @@ mod event_printer;
 mod gate;
 mod goal;
 mod history;
+#[cfg(test)]
+mod interruption;
 mod json_line;
 mod line;
 mod logs;
@@ -71,7 +73,7 @@ use crate::kubectl_flags::ConnectionArgs;
 use crate::names::ResourceArg;
 use crate::output_format::OutputFormat;
 use crate::signals::StopSignal;
-use doubts::Followed;
+use doubts::{Followed, ReportSink};
 use ends::Ends;
 use event_printer::EventPrinter;
 use gate::Gate;
@@ -151,7 +153,7 @@ async fn watch(mut args: WatchArgs, tallies: Tallies, ends: &Ends) -> Result<Exi
         printer.print_uncounted(heading);
     }
     let goals = ends.conditions.iter().cloned().map(Goal::new).collect();
-    let output = WatchOutput { style, clock, printer, tallies, board, goals };
+    let output = WatchOutput { style, clock, printer, report: Arc::new(console::report), tallies, board, goals };
     let started = clusters.into_iter().enumerate().map(|(number, cluster)| {
         let session = WatchSession::new(cluster, output.clone());
         session.begin_all(&args, number, &followed, ends)
@@ -284,6 +286,8 @@ struct WatchOutput {
     style: Style,
     clock: Clock,
     printer: Printer,
+    /// Receiver of reports about doubts.
+    report: ReportSink,
     tallies: Tallies,
     board: StatusBoard,
     /// Conditions of `--until`.
@@ -454,7 +458,8 @@ impl WatchSession {
         let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
         let events = Arc::new(registration.map_err(Failure::run)?);
         let followed = Followed { subject: subject.clone(), informer: informer.clone(), events: events.clone(), tally };
-        doubts::follow(followed, style.clone(), output.clock.clone(), output.printer.clone());
+        let (clock, printer, report) = (output.clock.clone(), output.printer.clone(), output.report.clone());
+        doubts::follow(followed, style.clone(), clock, printer, report);
         let (lines, shown) = (output.printer.clone(), informer.clone());
         tokio::spawn(async move {
             events.until_synced().await;

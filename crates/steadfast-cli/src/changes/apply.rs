@@ -12,7 +12,7 @@ enum Step {
 }
 
 /// Applies changes of the form `{"path": …, "old": …, "new": …}` in order.
-pub(super) fn apply(object: &Value, changes: &[Value]) -> Value {
+pub(crate) fn apply(object: &Value, changes: &[Value]) -> Value {
     let mut object = object.clone();
     for change in changes {
         let path = parse(change["path"].as_str().expect("a path"));

@@ -123,6 +123,11 @@ impl<'a> DescriptionBuilder<'a> {
         }
     }
 
+    /// Returns whether a phrase exists, minor phrases included.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.major.is_empty() || !self.minor.is_empty()
+    }
+
     /// Returns whether a phrase exists, regardless of minor phrases.
     pub(crate) fn has_major(&self) -> bool {
         !self.major.is_empty()
@@ -175,6 +180,16 @@ pub(crate) fn difference(label: &str, old: &BTreeSet<String>, new: &BTreeSet<Str
         }
     }
     (text.len() > label.len()).then_some(text)
+}
+
+/// Returns the elements separated by spaces, and the number of those that are not listed.
+pub(crate) fn listed(elements: &[String]) -> String {
+    match elements.get(..MAX_LISTED) {
+        Some(first) if elements.len() > MAX_LISTED => {
+            format!("{} and {} more", first.join(" "), elements.len() - MAX_LISTED)
+        }
+        _ => elements.join(" "),
+    }
 }
 
 /// Returns the value at `pattern`, a path of fields separated by slashes.

@@ -30,6 +30,11 @@ pub(crate) fn state(kind: &Kind, columns: &[Column], object: &Value) -> String {
             format!("schedule {}{}", text(object, "spec/schedule"), if is_suspended { ", suspended" } else { "" })
         }
         ("", "Service") => service(object),
+        ("networking.k8s.io", "Ingress") => ingress(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler(object),
+        ("policy", "PodDisruptionBudget") => {
+            format!("allowed disruptions {}", number(object, "status/disruptionsAllowed"))
+        }
         ("", "ConfigMap" | "Secret") => data(object),
         ("" | "events.k8s.io", "Event") => event(object),
         ("coordination.k8s.io", "Lease") => labelled("holder", text(object, "spec/holderIdentity")),
@@ -61,7 +66,7 @@ fn pod(pod: &Value) -> String {
     }
     let restarts: i64 = statuses.iter().map(|status| number(status, "restartCount")).sum();
     if restarts > 0 {
-        let _ = write!(state, ", {restarts} restarts");
+        let _ = write!(state, ", {}", plural(restarts, "restart"));
     }
     state.trim_start().to_owned()
 }
@@ -92,6 +97,18 @@ fn service(service: &Value) -> String {
     let fields = [text(service, "spec/type").to_owned(), text(service, "spec/clusterIP").to_owned(), ports.join(",")];
     let present: Vec<&str> = fields.iter().map(String::as_str).filter(|field| !field.is_empty()).collect();
     present.join(" ")
+}
+
+fn ingress(ingress: &Value) -> String {
+    let hosts = list(ingress, "spec/rules").iter().map(|rule| text(rule, "host")).filter(|host| !host.is_empty());
+    hosts.collect::<Vec<_>>().join(",")
+}
+
+fn autoscaler(autoscaler: &Value) -> String {
+    // The server's default is 1.
+    let min = at(autoscaler, "spec/minReplicas").and_then(Value::as_i64).unwrap_or(1);
+    let (current, max) = (number(autoscaler, "status/currentReplicas"), number(autoscaler, "spec/maxReplicas"));
+    format!("replicas {current} of {min} to {max}")
 }
 
 fn data(object: &Value) -> String {

@@ -12,7 +12,7 @@ use super::describe::{Content, describe};
 use super::kind::Kind;
 
 /// Applies a JSON merge patch, so that a row has only the changed fields.
-fn merge(object: &mut Value, patch: &Value) {
+pub(crate) fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *object = patch.clone();
         return;

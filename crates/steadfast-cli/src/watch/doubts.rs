@@ -16,7 +16,6 @@ use super::printer::Printer;
 use super::tally::{Counts, Tally};
 use super::watched::{CachedObject, Subject};
 use crate::clock::Clock;
-use crate::console;
 
 /// Shortest reported doubt. A shorter doubt is a regular reconnect.
 const MIN_REPORTED_DOUBT: Duration = Duration::from_millis(500);
@@ -26,6 +25,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_PENDING_TRANSITIONS: usize = 64;
 /// Interval between checks whether the handler has processed the events that were pending when the cache became fresh.
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Receiver of the reports for people, which writes each to standard error.
+pub(super) type ReportSink = Arc<dyn Fn(String) + Send + Sync>;
 
 /// An informer with its resource, its handler and the counts of the handler.
 pub(super) struct Followed {
@@ -38,11 +40,11 @@ pub(super) struct Followed {
 }
 
 /// Reports every doubt about an informer until the informer stops.
-pub(super) fn follow(followed: Followed, style: Style, clock: Clock, printer: Printer) {
+pub(super) fn follow(followed: Followed, style: Style, clock: Clock, printer: Printer, report: ReportSink) {
     let Followed { subject, informer, events, tally } = followed;
     let doubts = Arc::new(Mutex::new(DoubtTracker::default()));
     let (reports, report_receiver) = channel(MAX_PENDING_TRANSITIONS);
-    let output = DoubtOutput { subject, clock, style, printer, events, tally };
+    let output = DoubtOutput { subject, clock, style, printer, report, events, tally };
     tokio::spawn(output.print(report_receiver));
     let (doubts_of_diagnostics, reports_of_diagnostics) = (doubts.clone(), reports.clone());
     informer.on_diagnostic(move |diagnostic| {
@@ -77,6 +79,7 @@ struct DoubtOutput {
     clock: Clock,
     style: Style,
     printer: Printer,
+    report: ReportSink,
     events: Arc<Registration<CachedObject>>,
     tally: Arc<Tally>,
 }
@@ -96,7 +99,7 @@ impl DoubtOutput {
             }
             let suffix = missed.map_or(String::new(), |missed| format!("; while disconnected: {missed}"));
             let (clock, resource) = (self.clock.format_time_of_day(Timestamp::now()), self.subject.title());
-            console::report(format_args!("{clock} ! {resource}: {line}{suffix}"));
+            (self.report)(format!("{clock} ! {resource}: {line}{suffix}"));
             let Some(line) = self.style.freshness(&self.subject, &transition, missed) else { continue };
             let printer = self.printer.clone();
             // Printing blocks while the reader is slow.

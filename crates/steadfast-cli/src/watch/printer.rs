@@ -57,6 +57,13 @@ impl Printer {
         (Self { lines }, end_receiver)
     }
 
+    /// Creates a printer whose lines are received by the test, and not written.
+    #[cfg(test)]
+    pub(super) fn captured() -> (Self, CapturedLines) {
+        let (lines, items) = sync_channel(MAX_PENDING_LINES);
+        (Self { lines }, CapturedLines(items))
+    }
+
     /// Prints a counted line. Blocks while too many lines are pending.
     pub(crate) fn print(&self, text: String) {
         // The call fails only after the output has been closed.
@@ -71,6 +78,22 @@ impl Printer {
     /// Ends the output after the pending lines. Blocks while too many lines are pending.
     pub(crate) fn end(&self) {
         let _ = self.lines.send(OutputItem::End);
+    }
+}
+
+/// Lines of a captured printer.
+#[cfg(test)]
+pub(super) struct CapturedLines(Receiver<OutputItem>);
+
+#[cfg(test)]
+impl CapturedLines {
+    /// Returns the pending lines.
+    pub(super) fn take(&self) -> Vec<String> {
+        let line = |item| match item {
+            OutputItem::Line { text, .. } => Some(text),
+            OutputItem::End => None,
+        };
+        self.0.try_iter().filter_map(line).collect()
     }
 }
 

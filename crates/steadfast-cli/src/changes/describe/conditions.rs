@@ -22,7 +22,10 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
     let types: Option<Vec<&Value>> = taken.iter().map(|change| type_of(&change.path)).collect();
     let is_changed = |kind: &str| types.as_ref().is_none_or(|types| types.iter().any(|taken| **taken == *kind));
     let (old, new) = (list(description.old, CONDITIONS_PATTERN), list(description.new, CONDITIONS_PATTERN));
-    for condition in new {
+    // `Ready` comes first: a narrow terminal shows only the start of the line.
+    let (ready, others): (Vec<&Value>, Vec<&Value>) =
+        new.iter().partition(|condition| text(condition, "type") == "Ready");
+    for condition in ready.into_iter().chain(others) {
         let kind = text(condition, "type");
         let before = find_condition(old, kind);
         if is_changed(kind) && before != Some(condition) {
@@ -56,7 +59,14 @@ fn describe_transition(
     let (new, reason) = (status(condition), text(condition, "reason"));
     let in_brackets = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
     let Some(before) = before else {
-        return description.add(effect_of(kind, &new), format!("{kind} {new}{}", in_brackets(reason)));
+        let text = format!("{kind} {new}{}", in_brackets(reason));
+        // A controller that starts to report `…Failure False` reports no change for a reader.
+        let is_absent_failure = new == "False" && effect_of(kind, &new) == HealthEffect::Improved;
+        return if is_absent_failure {
+            description.add_fallback(text)
+        } else {
+            description.add(effect_of(kind, &new), text)
+        };
     };
     let (old, reason_before) = (status(before), text(before, "reason"));
     if old != new {

@@ -8,8 +8,12 @@ use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, difference, 
 use crate::changes::value_text::short;
 
 /// Annotations that tools write in addition to the change itself.
-const BOOKKEEPING_ANNOTATIONS: [&str; 2] =
-    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/max-replicas"];
+const BOOKKEEPING_ANNOTATIONS: [&str; 4] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "deployment.kubernetes.io/max-replicas",
+    "pv.kubernetes.io/bind-completed",
+    "pv.kubernetes.io/bound-by-controller",
+];
 
 /// Describes the start of a deletion.
 pub(super) fn describe_lifecycle(description: &mut DescriptionBuilder<'_>) {
@@ -60,8 +64,10 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
                 description.add(HealthEffect::Neutral, transition("revision", &short(old), &short(new)));
             }
             "kubernetes.io/change-cause" => description.add(HealthEffect::Neutral, format!("cause {}", short(new))),
+            // Printed only if nothing else changed.
+            name if BOOKKEEPING_ANNOTATIONS.contains(&name) && description.has_any() => {}
             name if BOOKKEEPING_ANNOTATIONS.contains(&name) => {
-                description.add_fallback(format!("annotation {name} changed"));
+                description.add_fallback(format!("annotation {name} changed"))
             }
             name => description.add(HealthEffect::Neutral, pair_change("annotation", name, old, new)),
         }

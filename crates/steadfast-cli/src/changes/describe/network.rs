@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, list, text, texts, transition};
+use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, list, listed, text, texts, transition};
 use crate::changes::value_text::short;
 
 pub(super) fn describe_service(description: &mut DescriptionBuilder<'_>) {
@@ -138,20 +138,16 @@ pub(super) fn describe_endpoint_slice(description: &mut DescriptionBuilder<'_>) 
 fn describe_addresses(description: &mut DescriptionBuilder<'_>, old: &Addresses, new: &Addresses) {
     let (before, now) = (old.all(), new.all());
     description.add_set_change("endpoints", &before, &now);
-    let kept = |set: &BTreeSet<String>| -> BTreeSet<String> { set.intersection(&before).cloned().collect() };
     for (label, effect, set, set_before) in [
         ("ready", HealthEffect::Improved, &new.ready, &old.ready),
         ("not ready", HealthEffect::Degraded, &new.not_ready, &old.not_ready),
         ("terminating", HealthEffect::Degraded, &new.terminating, &old.terminating),
     ] {
-        let now_in_state: Vec<String> = kept(set).difference(set_before).cloned().collect();
+        // A new endpoint is ready unless stated otherwise.
+        let is_stated = |address: &&String| label != "ready" || before.contains(*address);
+        let now_in_state: Vec<String> = set.difference(set_before).filter(is_stated).cloned().collect();
         if !now_in_state.is_empty() {
-            description.add(effect, format!("{label}: {}", now_in_state.join(" ")));
+            description.add(effect, format!("{label}: {}", listed(&now_in_state)));
         }
-    }
-    // A new endpoint is ready unless stated otherwise.
-    let not_ready: Vec<&String> = new.not_ready.difference(&before).collect();
-    if !not_ready.is_empty() {
-        description.add_fallback(format!("{} not ready", not_ready.len()));
     }
 }

@@ -33,6 +33,11 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
             description.add(HealthEffect::Neutral, transition(&format!("{kind} {resource}"), &short(old), &short(new)));
         }
     }
+    if description.consume_changed("status/nodeInfo/bootID")
+        && !text(description.old, "status/nodeInfo/bootID").is_empty()
+    {
+        description.add(HealthEffect::Neutral, "rebooted");
+    }
     description.add_field_change("kubelet", "status/nodeInfo/kubeletVersion");
     description.add_field_change("kernel", "status/nodeInfo/kernelVersion");
     description.add_field_change("runtime", "status/nodeInfo/containerRuntimeVersion");

@@ -119,6 +119,8 @@ fn termination(terminated: &Value) -> String {
 /// The module `conditions` describes all others, including later changes of `Ready`.
 fn describe_conditions(description: &mut DescriptionBuilder<'_>) {
     let (old, new) = (list(description.old, "status/conditions"), list(description.new, "status/conditions"));
+    // The state of a container explains these conditions.
+    let is_explained = description.has_any();
     for kind in IMPLIED_CONDITIONS {
         let Some(condition) = find_condition(new, kind) else { continue };
         let before = find_condition(old, kind);
@@ -127,7 +129,8 @@ fn describe_conditions(description: &mut DescriptionBuilder<'_>) {
             continue;
         }
         description.mark_element_described("status/conditions", "type", kind);
-        if before.map(|before| text(before, "status")) != Some(text(condition, "status")) {
+        let is_changed = before.map(|before| text(before, "status")) != Some(text(condition, "status"));
+        if is_changed && !is_explained {
             description.add_fallback(format!("{kind} {}", text(condition, "status")));
         }
     }
@@ -137,6 +140,8 @@ fn describe_conditions(description: &mut DescriptionBuilder<'_>) {
         && text(ready, "status") == "False"
     {
         description.mark_element_described("status/conditions", "type", "Ready");
-        description.add_fallback("Ready False");
+        if !is_explained {
+            description.add_fallback("Ready False");
+        }
     }
 }

@@ -5,7 +5,10 @@ use crate::changes::phrases::{DescriptionBuilder, HealthEffect, at, flag, text, 
 pub(super) fn describe_claim(description: &mut DescriptionBuilder<'_>) {
     let volume = text(description.new, "spec/volumeName");
     describe_phase(description, if volume.is_empty() { None } else { Some(format!("to {volume}")) });
-    description.consume_changed("spec/volumeName");
+    // The volume is set before the phase.
+    if description.consume_changed("spec/volumeName") {
+        description.add_fallback(format!("volume {}", if volume.is_empty() { "none" } else { volume }));
+    }
     description.add_field_change("request", "spec/resources/requests/storage");
     description.add_field_change("capacity", "status/capacity/storage");
     description.consume_changed("status/accessModes");
@@ -15,8 +18,14 @@ pub(super) fn describe_claim(description: &mut DescriptionBuilder<'_>) {
 pub(super) fn describe_volume(description: &mut DescriptionBuilder<'_>) {
     let claim = at(description.new, "spec/claimRef");
     describe_phase(description, claim.map(|claim| format!("to {}/{}", text(claim, "namespace"), text(claim, "name"))));
-    if description.consume_changed("spec/claimRef") && claim.is_none() {
-        description.add(HealthEffect::Neutral, "claim released");
+    // The claim is set before the phase.
+    if description.consume_changed("spec/claimRef") {
+        match claim {
+            None => description.add(HealthEffect::Neutral, "claim released"),
+            Some(claim) => {
+                description.add_fallback(format!("claimed by {}/{}", text(claim, "namespace"), text(claim, "name")));
+            }
+        }
     }
     description.add_field_change("capacity", "spec/capacity/storage");
     description.add_field_change("reclaim policy", "spec/persistentVolumeReclaimPolicy");
