@@ -212,7 +212,7 @@ impl<K> Lazy<K> {
     }
 
     /// Returns the server's bytes without `managedFields`. They are borrowed, unless the object is
-    /// [packed](Decoder::packed).
+    /// [delta-compressed](Decoder::delta_compressed).
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         self.packed.bytes()
     }
