@@ -168,7 +168,7 @@ impl fmt::Display for Seconds {
 /// cannot keep a cache `Fresh`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// Condition of the reflector.
+    /// State of the reflector.
     pub state: FreshnessState,
     /// Start of the current freshness or doubt. A doubt that changes its state keeps its start.
     pub since: Instant,
@@ -197,7 +197,7 @@ pub struct Evidence {
     pub faults: FaultInjection,
 }
 
-/// Condition of a reflector, independent of ages.
+/// Freshness of a reflector, independent of ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreshnessState {
     /// Before the first complete list.
@@ -219,7 +219,7 @@ pub enum FreshnessState {
 }
 
 impl Evidence {
-    /// Changes the condition to `state` at `now`, with the cause `reason`. A doubt keeps its start when its condition
+    /// Changes the state to `state` at `now`, with the cause `reason`. A doubt keeps its start when its state
     /// changes, until a proof or a stop ends the doubt.
     pub fn set_state(&mut self, now: Instant, state: FreshnessState, reason: impl Into<Arc<str>>) {
         // A change between two doubts keeps the start, so the duration covers the whole doubt.
@@ -260,7 +260,7 @@ impl Evidence {
         }
         let since = || doubt(self.since, self.reason.clone());
         // The cache counts as outdated from the instant at which its age passed the bound, independent of the
-        // condition.
+        // state.
         let outdated =
             age.filter(|age| *age > self.max_fresh_age).map(|age| now - age.saturating_sub(self.max_fresh_age));
         match (self.state, age, outdated) {

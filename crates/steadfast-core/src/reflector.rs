@@ -362,7 +362,7 @@ impl Reflector {
         }
     }
 
-    /// Applies the effects of a record and returns its verdict.
+    /// Applies the effects of a record and returns its action.
     fn record_action(&mut self, now: Instant, effects: Effects) -> RecordAction {
         let mut out = Vec::new();
         self.apply(now, effects, &mut out);

@@ -120,7 +120,7 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     pending.reverse();
     let mut first_error = Ok(());
     while let Some(batch) = pending.pop() {
-        // All changes are suspects until the response arrives, because the attempt may be cancelled in between.
+        // All changes count as failed until the response arrives, because the attempt may be cancelled in between.
         failed_changes.add(batch.iter().map(|change| sender.id(change)));
         match sender.send(&batch).await {
             Ok(()) => failed_changes.clear(batch.iter().map(|change| sender.id(change))),
@@ -137,7 +137,7 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     first_error
 }
 
-/// Splits `changes` into messages: suspects last, the others in order.
+/// Splits `changes` into messages: failed changes last, the others in order.
 fn split<'a, S: BatchSender>(
     sender: &S,
     changes: &'a [S::Change],
@@ -146,7 +146,7 @@ fn split<'a, S: BatchSender>(
 ) -> Vec<Vec<&'a S::Change>> {
     let mut failures = failed_changes.failures();
     let current_ids: BTreeSet<String> = changes.iter().map(|change| sender.id(change)).collect();
-    // A change that is not needed any more is not a suspect.
+    // A change that is not needed any more does not count as failed.
     failures.retain(|id, _| current_ids.contains(id));
     let failures_of = |change: &S::Change| failures.get(&sender.id(change)).copied();
     let (mut suspected, unsuspected): (Vec<_>, Vec<_>) =

@@ -11,7 +11,7 @@ use super::path::Segment;
 use super::text::escape;
 use super::value_text::short;
 
-/// Meaning of a phrase, for its colour.
+/// Effect of the described change on the health of the object, which selects the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthEffect {
     /// Neither good nor bad.
@@ -27,7 +27,7 @@ pub(crate) enum HealthEffect {
 pub(crate) struct Phrase {
     /// Text without characters that a terminal interprets.
     pub(crate) text: String,
-    /// Meaning.
+    /// Effect on the health of the object.
     pub(crate) effect: HealthEffect,
 }
 

@@ -77,7 +77,7 @@ impl PageLine {
         Self::with_effect(HealthEffect::Neutral, text)
     }
 
-    /// Creates a line of one part with a tone, and escapes its text.
+    /// Creates a line of one part with a health effect, and escapes its text.
     pub(super) fn with_effect(effect: HealthEffect, text: &str) -> Self {
         Self { time: None, parts: vec![Phrase { text: escape(text).into_owned(), effect }] }
     }

@@ -43,12 +43,12 @@ pub(super) struct RequestInfo<'a> {
 }
 
 impl RequestInfo<'_> {
-    /// Returns the trouble of a request without a usable response, with this `reason`.
+    /// Returns the error of a request without a usable response, with this `reason`.
     pub(super) fn no_response(self, reason: impl fmt::Display) -> LeaseError {
         self.lease_error(None, &reason.to_string())
     }
 
-    /// Returns the trouble of a request that returned an error.
+    /// Returns the error of a request that returned an error.
     pub(super) fn error_response(self, error: &kube::Error) -> LeaseError {
         match error {
             kube::Error::Api(status) => self.lease_error(Some(status.code), &self.rejected(status)),
@@ -90,7 +90,7 @@ impl RequestInfo<'_> {
 pub(super) struct LeaseErrors(Mutex<Vec<LeaseError>>);
 
 impl LeaseErrors {
-    /// Adds `lease_error`. Returns true if no trouble with the same cause is known, so that each cause is logged once.
+    /// Adds `lease_error`. Returns true if no error with the same cause is known, so that each cause is logged once.
     pub(super) fn add(&self, lease_error: LeaseError) -> bool {
         let mut lease_errors = self.lock();
         let cause = |lease_error: &LeaseError| (lease_error.verb, lease_error.resource, lease_error.code);
@@ -102,17 +102,17 @@ impl LeaseErrors {
         known.is_none()
     }
 
-    /// Clears the troubles of a verb and resource after a success, or when such a request is no longer needed.
+    /// Clears the errors of a verb and resource after a success, or when such a request is no longer needed.
     pub(super) fn end(&self, verb: &str, resource: &str) {
         self.lock().retain(|lease_error| lease_error.verb != verb || lease_error.resource != resource);
     }
 
-    /// Clears all troubles.
+    /// Clears all errors.
     pub(super) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// Returns the last trouble.
+    /// Returns the last error.
     pub(super) fn last(&self) -> Option<LeaseError> {
         self.lock().last().cloned()
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_new_once_for_each_cause() {
+    fn lease_error_is_new_once_for_each_cause() {
         let lease_errors = LeaseErrors::default();
         assert!(lease_errors.add(of("get", 403)));
         assert!(!lease_errors.add(of("get", 403)));

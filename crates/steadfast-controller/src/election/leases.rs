@@ -95,15 +95,15 @@ impl Leases {
     }
 }
 
-/// Clears the troubles that the response to `step` disproves.
-pub(super) fn end_troubles(lease_errors: &LeaseErrors, step: &Step, result: &StepResult) {
+/// Clears the lease errors that the response to `step` disproves.
+pub(super) fn end_lease_errors(lease_errors: &LeaseErrors, step: &Step, result: &StepResult) {
     if *result == StepResult::NoResponse {
         return;
     }
     lease_errors.end(verb(step), RESOURCE);
     match (step, result) {
-        // An existing lease needs no `create`, and a missing lease needs no `update`. So an earlier trouble with that
-        // verb is obsolete.
+        // An existing lease needs no `create`, and a missing lease needs no `update`. So an earlier lease error with
+        // that verb is obsolete.
         (Step::Get, StepResult::Lease(_)) => lease_errors.end("create", RESOURCE),
         (Step::Get, StepResult::Missing) => lease_errors.end("update", RESOURCE),
         _ => {}

@@ -9,7 +9,7 @@ use steadfast::k8s_openapi::api::core::v1::ObjectReference;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::leases::{Leases, RequestResult, end_troubles};
+use super::leases::{Leases, RequestResult, end_lease_errors};
 use super::machine::{ElectionMachine, Step, StepResult};
 use super::registration::Registration;
 use super::state::{ElectionState, Term, UnansweredRequests};
@@ -175,7 +175,7 @@ impl ElectionTask {
                 tracing::debug!(%namespace, %name, %identity, %problem, "cannot use the lease; retrying");
             }
         } else {
-            end_troubles(&self.state.lease_errors, step, &result);
+            end_lease_errors(&self.state.lease_errors, step, &result);
         }
         self.last_request_unanswered = result == StepResult::NoResponse;
         let jitter_fraction = self.state.environment.random() as f64 / u64::MAX as f64;

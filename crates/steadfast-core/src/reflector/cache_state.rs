@@ -125,7 +125,7 @@ impl CacheState {
         self.evidence.state == FreshnessState::Suspect
     }
 
-    /// Sets the condition and its cause.
+    /// Sets the freshness state and its cause.
     pub(super) fn set_state(&mut self, now: Instant, state: FreshnessState, reason: impl Into<Arc<str>>) {
         self.evidence.set_state(now, state, reason);
     }

@@ -154,7 +154,7 @@ impl Comparison {
             let retry_at = now + cache.settings.period;
             let waits_for_list = is_opaque || cache.bookmark_interval.is_certainly_without_bookmarks();
             effects.push(Effect::ScheduleProof(if waits_for_list { due.max(retry_at) } else { retry_at }));
-            // Without a doubt, the condition stays `Streaming` and only its reason changes. An existing doubt keeps its
+            // Without a doubt, the state stays `Streaming` and only its reason changes. An existing doubt keeps its
             // reason.
             if cache.evidence.state == FreshnessState::Streaming {
                 effects.push(Effect::Condition(FreshnessState::Streaming, Arc::from(reason)));

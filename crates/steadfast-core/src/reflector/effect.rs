@@ -31,7 +31,7 @@ pub(super) enum Effect {
     NoResponse,
     /// No complete list or no stream exists, because of a failure.
     Broken(Failure),
-    /// The condition of the cache changes to this value, with this cause.
+    /// The freshness state of the cache changes to this value, with this cause.
     Condition(FreshnessState, Arc<str>),
     /// A bookmark arrived on a stream alongside the watch.
     BookmarkReceived,

@@ -1,4 +1,4 @@
-//! Effects of proofs, streams and failures on the evidence of freshness and on the condition of the cache.
+//! Effects of proofs, streams and failures on the evidence of freshness and on the state of the cache.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Reflector {
         self.cache.streamed_lists.reset_after_permission();
     }
 
-    /// Sets the condition after `failure`, which leaves the cache without a complete list or without a stream.
+    /// Sets the state after `failure`, which leaves the cache without a complete list or without a stream.
     pub(super) fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.probe.set_broken(now);
         let state = match failure.kind {
@@ -104,12 +104,12 @@ impl Reflector {
         self.cache.set_state(now, state, failure.message.clone());
     }
 
-    /// Returns the condition while a list or a resume is in progress.
+    /// Returns the state while a list or a resume is in progress.
     pub(super) fn state_without_stream(&self) -> FreshnessState {
         if self.cache.is_synced { FreshnessState::Resuming } else { FreshnessState::Starting }
     }
 
-    /// Sets the condition after a stream was opened. Freshness follows from the last proof, unless an unidentified
+    /// Sets the state after a stream was opened. Freshness follows from the last proof, unless an unidentified
     /// record keeps the cache in doubt. After a broken stream, only a proof after the break counts (C10).
     pub(super) fn set_stream_open(&mut self, now: Instant) {
         let (state, reason) = match self.unidentified.reason() {

@@ -28,7 +28,7 @@ fn table_is_written_with_reduced_weights() {
 }
 
 #[test]
-fn invalid_backend_delays_no_other() {
+fn invalid_backend_does_not_block_others() {
     let add = |name: &str, address, weight| Step::Add { name: name.to_owned(), value: backend(address, weight) };
     let steps = [
         add("six", "[fd00::1]:80", 1),
@@ -86,7 +86,7 @@ fn target_rejecting_bad_names(folder: &std::path::Path) -> Nftables {
 }
 
 #[tokio::test]
-async fn rejected_entry_delays_no_other() {
+async fn rejected_entry_does_not_block_others() {
     let folder = std::env::temp_dir().join(format!("steadfast-nftables-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let steps: Vec<_> = ["a", "bad-1", "c", "d", "bad-2", "f", "g"]

@@ -8,7 +8,7 @@ use steadfast::environment::Instant;
 use tokio::sync::watch;
 
 use super::super::fault_injection::inject;
-use super::super::leases::{Leases, RESOURCE, RequestResult, end_troubles};
+use super::super::leases::{Leases, RESOURCE, RequestResult, end_lease_errors};
 use super::super::machine::{ElectionMachine, Step, StepResult};
 use super::super::state::{Term, UnansweredRequests};
 use super::super::task::wait_for_stop;
@@ -234,7 +234,7 @@ impl Member {
                 tracing::debug!(%namespace, %group, %identity, %problem, "cannot renew the lease of the member; retrying");
             }
         } else {
-            end_troubles(&self.state.lease_errors, step, &result);
+            end_lease_errors(&self.state.lease_errors, step, &result);
         }
         let now = self.now();
         self.last_request_unanswered[0] = result == StepResult::NoResponse;
