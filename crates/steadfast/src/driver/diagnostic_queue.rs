@@ -112,7 +112,7 @@ mod tests {
     use crate::environment::local::LocalEnvironment;
 
     fn diagnostic(number: usize) -> Diagnostic {
-        Diagnostic::IdentifiedByName { key: ObjectKey::cluster(&number.to_string()) }
+        Diagnostic::IdentifiedByName { key: ObjectKey::cluster(number.to_string()) }
     }
 
     /// Some records cause a diagnostic immediately, others after a later decode. The order must be that of the records.

@@ -62,11 +62,12 @@ fn describe_transition(
         let text = format!("{kind} {new}{}", in_brackets(reason));
         // A controller that starts to report `…Failure False` reports no change for a reader.
         let is_absent_failure = new == "False" && effect_of(kind, &new) == HealthEffect::Improved;
-        return if is_absent_failure {
-            description.add_fallback(text)
+        if is_absent_failure {
+            description.add_fallback(text);
         } else {
-            description.add(effect_of(kind, &new), text)
-        };
+            description.add(effect_of(kind, &new), text);
+        }
+        return;
     };
     let (old, reason_before) = (status(before), text(before, "reason"));
     if old != new {

@@ -67,7 +67,7 @@ pub(super) fn describe(description: &mut DescriptionBuilder<'_>) {
             // Printed only if nothing else changed.
             name if BOOKKEEPING_ANNOTATIONS.contains(&name) && description.has_any() => {}
             name if BOOKKEEPING_ANNOTATIONS.contains(&name) => {
-                description.add_fallback(format!("annotation {name} changed"))
+                description.add_fallback(format!("annotation {name} changed"));
             }
             name => description.add(HealthEffect::Neutral, pair_change("annotation", name, old, new)),
         }

@@ -56,9 +56,10 @@ impl Table {
     /// Returns the object before and after the change of `row`.
     fn states(&self, row: &Row) -> (Value, Value) {
         let (manager, previous, patch, _) = row;
-        let (_, path) = self.object.split_once(' ').expect("a name");
-        let (namespace, name) =
-            path.split_once('/').map_or((Value::Null, path), |(namespace, name)| (json!(namespace), name));
+        let (_, object_path) = self.object.split_once(' ').expect("a name");
+        let (namespace, name) = object_path
+            .split_once('/')
+            .map_or((Value::Null, object_path), |(namespace, name)| (json!(namespace), name));
         let state = |version: &str, time: &str, before: &Value| {
             let mut state = before.clone();
             let metadata = json!({"namespace": namespace, "name": name, "uid": "u-1", "resourceVersion": version});
