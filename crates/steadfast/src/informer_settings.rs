@@ -102,11 +102,11 @@ impl InformerSettings {
             differences.push(difference("memory_limit", &self.memory_limit, &requested.memory_limit));
         }
         if self.delta_compressed != requested.delta_compressed {
-            differences.push(difference("packed", &self.delta_compressed, &requested.delta_compressed));
+            differences.push(difference("delta_compressed", &self.delta_compressed, &requested.delta_compressed));
         }
         if self.on_demand_from != requested.on_demand_from {
             let (running, requested) = (&self.on_demand_from, &requested.on_demand_from);
-            differences.push(difference("decode_on_demand_from", running, requested));
+            differences.push(difference("decode_on_demand_above", running, requested));
         }
         if self.checkpoint != requested.checkpoint {
             differences.push(difference("checkpoint", &self.checkpoint, &requested.checkpoint));
